@@ -1,0 +1,61 @@
+# One target per thing a person wants. `make help` lists them.
+SHELL := /bin/bash
+CARGO ?= cargo
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: test
+test: fmt lint docs ## everything that must pass: format, lints, docs, all tests
+	$(CARGO) test --workspace --all-targets --locked
+	$(CARGO) test --workspace --doc --locked
+
+.PHONY: fmt
+fmt: ## check the format
+	$(CARGO) fmt --all --check
+
+.PHONY: lint
+lint: ## clippy, warnings denied
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: docs
+docs: ## build the API docs, broken links denied
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+.PHONY: demo
+demo: build ## the main job on embedded defaults: files in tidegate-demo/
+	target/release/tidegate demo
+
+.PHONY: build
+build: ## the release binary: target/release/tidegate
+	$(CARGO) build --release --locked -p tidegate
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for a minute (installs cargo-fuzz; needs a nightly toolchain)
+	@$(CARGO) +nightly fuzz --version >/dev/null 2>&1 || $(CARGO) install cargo-fuzz --locked
+	for target in $$(cd fuzz && $(CARGO) +nightly fuzz list); do \
+	  (cd fuzz && $(CARGO) +nightly fuzz run $$target -- -max_total_time=60) || exit 1; \
+	done
+
+.PHONY: bench
+bench: ## every benchmark, printed as tables
+	$(CARGO) run --release --locked -p tidegate-benches --bin bench-core
+	$(CARGO) run --release --locked -p tidegate-benches --bin bench-limiter
+	$(CARGO) run --release --locked -p tidegate-benches --bin bench-store
+	$(CARGO) bench --locked -p tidegate-sim --bench events
+
+.PHONY: bench-http
+bench-http: build ## Tidegate against a misbehaving provider, over loopback; add ARGS="--runs 1"
+	$(CARGO) run --release --locked -p tidegate-benches --bin bench-http -- $(ARGS)
+
+.PHONY: bench-peers
+bench-peers: build target/peers-venv/done ## the same beside its peers, which are built and installed under target/
+	CARGO_TARGET_DIR=target/peers $(CARGO) build --release --locked --manifest-path benches/peers/Cargo.toml
+	$(CARGO) run --release --locked -p tidegate-benches --bin bench-http -- --peers all $(ARGS)
+
+target/peers-venv/done: benches/peers/requirements.txt
+	python3 -m venv target/peers-venv
+	target/peers-venv/bin/pip install --quiet -r benches/peers/requirements.txt
+	touch $@

@@ -1,0 +1,165 @@
+//! Nanoseconds and allocations per decision of the core.
+//!
+//! Each figure is the median of eleven rounds of a million decisions, in CPU time of this thread,
+//! so that a busy machine changes it little. The targets stand beside the figures.
+#![allow(clippy::print_stdout)]
+#![allow(unsafe_code)] // The counting allocator; nothing else.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tidegate_core::breaker::{Breaker, BreakerConfig, Health};
+use tidegate_core::call::{Call, CallPolicy};
+use tidegate_core::hint::{HintProfile, Hints, read};
+use tidegate_core::lane::{Admit, Lane, LaneConfig};
+use tidegate_core::retry::{Backoff, Budget, BudgetConfig, Jitter};
+use tidegate_core::{Code, Kind, Mono, Rng, Verdict, Wall};
+
+struct Counting;
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed on unchanged to the system allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise is handed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is handed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const PER_ROUND: u32 = 1_000_000;
+
+fn cpu_nanos() -> u64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    stat.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+fn measure(what: &str, target: &str, mut one: impl FnMut(u32)) {
+    let mut rounds: Vec<f64> = Vec::with_capacity(16);
+    one(0);
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let mut read = 0;
+    for _ in 0..11 {
+        let from_allocs = ALLOCATIONS.load(Ordering::Relaxed);
+        let from = cpu_nanos();
+        let mid_allocs = ALLOCATIONS.load(Ordering::Relaxed);
+        for i in 0..PER_ROUND {
+            one(i);
+        }
+        let to_allocs = ALLOCATIONS.load(Ordering::Relaxed);
+        let to = cpu_nanos();
+        rounds.push((to - from) as f64 / f64::from(PER_ROUND));
+        read += (mid_allocs - from_allocs) + (ALLOCATIONS.load(Ordering::Relaxed) - to_allocs);
+    }
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before - read;
+    rounds.sort_by(f64::total_cmp);
+    println!(
+        "{what:<34} {:>8.1} ns  {:>10}  {:>6.2} allocations",
+        rounds[5],
+        target,
+        allocations as f64 / (11.0 * f64::from(PER_ROUND))
+    );
+}
+
+type Headers = &'static [(&'static str, &'static str)];
+
+/// Responses as they come: a name, a target and the headers.
+const HEADERS: [(&str, &str, Headers); 5] = [
+    ("hints, 8 ordinary headers", "≤ 100 ns", ORDINARY),
+    ("hints, Retry-After", "", &[("Retry-After", "120")]),
+    (
+        "hints, Retry-After and Date",
+        "",
+        &[("Date", "Sun, 15 Nov 2026 05:00:00 GMT"), ("Retry-After", "Sun, 15 Nov 2026 05:02:00 GMT")],
+    ),
+    (
+        "hints, X-RateLimit triple",
+        "",
+        &[("X-RateLimit-Limit", "60"), ("X-RateLimit-Remaining", "59"), ("X-RateLimit-Reset", "1794718830")],
+    ),
+    (
+        "hints, IETF pair",
+        "",
+        &[("RateLimit-Policy", "\"default\";q=100;w=60"), ("RateLimit", "\"default\";r=50;t=30")],
+    ),
+];
+
+const ORDINARY: Headers = &[
+    ("date", "Sun, 15 Nov 2026 05:00:00 GMT"),
+    ("content-type", "application/json; charset=utf-8"),
+    ("content-length", "48213"),
+    ("cache-control", "no-store"),
+    ("vary", "Accept-Encoding"),
+    ("x-request-id", "5f3c2b1a-0d4e-4c8b-9a7f-1e2d3c4b5a69"),
+    ("x-frame-options", "DENY"),
+    ("server", "nginx"),
+];
+
+fn main() {
+    println!("{:<34} {:>11}  {:>10}  {:>6}", "decision", "median", "target", "per decision");
+    let ms = Duration::from_millis;
+    let additive = Jitter::Additive { min: ms(1), max: ms(50) };
+    for jitter in [Jitter::None, Jitter::Full, Jitter::Equal, Jitter::Decorrelated, additive] {
+        let backoff = Backoff::new(ms(100), 2.0, ms(60_000), jitter);
+        let mut rng = Rng::new(1);
+        let name = format!("{jitter:?}").to_lowercase();
+        let name = name.split([' ', '{']).next().unwrap_or_default();
+        measure(&format!("backoff, {name}"), "≤ 20 ns", |i| {
+            black_box(backoff.delay_nanos(black_box(i & 15), 1_000_000, &mut rng));
+        });
+    }
+
+    let mut lane = Lane::new(&LaneConfig::default());
+    let hints = Hints::default();
+    let mut now = 0u64;
+    measure("lane admit + settle, accepted", "≤ 150 ns", |_| {
+        now += 10_000_000;
+        if let Admit::Go(permit) = lane.admit(Mono::from_nanos(now)) {
+            lane.settle(permit, &Verdict::DONE, &hints, Mono::from_nanos(now + 5_000_000));
+        }
+    });
+
+    let throttled =
+        Verdict { kind: Kind::Throttled { until: None }, code: Code::RATE_LIMITED, status: Some(429) };
+    let mut lane = Lane::new(&LaneConfig::default());
+    measure("lane admit + settle, 1 in 100 a 429", "≤ 150 ns", |i| {
+        now += 10_000_000;
+        if let Admit::Go(permit) = lane.admit(Mono::from_nanos(now)) {
+            let verdict = if i % 100 == 0 { &throttled } else { &Verdict::DONE };
+            lane.settle(permit, verdict, &hints, Mono::from_nanos(now + 5_000_000));
+        }
+    });
+
+    let mut breaker = Breaker::new(&BreakerConfig::default());
+    measure("breaker pass + settle", "", |i| {
+        let t = Mono::from_nanos(u64::from(i) * 1_000_000);
+        let pass = breaker.pass(t);
+        black_box(breaker.settle(pass, Health::Good, Duration::ZERO, t));
+    });
+
+    let failed = Verdict { kind: Kind::Transient { until: None }, code: Code::TIMEOUT, status: None };
+    let policy = CallPolicy { history: false, ..CallPolicy::default() };
+    let mut budget = Budget::new(&BudgetConfig { floor_per_second: 1e9, ..BudgetConfig::default() });
+    let mut rng = Rng::new(2);
+    measure("call, retry decided", "", |i| {
+        let t = Mono::from_nanos(u64::from(i) * 1_000_000);
+        let mut call = Call::new();
+        call.send(&policy, t);
+        black_box(call.next(&policy, &failed, t, &mut rng, &mut budget));
+    });
+
+    for (what, target, headers) in HEADERS {
+        let (wall, profile) = (Wall::from_secs(1_794_718_800), HintProfile::default());
+        measure(what, target, |_| {
+            black_box(read(black_box(headers).iter().copied(), wall, &profile));
+        });
+    }
+}

@@ -1,0 +1,221 @@
+//! The judge: one request arrives; is the server up, and does the throttle take it?
+//!
+//! All of it under one lock with the clock read inside, so that the throttles see time that never
+//! goes back. The judge also remembers what each lane and each request was told to wait, and
+//! counts who comes earlier.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidegate_core::time::nanos;
+use tidegate_sim::server::{Answer, Limit, Throttle};
+
+use super::clock::Clock;
+use super::config::{Config, Outage};
+use super::outage::{Down, Outages};
+
+/// More lanes than this share by hash, so that invented API keys cannot fill the memory.
+const LANES: u64 = 65_536;
+
+/// More told requests than this are forgotten.
+const TOLD: usize = 1_000_000;
+
+/// Calls after which the bound is extrapolated by what the last tenth took.
+const BOUND_CALLS: u64 = 5_000_000;
+
+struct Lane {
+    throttle: Throttle,
+    told_at: u64,
+    told_until: u64,
+    taken: u64,
+    service: u64,
+}
+
+struct Inner {
+    lanes: HashMap<u64, Lane>,
+    /// When each refused request may come again.
+    told: HashMap<u64, u64>,
+    outages: Outages,
+    first: Option<u64>,
+}
+
+impl Inner {
+    fn new(config: &Config) -> Inner {
+        let outages = Outages::new(&config.outages);
+        Inner { lanes: HashMap::new(), told: HashMap::new(), outages, first: None }
+    }
+}
+
+/// Decides arrivals.
+pub(crate) struct Judge {
+    config: Arc<Config>,
+    clock: Clock,
+    inner: Mutex<Inner>,
+}
+
+/// What was decided.
+pub(crate) struct Ruling {
+    /// When.
+    pub(crate) now: u64,
+    /// What.
+    pub(crate) verdict: Verdict,
+    /// The lane was asked to wait longer, and the client must have known.
+    pub(crate) early: bool,
+    /// This very request was asked to wait longer.
+    pub(crate) early_same: bool,
+}
+
+/// The decision.
+pub(crate) enum Verdict {
+    /// The server is down.
+    Down(Down),
+    /// The throttle took it, or not.
+    Throttle(Answer),
+}
+
+impl Judge {
+    /// A judge at rest.
+    pub(crate) fn new(config: Arc<Config>, clock: Clock) -> Judge {
+        let inner = Mutex::new(Inner::new(&config));
+        Judge { config, clock, inner }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        *self.lock() = Inner::new(&self.config);
+    }
+
+    /// A request for `lane` arrives; it would be served for `service` nanoseconds.
+    pub(crate) fn arrive(&self, lane: u64, identity: u64, service: u64, in_flight: u64) -> Ruling {
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        let now = self.clock.nanos();
+        let first = *inner.first.get_or_insert(now);
+        let config = &self.config;
+        let lane = inner.lanes.entry(lane % LANES).or_insert_with(|| Lane {
+            throttle: Throttle::new(&config.limit),
+            told_at: 0,
+            told_until: 0,
+            taken: 0,
+            service: 0,
+        });
+        let early_same = inner.told.remove(&identity).is_some_and(|until| now < until);
+        let knew = lane.told_at.saturating_add(nanos(config.grace));
+        let early = early_same || (now < lane.told_until && now >= knew);
+        let verdict = match inner.outages.arrive(now, first, in_flight) {
+            Some(down) => Verdict::Down(down),
+            None => {
+                let answer = lane.throttle.offer(now, service);
+                if answer.accepted {
+                    lane.taken += 1;
+                    lane.service = lane.service.saturating_add(service);
+                }
+                Verdict::Throttle(answer)
+            }
+        };
+        Ruling { now, verdict, early, early_same }
+    }
+
+    /// The client was told at `now` to wait until `until`.
+    pub(crate) fn told(&self, lane: u64, identity: u64, now: u64, until: u64) {
+        let mut inner = self.lock();
+        if let Some(lane) = inner.lanes.get_mut(&(lane % LANES)) {
+            if now >= lane.told_until {
+                lane.told_at = now;
+            }
+            lane.told_until = lane.told_until.max(until);
+        }
+        if inner.told.len() >= TOLD {
+            inner.told.clear();
+        }
+        inner.told.insert(identity, until);
+    }
+
+    /// How often the server came down again.
+    pub(crate) fn collapses(&self) -> u64 {
+        self.lock().outages.collapses
+    }
+
+    /// Nanoseconds from the first request to the physically earliest finish of what was taken.
+    pub(crate) fn earliest(&self) -> u64 {
+        let inner = self.lock();
+        let Some(first) = inner.first else { return 0 };
+        let lanes: Vec<(u64, u64)> = inner.lanes.values().map(|l| (l.taken, l.service)).collect();
+        drop(inner);
+        let spans = lanes.iter().filter(|(taken, _)| *taken > 0).map(|&(taken, service)| {
+            earliest(&self.config.limit, &self.config.outages, first, taken, service / taken)
+        });
+        spans.max().unwrap_or(0)
+    }
+}
+
+/// The earliest finish of `calls` calls of `service` nanoseconds each, by a client that knows
+/// limit and outages and drives the same throttle.
+fn earliest(limit: &Limit, plan: &[Outage], first: u64, calls: u64, service: u64) -> u64 {
+    if *limit == Limit::Open && plan.is_empty() {
+        return service;
+    }
+    let keep = plan.iter().filter_map(|o| o.collapse).max().unwrap_or(0);
+    let keep = usize::try_from(keep).unwrap_or(usize::MAX);
+    let mut throttle = Throttle::new(limit);
+    let mut sent: VecDeque<u64> = VecDeque::new();
+    let counted = calls.min(BOUND_CALLS);
+    let (mut at, mut near) = (first, first);
+    for call in 0..counted {
+        loop {
+            at = Outages::open_from(plan, first, at, &sent);
+            let answer = throttle.offer(at, service);
+            if answer.accepted {
+                break;
+            }
+            at = at.saturating_add(answer.wait.max(1));
+        }
+        if call == counted - counted / 10 {
+            near = at;
+        }
+        if keep > 0 {
+            if sent.len() >= keep {
+                sent.pop_front();
+            }
+            sent.push_back(at);
+        }
+    }
+    let rest = (calls - counted) as f64 * (at - near) as f64 / (counted / 10).max(1) as f64;
+    at.saturating_add(rest as u64).saturating_add(service).saturating_sub(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spec;
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn the_bound_counts_the_burst() {
+        let limit = spec::throttle("bucket:500/s,burst=50").unwrap();
+        assert_eq!(earliest(&limit, &[], 0, 5_000, 0).div_ceil(MS), 9_900);
+        let limit = spec::throttle("fixed:5/100ms").unwrap();
+        assert_eq!(earliest(&limit, &[], 0, 1_000, 0), 19_900 * MS);
+        let limit = spec::throttle("concurrency:8").unwrap();
+        assert_eq!(earliest(&limit, &[], 7, 2_000, 4 * MS), 1_000 * MS);
+        assert_eq!(earliest(&Limit::Open, &[], 7, 2_000, 4 * MS), 4 * MS);
+    }
+
+    #[test]
+    fn the_bound_goes_round_an_outage() {
+        let plan = [spec::outage("0s..5s,collapse=20,within=100ms,fragile=10s").unwrap()];
+        assert_eq!(earliest(&Limit::Open, &plan, 0, 400, 3 * MS), (5_000 + 19 * 100 + 3) * MS);
+    }
+
+    #[test]
+    fn a_huge_run_is_extrapolated() {
+        let limit = spec::throttle("bucket:1000000/s,burst=1").unwrap();
+        let bound = earliest(&limit, &[], 0, 10 * BOUND_CALLS, 0) as f64 / 1e9;
+        assert!((bound / 50.0 - 1.0).abs() < 0.001, "{bound}");
+    }
+}

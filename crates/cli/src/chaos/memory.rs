@@ -1,0 +1,105 @@
+//! What the server remembers of each request it has seen.
+//!
+//! A request is known by the 64-bit hash of its idempotency key, else of its method, target and
+//! body. Two generations of bounded maps: when the young one is full it becomes the old one and
+//! the old one is forgotten, so a run of any length takes bounded memory and the last `capacity`
+//! requests at least are remembered.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Mutex, PoisonError};
+
+const SHARDS: usize = 16;
+
+/// The keys are hashes already.
+#[derive(Default)]
+struct AsIs(u64);
+
+impl Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = super::hash::bytes(self.0, bytes);
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = n;
+    }
+}
+
+/// What is remembered of one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Attempts that passed the throttle and the outage.
+    pub(crate) attempts: u16,
+    /// Successes that the client has got whole.
+    pub(crate) delivered: u16,
+    /// Successes whose answer was lost on the way.
+    pub(crate) lost: u16,
+}
+
+type Map = HashMap<u64, Seen, BuildHasherDefault<AsIs>>;
+
+#[derive(Default)]
+struct Shard {
+    young: Map,
+    old: Map,
+}
+
+/// The memory.
+pub(crate) struct Memory {
+    shards: [Mutex<Shard>; SHARDS],
+    capacity: usize,
+}
+
+impl Memory {
+    /// Remembers at least the last `capacity` different requests and at most twice as many.
+    pub(crate) fn new(capacity: usize) -> Memory {
+        Memory { shards: Default::default(), capacity: (capacity / SHARDS).max(1) }
+    }
+
+    /// Changes what is remembered of `key` and returns what was there before.
+    pub(crate) fn update(&self, key: u64, change: impl FnOnce(&mut Seen)) -> Seen {
+        let index = (key >> 60) as usize % SHARDS;
+        let Some(shard) = self.shards.get(index) else { return Seen::default() };
+        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        if !shard.young.contains_key(&key) {
+            if shard.young.len() >= self.capacity {
+                shard.old = std::mem::take(&mut shard.young);
+            }
+            let before = shard.old.remove(&key).unwrap_or_default();
+            shard.young.insert(key, before);
+        }
+        let seen = shard.young.entry(key).or_default();
+        let before = *seen;
+        change(seen);
+        before
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            *shard.lock().unwrap_or_else(PoisonError::into_inner) = Shard::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remembers_the_last_ones_and_stays_bounded() {
+        let memory = Memory::new(SHARDS * 10);
+        for round in 0..3 {
+            for key in 0..5 {
+                assert_eq!(memory.update(key, |s| s.attempts += 1).attempts, round);
+            }
+        }
+        for key in 0..10_000 {
+            memory.update(key, |s| s.attempts += 1);
+        }
+        let shard = memory.shards[0].lock().unwrap();
+        assert!(shard.young.len() + shard.old.len() <= 20);
+    }
+}

@@ -1,0 +1,138 @@
+//! Which provider a request is for, and what that provider says.
+//!
+//! The first path segment names the provider, so that one server plays all of them. What follows
+//! is read leniently: a path that says `reverse` is a reverse query whatever its version number.
+
+mod census;
+mod esri;
+mod geocode;
+mod object;
+mod ogc;
+mod wfs;
+
+use serde_json::json;
+
+pub(crate) use object::Objects;
+
+use super::config::Config;
+use super::fate::Row;
+use super::hash;
+use super::reply::Reply;
+use super::wire::Request;
+
+/// Whose manners the server has for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Provider {
+    Generic,
+    Google,
+    Nominatim,
+    Pelias,
+    Photon,
+    Mapbox,
+    OpenCage,
+    Here,
+    Census,
+    Wfs,
+    Ogc,
+    Esri,
+    Object,
+    Unknown,
+}
+
+/// The name that chooses each provider, for the start page and the documentation.
+const NAMES: [(&str, Provider); 16] = [
+    ("geocode", Provider::Generic),
+    ("reverse", Provider::Generic),
+    ("csv2geo", Provider::Generic),
+    ("google", Provider::Google),
+    ("nominatim", Provider::Nominatim),
+    ("pelias", Provider::Pelias),
+    ("photon", Provider::Photon),
+    ("mapbox", Provider::Mapbox),
+    ("opencage", Provider::OpenCage),
+    ("here", Provider::Here),
+    ("census", Provider::Census),
+    ("wfs", Provider::Wfs),
+    ("ogc", Provider::Ogc),
+    ("arcgis", Provider::Esri),
+    ("s3", Provider::Object),
+    ("", Provider::Unknown),
+];
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// By the throttle.
+    Throttled,
+    /// The row is bad, for good.
+    Bad,
+    /// Something went wrong.
+    Failed,
+}
+
+impl Provider {
+    /// The provider of a path.
+    pub(crate) fn of(path: &str) -> Provider {
+        let segment = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+        NAMES.iter().find(|(name, _)| *name == segment).map_or(Provider::Unknown, |(_, p)| *p)
+    }
+
+    /// The lane of a path when each prefix has its own.
+    pub(crate) fn lane(self, path: &str) -> u64 {
+        let deep = if self == Provider::Object { 3 } else { 1 };
+        path.trim_matches('/').split('/').take(deep).fold(5, |acc, part| hash::bytes(acc, part.as_bytes()))
+    }
+}
+
+/// The answer of a provider that is well.
+pub(crate) fn answer(config: &Config, objects: &Objects, provider: Provider, request: &Request) -> Reply {
+    let path = request.path();
+    match provider {
+        Provider::Wfs => wfs::answer(config, request),
+        Provider::Ogc => ogc::answer(config, request),
+        Provider::Esri if path.ends_with("/findAddressCandidates") || path.ends_with("/reverseGeocode") => {
+            geocode::answer(config, provider, request)
+        }
+        Provider::Census if path.ends_with("/onelineaddress") => geocode::answer(config, provider, request),
+        Provider::Esri => esri::answer(config, request),
+        Provider::Object => object::answer(objects, request),
+        Provider::Census => census::answer(config, request),
+        Provider::Unknown if path == "/" => start(),
+        Provider::Unknown => Reply::json(404, &json!({"error": {"code": 404, "message": "no such path"}})),
+        _ => geocode::answer(config, provider, request),
+    }
+}
+
+fn start() -> Reply {
+    let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).filter(|name| !name.is_empty()).collect();
+    Reply::json(200, &json!({"tidegate": "chaos", "paths": names, "stats": "/__stats"}))
+}
+
+/// The body of a refusal in the provider's words. Status 200 gives its error in a 200.
+pub(crate) fn refusal(provider: Provider, status: u16, why: Why) -> Reply {
+    let reply = match provider {
+        // These have no error of their own in a 200; what comes instead is a page of some gateway.
+        Provider::Nominatim
+        | Provider::Pelias
+        | Provider::Photon
+        | Provider::Mapbox
+        | Provider::Here
+        | Provider::Ogc
+            if status == 200 && why == Why::Failed =>
+        {
+            page(status)
+        }
+        Provider::Wfs => wfs::refusal(status, why),
+        Provider::Ogc => ogc::refusal(status, why),
+        Provider::Esri => esri::refusal(status, why),
+        Provider::Object => object::refusal(status, why),
+        Provider::Census => page(status),
+        _ => geocode::refusal(provider, status, why),
+    };
+    let row = if why == Why::Bad { Row::Bad } else { Row::Good };
+    Reply { row, ..reply }
+}
+
+fn page(status: u16) -> Reply {
+    Reply::new(status, "text/html", "<html><body><h1>The service is busy</h1></body></html>")
+}

@@ -1,0 +1,216 @@
+//! Connections, and answers delivered well or badly.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::fate::Delivery;
+use super::reply::Reply;
+use super::state::{Act, State};
+use super::stats::Count;
+use super::wire::{self, Ended, Request};
+
+/// Pieces in which a slow body is sent.
+const PIECES: usize = 10;
+
+/// Resolves when the server was asked to end.
+async fn over(state: &State) {
+    // An error means that the sender is gone, and with it the server.
+    let _ = state.over.subscribe().wait_for(|over| *over).await;
+}
+
+/// Resolves when the server is to end, for whatever reason.
+pub(crate) async fn ended(state: &State) -> io::Result<()> {
+    #[cfg(unix)]
+    let terminated = async {
+        let mut signal = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        signal.recv().await;
+        Ok::<(), io::Error>(())
+    };
+    #[cfg(not(unix))]
+    let terminated = std::future::pending::<io::Result<()>>();
+    tokio::select! {
+        () = over(state) => Ok(()),
+        result = tokio::signal::ctrl_c() => result,
+        result = terminated => result,
+    }
+}
+
+/// Takes connections until the server ends.
+pub(crate) async fn accept(state: Arc<State>, listener: TcpListener) {
+    loop {
+        tokio::select! {
+            () = over(&state) => return,
+            taken = listener.accept() => match taken {
+                Ok((stream, _)) => {
+                    state.counters.count(Count::Connections);
+                    tokio::spawn(connection(Arc::clone(&state), stream));
+                }
+                // Out of file descriptors, most likely: others will be given back.
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            },
+        }
+    }
+}
+
+/// Takes the request off the books, also when its task is dropped.
+struct Flight<'a>(&'a State);
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        self.0.counters.leave(self.0.clock.nanos());
+    }
+}
+
+async fn connection(state: Arc<State>, mut stream: TcpStream) {
+    // Without it small answers would wait for the client's acknowledgement.
+    let _ = stream.set_nodelay(true);
+    let mut buffer = Vec::with_capacity(4 * 1024);
+    loop {
+        let request = match wire::read(&mut stream, &mut buffer).await {
+            Ok(request) => request,
+            Err(Ended::Gone) => return,
+            Err(Ended::Wrong(status)) => {
+                let reply = Reply::new(status, "text/plain", "this is not a request\n");
+                let _ = whole(&state, &mut stream, &reply, true, false).await;
+                return;
+            }
+        };
+        let head = request.method == "HEAD";
+        if let Some(reply) = state.admin(&request) {
+            let close = !request.keep_alive;
+            let sent = whole(&state, &mut stream, &reply, close, head).await;
+            if request.path() == "/__quit" {
+                state.quit();
+            }
+            if sent.is_err() || close {
+                return;
+            }
+            continue;
+        }
+        let number = state.counters.count(Count::Requests);
+        let served = serve(&state, &mut stream, &request, number).await;
+        if state.config.stop_after.is_some_and(|n| number >= n) {
+            state.quit();
+        }
+        if !served.unwrap_or(false) {
+            return;
+        }
+    }
+}
+
+/// Serves one request; whether the connection can go on.
+async fn serve(state: &State, stream: &mut TcpStream, request: &Request, number: u64) -> io::Result<bool> {
+    let in_flight = state.counters.enter(state.clock.nanos());
+    let flight = Flight(state);
+    let Act { reply, delivery, service } = state.decide(request, number, in_flight);
+    state.alarm.wait(service).await;
+    let head = request.method == "HEAD";
+    let delivery = if head && delivery != Delivery::ResetAtOnce { Delivery::Whole } else { delivery };
+    let counters = &state.counters;
+    let delivered = match delivery {
+        Delivery::Whole => {
+            let close = !request.keep_alive;
+            // Before the write: whoever has the answer must find it in the books.
+            counters.answered(reply.status);
+            state.settle(request, &reply, true);
+            drop(flight);
+            whole(state, stream, &reply, close, head).await?;
+            return Ok(!close);
+        }
+        Delivery::Slow(span) => {
+            counters.count(Count::Slow);
+            slow(state, stream, &reply, span).await.is_ok()
+        }
+        Delivery::ResetAtOnce => {
+            counters.count(Count::Resets);
+            false
+        }
+        Delivery::ResetInBody => {
+            counters.count(Count::Resets);
+            half(state, stream, &reply).await?;
+            false
+        }
+        Delivery::CutLength => {
+            counters.count(Count::Cuts);
+            half(state, stream, &reply).await?;
+            false
+        }
+        Delivery::CutChunk => {
+            counters.count(Count::Cuts);
+            broken_chunk(state, stream, &reply).await?;
+            false
+        }
+        Delivery::Hang(span) => {
+            counters.count(Count::Hangs);
+            hang(state, stream, span).await;
+            false
+        }
+    };
+    if delivered {
+        counters.answered(reply.status);
+    }
+    state.settle(request, &reply, delivered);
+    if matches!(delivery, Delivery::ResetAtOnce | Delivery::ResetInBody) {
+        // Closing with linger zero sends a reset instead of a farewell.
+        stream.set_zero_linger()?;
+    }
+    Ok(delivered && request.keep_alive)
+}
+
+async fn whole(
+    state: &State,
+    stream: &mut TcpStream,
+    reply: &Reply,
+    close: bool,
+    head: bool,
+) -> io::Result<()> {
+    let mut bytes = reply.head(state.wall(), close, false);
+    if !head {
+        bytes.extend_from_slice(&reply.body);
+    }
+    stream.write_all(&bytes).await
+}
+
+/// The head with the whole length and half of the body.
+async fn half(state: &State, stream: &mut TcpStream, reply: &Reply) -> io::Result<()> {
+    let length = (reply.body.len() as u64).max(64);
+    let stated = Reply { stated_length: Some(length), status: reply.status.max(200), ..reply.clone() };
+    let mut bytes = stated.head(state.wall(), false, false);
+    bytes.extend_from_slice(reply.body.get(..reply.body.len() / 2).unwrap_or_default());
+    stream.write_all(&bytes).await
+}
+
+/// A chunk that promises more than it holds.
+async fn broken_chunk(state: &State, stream: &mut TcpStream, reply: &Reply) -> io::Result<()> {
+    let mut bytes = reply.head(state.wall(), false, true);
+    bytes.extend_from_slice(format!("{:x}\r\n", reply.body.len().max(64)).as_bytes());
+    bytes.extend_from_slice(reply.body.get(..reply.body.len() / 2).unwrap_or_default());
+    stream.write_all(&bytes).await
+}
+
+/// The body in pieces.
+async fn slow(state: &State, stream: &mut TcpStream, reply: &Reply, span: Duration) -> io::Result<()> {
+    stream.write_all(&reply.head(state.wall(), false, false)).await?;
+    for piece in reply.body.chunks(reply.body.len().div_ceil(PIECES).max(1)) {
+        state.alarm.wait(span / PIECES as u32).await;
+        stream.write_all(piece).await?;
+    }
+    Ok(())
+}
+
+/// Says nothing until the client goes, the span is over or the server ends.
+async fn hang(state: &State, stream: &mut TcpStream, span: Duration) {
+    let gone = async {
+        let mut bin = [0u8; 1024];
+        while stream.read(&mut bin).await.is_ok_and(|n| n > 0) {}
+    };
+    tokio::select! {
+        () = gone => {}
+        () = tokio::time::sleep(span) => {}
+        () = over(state) => {}
+    }
+}

@@ -1,0 +1,258 @@
+//! The short forms of the command line: `bucket:500/s,burst=50`, `5s..10s,collapse=20`, `1%`.
+//!
+//! Each form is a small pure function from text to a value of `config`, with an error
+//! that says what was expected.
+
+use std::time::Duration;
+
+use tidegate_sim::server::Limit;
+
+use super::config::{Fault, FaultKind, Outage, Service, When};
+
+/// Ten years; more would overflow the clock of a throttle.
+const WINDOW_MAX: f64 = 3_650.0 * 86_400.0;
+
+/// Reads a span: `250ms`, `5s`, `2m`, `1h`, or a bare number of seconds.
+pub fn span(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "us" => 1e-6,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err(format!("{text:?} is not a span of time such as 250ms, 5s or 2m")),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(n) if n >= 0.0 && n.is_finite() => Ok(tidegate_core::time::seconds(n * scale)),
+        _ => Err(format!("{text:?} is not a span of time such as 250ms, 5s or 2m")),
+    }
+}
+
+/// Reads a share: `5%` or `0.05`.
+pub fn share(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.trim().strip_suffix('%') {
+        Some(number) => (number, 0.01),
+        None => (text.trim(), 1.0),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(n) if (0.0..=1.0).contains(&(n * scale)) => Ok(n * scale),
+        _ => Err(format!("{text:?} is not a share such as 5% or 0.05")),
+    }
+}
+
+/// `key=value` pairs after the first comma.
+fn options(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.split(',').skip(1).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+fn positive<T: std::str::FromStr + PartialOrd + Default>(text: &str, what: &str) -> Result<T, String> {
+    match text.trim().parse::<T>() {
+        Ok(n) if n > T::default() => Ok(n),
+        _ => Err(format!("{text:?} is not {what} above zero")),
+    }
+}
+
+/// Reads a throttle: `bucket:500/s,burst=50`, `fixed:5/100ms`, `sliding:100/10s`,
+/// `counter:100/10s`, `concurrency:8`, `none`; several joined with `+` must all agree.
+pub fn throttle(text: &str) -> Result<Limit, String> {
+    let parts: Vec<&str> = text.split('+').collect();
+    match parts.as_slice() {
+        [one] => one_throttle(one),
+        many => Ok(Limit::All(many.iter().map(|t| one_throttle(t)).collect::<Result<_, _>>()?)),
+    }
+}
+
+fn one_throttle(text: &str) -> Result<Limit, String> {
+    let expected = || {
+        format!(
+            "{text:?} is not a throttle; expected bucket:500/s,burst=50, fixed:5/100ms, \
+             sliding:100/10s, counter:100/10s, concurrency:8 or none"
+        )
+    };
+    if text == "none" {
+        return Ok(Limit::Open);
+    }
+    let (kind, rest) = text.split_once(':').ok_or_else(expected)?;
+    let amount = rest.split(',').next().unwrap_or_default();
+    if kind == "concurrency" {
+        return Ok(Limit::Concurrent { limit: positive(amount, "a number of calls")? });
+    }
+    let (count, per) = amount.split_once('/').ok_or_else(expected)?;
+    // `/s` and `/min` are as good as `/1s` and `/1min`.
+    let window =
+        if per.starts_with(|c: char| c.is_ascii_digit()) { span(per)? } else { span(&format!("1{per}"))? };
+    let window = window.as_secs_f64();
+    if window <= 0.0 || window > WINDOW_MAX {
+        return Err(expected());
+    }
+    let mut burst = None;
+    let mut phase = 0.0;
+    for (key, value) in options(rest) {
+        match (kind, key) {
+            ("bucket", "burst") => burst = Some(positive::<f64>(value, "a burst")?),
+            ("fixed" | "counter", "phase") => phase = span(value)?.as_secs_f64(),
+            _ => return Err(format!("{kind} has no option {key:?}")),
+        }
+    }
+    match kind {
+        "bucket" => {
+            let rate = positive::<f64>(count, "a rate")? / window;
+            let burst = burst.unwrap_or(rate).max(1.0);
+            let sane = rate.is_finite() && burst.is_finite() && burst / rate <= WINDOW_MAX;
+            if sane { Ok(Limit::Bucket { rate, burst }) } else { Err(expected()) }
+        }
+        "fixed" => Ok(Limit::Fixed { limit: positive(count, "a number of calls")?, window, phase }),
+        "sliding" => Ok(Limit::Sliding { limit: positive(count, "a number of calls")?, window }),
+        "counter" => Ok(Limit::Counter { limit: positive(count, "a number of calls")?, window, phase }),
+        _ => Err(expected()),
+    }
+}
+
+/// Reads a service time in milliseconds: `3`, `2..5`, `exp:4`.
+pub fn service_ms(text: &str) -> Result<Service, String> {
+    let ms = |t: &str| match t.trim().parse::<f64>() {
+        Ok(n) if n >= 0.0 && n.is_finite() => Ok(n / 1e3),
+        _ => Err(format!("{text:?} is not a service time such as 3, 2..5 or exp:4 (milliseconds)")),
+    };
+    if let Some(mean) = text.strip_prefix("exp:") {
+        return Ok(Service::Exponential(ms(mean)?));
+    }
+    match text.split_once("..") {
+        Some((lo, hi)) => {
+            let (lo, hi) = (ms(lo)?, ms(hi)?);
+            if hi < lo {
+                Err(format!("{text:?} ends before it begins"))
+            } else {
+                Ok(Service::Uniform(lo, hi))
+            }
+        }
+        None => Ok(Service::Uniform(ms(text)?, ms(text)?)),
+    }
+}
+
+/// Reads an outage: `5s..10s`, with `collapse=20`, `within=100ms`, `again=2s`, `fragile=5s`,
+/// `status=503` (0 resets the connection) and `hint`.
+pub fn outage(text: &str) -> Result<Outage, String> {
+    let range = text.split(',').next().unwrap_or_default();
+    let (from, to) =
+        range.split_once("..").ok_or_else(|| format!("{text:?} is not an outage such as 5s..10s"))?;
+    let (from, to) = (span(from)?, span(to)?);
+    if to <= from {
+        return Err(format!("{text:?} ends before it begins"));
+    }
+    let mut outage = Outage {
+        from,
+        to,
+        status: 503,
+        hint: false,
+        collapse: None,
+        within: Duration::from_millis(100),
+        again: Duration::from_secs(2),
+        fragile: Duration::from_secs(5),
+    };
+    for (key, value) in options(text) {
+        match key {
+            "collapse" => outage.collapse = Some(positive(value, "a number of requests")?),
+            "within" => outage.within = span(value)?,
+            "again" => outage.again = span(value)?,
+            "fragile" => outage.fragile = span(value)?,
+            "status" if value == "0" => outage.status = 0,
+            "status" => outage.status = status(value)?,
+            "hint" => outage.hint = true,
+            _ => return Err(format!("an outage has no option {key:?}")),
+        }
+    }
+    Ok(outage)
+}
+
+/// Reads a status code.
+pub fn status(text: &str) -> Result<u16, String> {
+    match text.trim().parse::<u16>() {
+        Ok(code) if (200..=599).contains(&code) => Ok(code),
+        _ => Err(format!("{text:?} is not a status from 200 to 599")),
+    }
+}
+
+/// Reads when a fault happens: `1%`, `@7`, `@10..20`, `every:7`, `first:2`.
+pub fn when(text: &str) -> Result<When, String> {
+    let expected = || format!("{text:?} does not say when; expected 1%, @7, @10..20, every:7 or first:2");
+    let number = |t: &str| positive::<u64>(t, "a number").map_err(|_| expected());
+    if let Some(range) = text.strip_prefix('@') {
+        return match range.split_once("..") {
+            Some((lo, hi)) => Ok(When::Numbers(number(lo)?, number(hi)?)),
+            None => Ok(When::Numbers(number(range)?, number(range)?)),
+        };
+    }
+    if let Some(n) = text.strip_prefix("every:") {
+        return Ok(When::Every(number(n)?));
+    }
+    if let Some(n) = text.strip_prefix("first:") {
+        return Ok(When::First(number(n)?));
+    }
+    share(text).map(When::Chance).map_err(|_| expected())
+}
+
+/// Reads `500=1%`.
+pub fn status_fault(text: &str) -> Result<Fault, String> {
+    let (code, rest) = text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form 500=1%"))?;
+    Ok(Fault { kind: FaultKind::Status(status(code)?), when: when(rest)? })
+}
+
+/// Reads `1%=http://127.0.0.1:1/`.
+pub fn redirect(text: &str) -> Result<Fault, String> {
+    let (rest, url) = text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form 1%=URL"))?;
+    if url.is_empty() || url.bytes().any(|b| b.is_ascii_control()) {
+        return Err(format!("{url:?} cannot stand in a Location header"));
+    }
+    Ok(Fault { kind: FaultKind::Redirect(url.to_owned()), when: when(rest)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn throttles_read_as_written() {
+        assert_eq!(throttle("bucket:500/s,burst=50"), Ok(Limit::Bucket { rate: 500.0, burst: 50.0 }));
+        assert_eq!(throttle("bucket:30/min"), Ok(Limit::Bucket { rate: 0.5, burst: 1.0 }));
+        assert_eq!(throttle("fixed:5/100ms"), Ok(Limit::Fixed { limit: 5, window: 0.1, phase: 0.0 }));
+        assert_eq!(throttle("sliding:100/10s"), Ok(Limit::Sliding { limit: 100, window: 10.0 }));
+        assert_eq!(throttle("concurrency:8"), Ok(Limit::Concurrent { limit: 8 }));
+        assert!(matches!(throttle("bucket:5/s+concurrency:2"), Ok(Limit::All(both)) if both.len() == 2));
+        for wrong in [
+            "",
+            "bucket",
+            "bucket:0/s",
+            "fixed:5",
+            "sliding:5/0s",
+            "sliding:5/99999d",
+            "bucket:inf/s",
+            "bucket:1/s,burst=1e99",
+            "bucket:5/s,bust=1",
+            "leaky:1/s",
+        ] {
+            assert!(throttle(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_other_forms_read_as_written() {
+        assert_eq!(share("5%"), Ok(0.05));
+        assert_eq!(when("@10..20"), Ok(When::Numbers(10, 20)));
+        assert_eq!(when("every:7"), Ok(When::Every(7)));
+        assert_eq!(when("first:2"), Ok(When::First(2)));
+        assert_eq!(service_ms("2..5"), Ok(Service::Uniform(0.002, 0.005)));
+        let outage = outage("5s..10s,collapse=20,again=3s,hint").unwrap();
+        assert_eq!((outage.collapse, outage.again, outage.hint), (Some(20), Duration::from_secs(3), true));
+        for wrong in ["101%", "-1", "x", "@0", "every:0", "NaN"] {
+            assert!(when(wrong).is_err(), "{wrong}");
+        }
+        assert!(super::outage("10s..5s").is_err());
+        assert!(status_fault("99=1%").is_err());
+        assert!(redirect("1%=http://a/\r\nX: y").is_err());
+    }
+}

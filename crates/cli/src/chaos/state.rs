@@ -1,0 +1,219 @@
+//! What the connections share, and the decision on one request.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::Wall;
+use tidegate_core::time::nanos;
+use tidegate_sim::server::Answer;
+use tokio::sync::watch;
+
+use super::clock::{Alarm, Clock};
+use super::config::{Config, Scope};
+use super::fate::{self, Delivery, Mood, Row};
+use super::hash;
+use super::judge::{Judge, Verdict};
+use super::memory::Memory;
+use super::reply::Reply;
+use super::route::{self, Objects, Provider, Why};
+use super::stats::{Count, Counters, Stats};
+use super::tell::{self, Dialect};
+use super::wire::Request;
+
+/// Everything the connections share.
+pub(crate) struct State {
+    pub(crate) config: Arc<Config>,
+    pub(crate) clock: Clock,
+    pub(crate) alarm: Alarm,
+    judge: Judge,
+    memory: Memory,
+    pub(crate) counters: Counters,
+    objects: Objects,
+    pub(crate) over: watch::Sender<bool>,
+}
+
+/// Who is told something, and when.
+struct Who {
+    lane: u64,
+    identity: u64,
+    number: u64,
+    now: u64,
+}
+
+/// What is to be done for one request.
+pub(crate) struct Act {
+    pub(crate) reply: Reply,
+    pub(crate) delivery: Delivery,
+    pub(crate) service: Duration,
+}
+
+impl State {
+    pub(crate) fn new(config: Config, clock: Clock) -> io::Result<State> {
+        let config = Arc::new(config);
+        Ok(State {
+            alarm: Alarm::new(clock.clone())?,
+            judge: Judge::new(Arc::clone(&config), clock.clone()),
+            memory: Memory::new(config.remember),
+            counters: Counters::default(),
+            objects: Objects::default(),
+            over: watch::Sender::new(false),
+            clock,
+            config,
+        })
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.counters.snapshot(self.judge.collapses(), self.judge.earliest())
+    }
+
+    pub(crate) fn reset(&self) {
+        self.judge.clear();
+        self.memory.clear();
+        self.objects.clear();
+        self.counters.clear();
+    }
+
+    pub(crate) fn quit(&self) {
+        self.over.send_replace(true);
+    }
+
+    /// The wall clock as the server believes it to be.
+    pub(crate) fn wall(&self) -> Wall {
+        Wall::from_millis(self.clock.wall_ms().saturating_add(self.config.skew.saturating_mul(1_000)))
+    }
+
+    /// Decides one request.
+    pub(crate) fn decide(&self, request: &Request, number: u64, in_flight: u64) -> Act {
+        let config = &self.config;
+        let provider = Provider::of(request.path());
+        let identity = request.identity();
+        let lane = self.lane(provider, request);
+        let attempts = u64::from(self.memory.update(identity, |_| {}).attempts);
+        let attempt = attempts + 1;
+        let tape = fate::tape(config, identity, attempt, number);
+        let service = fate::service(config, tape);
+        let ruling = self.judge.arrive(lane, identity, nanos(service), in_flight);
+        if ruling.early {
+            self.counters.count(Count::Early);
+        }
+        if ruling.early_same {
+            self.counters.count(Count::EarlySame);
+        }
+        let who = Who { lane, identity, number, now: ruling.now };
+        let answer = match ruling.verdict {
+            Verdict::Throttle(answer) if answer.accepted => answer,
+            Verdict::Throttle(answer) => {
+                self.counters.count(Count::Throttled);
+                let mut reply = route::refusal(provider, config.throttle_status, Why::Throttled);
+                self.hint(&mut reply, config.headers, &answer, &who);
+                return Act { reply, delivery: Delivery::Whole, service: Duration::ZERO };
+            }
+            Verdict::Down(down) => {
+                self.counters.count(Count::Down);
+                if down.status == 0 {
+                    let reply = route::refusal(provider, 503, Why::Failed);
+                    return Act { reply, delivery: Delivery::ResetAtOnce, service: Duration::ZERO };
+                }
+                let mut reply = route::refusal(provider, down.status, Why::Failed);
+                if down.hint {
+                    let wait = down.until.saturating_sub(ruling.now);
+                    let answer = Answer { accepted: false, wait, truth: None };
+                    let dialect =
+                        if config.headers == Dialect::None { Dialect::RetryAfter } else { config.headers };
+                    self.hint(&mut reply, dialect, &answer, &who);
+                }
+                return Act { reply, delivery: Delivery::Whole, service: Duration::ZERO };
+            }
+        };
+        self.memory.update(identity, |seen| seen.attempts = seen.attempts.saturating_add(1));
+        let (mood, delivery) = fate::fault(config, tape, number, attempt);
+        let mut reply = match mood {
+            Mood::Well => route::answer(config, &self.objects, provider, request),
+            Mood::Status(status) => route::refusal(provider, status, Why::Failed),
+            Mood::Error200 => {
+                self.counters.count(Count::Errors200);
+                route::refusal(provider, 200, Why::Failed)
+            }
+            Mood::Redirect(url) => {
+                Reply { headers: vec![("Location", url)], ..Reply::new(302, "text/plain", "moved") }
+            }
+        };
+        match reply.row {
+            Row::Good => {}
+            Row::Bad => _ = self.counters.count(Count::BadRows),
+            Row::NoMatch => _ = self.counters.count(Count::NoMatch),
+        }
+        tell::tell(config.headers, &answer, self.wall(), &mut reply.headers);
+        Act { reply, delivery, service }
+    }
+
+    /// Which throttle a request is under.
+    fn lane(&self, provider: Provider, request: &Request) -> u64 {
+        match self.config.scope {
+            Scope::Server => 0,
+            Scope::Prefix => provider.lane(request.path()),
+            Scope::Key => {
+                let names = ["key", "api_key", "apikey", "access_token", "token"];
+                let asked = || names.iter().find_map(|name| request.param(name));
+                let key = request.api_key.clone().or_else(asked).unwrap_or_default();
+                hash::bytes(7, key.as_bytes())
+            }
+        }
+    }
+
+    /// Writes the hint of a refusal and remembers it.
+    fn hint(&self, reply: &mut Reply, dialect: Dialect, answer: &Answer, who: &Who) {
+        let told = tell::tell(dialect, answer, self.wall(), &mut reply.headers);
+        let draw = hash::mix(self.config.seed ^ who.number ^ 0x6a4b);
+        if hash::unit(draw) < self.config.garbage {
+            self.counters.count(Count::Garbage);
+            tell::garble(draw, &mut reply.headers);
+        } else if let Some(wait) = told {
+            self.judge.told(who.lane, who.identity, who.now, tell::until(who.now, wait));
+        }
+    }
+
+    /// The pages about the server itself.
+    pub(crate) fn admin(&self, request: &Request) -> Option<Reply> {
+        let pretty = |value: serde_json::Value| Reply::new(200, "application/json", format!("{value:#}\n"));
+        Some(match request.path() {
+            "/__stats" => {
+                let mut stats = serde_json::to_value(self.stats()).unwrap_or_default();
+                stats["objects"] = self.objects.len().into();
+                pretty(stats)
+            }
+            "/__config" => pretty(self.config.describe()),
+            "/__reset" => {
+                self.reset();
+                pretty(serde_json::json!({"reset": true}))
+            }
+            "/__quit" => pretty(serde_json::json!({"quit": true})),
+            path if path.starts_with("/__") => Reply::new(404, "text/plain", "no such page\n"),
+            _ => return None,
+        })
+    }
+
+    /// Keeps the books after an answer with a success went out, or did not.
+    pub(crate) fn settle(&self, request: &Request, reply: &Reply, delivered: bool) {
+        if !reply.work {
+            return;
+        }
+        self.counters.count(Count::Executed);
+        let before = self.memory.update(request.identity(), |seen| {
+            if delivered {
+                seen.delivered = seen.delivered.saturating_add(1);
+            } else {
+                seen.lost = seen.lost.saturating_add(1);
+            }
+        });
+        if before.delivered > 0 {
+            self.counters.count(Count::Duplicates);
+        } else if before.lost > 0 {
+            self.counters.count(Count::Redone);
+        }
+        if !delivered {
+            self.counters.count(Count::Lost);
+        }
+    }
+}

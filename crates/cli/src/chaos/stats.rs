@@ -1,0 +1,202 @@
+//! What the server saw, counted where it happened.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+const STATUSES: usize = 600;
+
+/// Everything that is simply counted; [`Stats`] says what each means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    Requests,
+    Executed,
+    Duplicates,
+    Redone,
+    Lost,
+    Throttled,
+    Down,
+    Early,
+    EarlySame,
+    Resets,
+    Hangs,
+    Cuts,
+    Slow,
+    Errors200,
+    BadRows,
+    NoMatch,
+    Garbage,
+    Connections,
+}
+
+const COUNTS: usize = Count::Connections as usize + 1;
+
+/// The live counters.
+pub(crate) struct Counters {
+    counts: [AtomicU64; COUNTS],
+    by_status: [AtomicU64; STATUSES],
+    in_flight: AtomicU64,
+    in_flight_max: AtomicU64,
+    first: AtomicU64,
+    last: AtomicU64,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            counts: [const { AtomicU64::new(0) }; COUNTS],
+            by_status: [const { AtomicU64::new(0) }; STATUSES],
+            in_flight: AtomicU64::new(0),
+            in_flight_max: AtomicU64::new(0),
+            first: AtomicU64::new(u64::MAX),
+            last: AtomicU64::new(0),
+        }
+    }
+}
+
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+impl Counters {
+    /// Counts one more and returns how many there are with it.
+    pub(crate) fn count(&self, what: Count) -> u64 {
+        self.counts.get(what as usize).map_or(0, |counter| counter.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    fn get(&self, what: Count) -> u64 {
+        self.counts.get(what as usize).map_or(0, get)
+    }
+
+    /// An answer with this status was sent whole.
+    pub(crate) fn answered(&self, status: u16) {
+        if let Some(counter) = self.by_status.get(usize::from(status)) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A request came in; how many are in flight with it.
+    pub(crate) fn enter(&self, now: u64) -> u64 {
+        self.first.fetch_min(now, Ordering::Relaxed);
+        let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+        self.in_flight_max.fetch_max(in_flight, Ordering::Relaxed);
+        in_flight
+    }
+
+    /// A request is done with.
+    pub(crate) fn leave(&self, now: u64) {
+        self.last.fetch_max(now, Ordering::Relaxed);
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Sets all to zero, but for what is still in flight.
+    pub(crate) fn clear(&self) {
+        for counter in self.counts.iter().chain(&self.by_status) {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.in_flight_max.store(get(&self.in_flight), Ordering::Relaxed);
+        self.first.store(u64::MAX, Ordering::Relaxed);
+        self.last.store(0, Ordering::Relaxed);
+    }
+
+    /// The counters as they stand, with what the judge knows.
+    pub(crate) fn snapshot(&self, collapses: u64, earliest: u64) -> Stats {
+        let requests = self.get(Count::Requests);
+        let wasted = self.get(Count::Throttled) + self.get(Count::Down);
+        let elapsed = get(&self.last).saturating_sub(get(&self.first)) as f64 / 1e9;
+        let earliest = earliest as f64 / 1e9;
+        Stats {
+            requests,
+            by_status: (0u16..)
+                .zip(&self.by_status)
+                .map(|(status, n)| (status, get(n)))
+                .filter(|(_, n)| *n > 0)
+                .collect(),
+            executed: self.get(Count::Executed),
+            duplicates_executed: self.get(Count::Duplicates),
+            redone_after_loss: self.get(Count::Redone),
+            answers_lost: self.get(Count::Lost),
+            wasted_calls: wasted,
+            wasted_percent: 100.0 * wasted as f64 / requests.max(1) as f64,
+            throttled: self.get(Count::Throttled),
+            refused_while_down: self.get(Count::Down),
+            collapses,
+            retry_after_violations: self.get(Count::Early),
+            retry_after_violations_same_request: self.get(Count::EarlySame),
+            resets: self.get(Count::Resets),
+            hangs: self.get(Count::Hangs),
+            cuts: self.get(Count::Cuts),
+            slow: self.get(Count::Slow),
+            errors_in_200: self.get(Count::Errors200),
+            bad_rows: self.get(Count::BadRows),
+            no_match: self.get(Count::NoMatch),
+            garbage_hints: self.get(Count::Garbage),
+            connections: self.get(Count::Connections),
+            in_flight: get(&self.in_flight),
+            in_flight_max: get(&self.in_flight_max),
+            elapsed_seconds: elapsed,
+            earliest_finish_seconds: earliest,
+            times_earliest: if earliest > 0.0 { elapsed / earliest } else { 0.0 },
+        }
+    }
+}
+
+/// What `/__stats` tells.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Stats {
+    /// Requests that came in, without those to `/__…`.
+    pub requests: u64,
+    /// Whole answers by status.
+    pub by_status: BTreeMap<u16, u64>,
+    /// Successes worked out, delivered or not; no match is a success.
+    pub executed: u64,
+    /// Successes delivered for a request that had been delivered before.
+    pub duplicates_executed: u64,
+    /// Successes worked out anew because the first answer was lost on the way.
+    pub redone_after_loss: u64,
+    /// Successes whose answer was lost on the way: reset, cut or hung up.
+    pub answers_lost: u64,
+    /// Throttled, or refused while down.
+    pub wasted_calls: u64,
+    /// The same in per cent of the requests.
+    pub wasted_percent: f64,
+    /// Refused by the throttle.
+    pub throttled: u64,
+    /// Refused in an outage or collapse.
+    pub refused_while_down: u64,
+    /// How often the server came down again after an outage.
+    pub collapses: u64,
+    /// Arrivals earlier than the lane or the request had been told.
+    pub retry_after_violations: u64,
+    /// Those of them where the very same request had been told.
+    pub retry_after_violations_same_request: u64,
+    /// Connections reset.
+    pub resets: u64,
+    /// Requests left without an answer.
+    pub hangs: u64,
+    /// Bodies that ended early.
+    pub cuts: u64,
+    /// Bodies sent slowly.
+    pub slow: u64,
+    /// Errors inside a 200.
+    pub errors_in_200: u64,
+    /// Calls for a bad row.
+    pub bad_rows: u64,
+    /// Calls for a row without a match.
+    pub no_match: u64,
+    /// Malformed hints sent.
+    pub garbage_hints: u64,
+    /// Connections taken.
+    pub connections: u64,
+    /// Requests in flight now.
+    pub in_flight: u64,
+    /// Most requests in flight at once.
+    pub in_flight_max: u64,
+    /// From the first arrival to the last answer.
+    pub elapsed_seconds: f64,
+    /// From the first arrival to the physically earliest finish of what was taken.
+    pub earliest_finish_seconds: f64,
+    /// The first over the second.
+    pub times_earliest: f64,
+}

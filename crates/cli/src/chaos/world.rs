@@ -1,0 +1,219 @@
+//! The generated data: places for addresses, and a layer of parcels.
+//!
+//! Nothing is stored. A place is a function of the seed and the address text, a feature a function
+//! of the seed and its number, so a data set of any size takes no memory and two servers with one
+//! seed tell the same.
+
+use super::hash;
+
+const STREETS: [&str; 8] = [
+    "Harbour Road",
+    "Mill Lane",
+    "Station Street",
+    "Quay Street",
+    "Tide Way",
+    "Church Hill",
+    "Park Row",
+    "Weir Lane",
+];
+const CITIES: [&str; 8] =
+    ["Northport", "Eastmouth", "Saltwick", "Fenbridge", "Overy", "Marlow Sands", "Penhaven", "Isleford"];
+const ZONES: [&str; 4] = ["residential", "commercial", "industrial", "green"];
+
+/// Where an address is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    /// Degrees east.
+    pub lon: f64,
+    /// Degrees north.
+    pub lat: f64,
+    /// The address as the provider writes it.
+    pub label: String,
+    /// How sure the provider is, from 0.5 to 1.
+    pub score: f64,
+}
+
+/// One parcel of the layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parcel {
+    /// From 1.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// What may be built.
+    pub zone: &'static str,
+    /// Square metres.
+    pub area: f64,
+    /// Last change, milliseconds since 1970.
+    pub updated_ms: i64,
+    /// South-west corner, degrees.
+    pub lon: f64,
+    /// South-west corner, degrees.
+    pub lat: f64,
+    /// Side, degrees.
+    pub side: f64,
+}
+
+/// Two addresses that differ only in case and white space are the same.
+#[must_use]
+pub(crate) fn subject(address: &str) -> u64 {
+    let mut text = String::with_capacity(address.len());
+    for word in address.split_whitespace() {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.extend(word.chars().flat_map(char::to_lowercase));
+    }
+    hash::bytes(3, text.as_bytes())
+}
+
+fn round(value: f64, steps: f64) -> f64 {
+    (value * steps).round() / steps
+}
+
+fn pick(list: &[&'static str], draw: u64) -> &'static str {
+    list.get((draw % list.len().max(1) as u64) as usize).copied().unwrap_or_default()
+}
+
+/// Longitude and latitude of towns around the world: addresses lie around them, as they do.
+const CENTRES: [(f64, f64); 32] = [
+    (16.4, 48.2),
+    (2.3, 48.9),
+    (-3.7, 40.4),
+    (13.4, 52.5),
+    (-0.1, 51.5),
+    (12.5, 41.9),
+    (23.7, 38.0),
+    (30.5, 50.4),
+    (37.6, 55.7),
+    (28.9, 41.0),
+    (31.2, 30.0),
+    (3.4, 6.5),
+    (36.8, -1.3),
+    (28.0, -26.2),
+    (-7.6, 33.6),
+    (55.3, 25.2),
+    (77.2, 28.6),
+    (72.9, 19.1),
+    (100.5, 13.8),
+    (106.8, -6.2),
+    (114.2, 22.4),
+    (116.4, 39.9),
+    (127.0, 37.6),
+    (139.7, 35.7),
+    (151.1, -33.8),
+    (144.9, -37.7),
+    (-74.0, 40.8),
+    (-87.7, 41.8),
+    (-118.2, 34.1),
+    (-99.1, 19.4),
+    (-46.6, -23.5),
+    (-58.4, -34.7),
+];
+
+/// Where the provider with this seed puts `address`: within a few degrees of a town, the nearer
+/// the likelier.
+#[must_use]
+pub fn place(seed: u64, address: &str) -> Place {
+    let draw = hash::mix(seed) ^ subject(address);
+    let (lon, lat) =
+        CENTRES.get((hash::mix(draw) % CENTRES.len() as u64) as usize).copied().unwrap_or_default();
+    let away = |n: u64| (hash::unit(draw ^ n) + hash::unit(draw ^ (n + 8)) - 1.0) * 2.0;
+    Place {
+        lon: round(lon + away(16), 1e6),
+        lat: round(lat + away(32), 1e6),
+        label: address.split_whitespace().collect::<Vec<_>>().join(" "),
+        score: round(0.5 + hash::unit(draw ^ 2) / 2.0, 1e2),
+    }
+}
+
+/// What the provider with this seed finds at a point, to about a metre.
+#[must_use]
+pub fn reverse(seed: u64, lat: f64, lon: f64) -> Place {
+    let (lat, lon) = (round(lat, 1e5), round(lon, 1e5));
+    let draw = hash::mix(hash::mix(seed ^ (lat + 0.0).to_bits()) ^ (lon + 0.0).to_bits());
+    let number = draw % 200 + 1;
+    let label = format!("{number} {}, {}", pick(&STREETS, draw >> 8), pick(&CITIES, draw >> 16));
+    Place { lon, lat, label, score: round(0.5 + hash::unit(draw) / 2.0, 1e2) }
+}
+
+/// Parcel number `id`, from 1.
+#[must_use]
+pub fn parcel(seed: u64, id: u64) -> Parcel {
+    let draw = hash::mix(hash::mix(seed) ^ id);
+    let index = id.saturating_sub(1);
+    let (column, row) = (index % 1_000, index / 1_000 % 10_000);
+    let side = round(0.0002 + hash::unit(draw) * 0.0006, 1e7);
+    Parcel {
+        id,
+        name: format!("{} {id}", pick(&CITIES, draw)),
+        zone: pick(&ZONES, draw >> 8),
+        area: round((side * 111_320.0) * (side * 111_320.0) * 0.64, 1e2),
+        updated_ms: 1_700_000_000_000 + ((draw >> 16) % 60_000_000_000) as i64,
+        lon: round(-5.0 + column as f64 * 0.001, 1e6),
+        lat: round(40.0 + row as f64 * 0.001, 1e6),
+        side,
+    }
+}
+
+impl Parcel {
+    /// The corners, counter-clockwise, the first repeated.
+    pub(crate) fn ring(&self) -> [(f64, f64); 5] {
+        let east = round(self.lon + self.side, 1e7);
+        let north = round(self.lat + self.side, 1e7);
+        [(self.lon, self.lat), (east, self.lat), (east, north), (self.lon, north), (self.lon, self.lat)]
+    }
+
+    /// The last change as RFC 3339 text.
+    pub(crate) fn updated(&self) -> String {
+        let (year, month, day) = civil(self.updated_ms.div_euclid(86_400_000));
+        let second = self.updated_ms.rem_euclid(86_400_000) / 1_000;
+        format!(
+            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+            second / 3_600,
+            second / 60 % 60,
+            second % 60
+        )
+    }
+}
+
+/// Year, month and day of a day since 1970.
+fn civil(days: i64) -> (i64, i64, i64) {
+    // Years begin in March, so that the leap day is the last of the year.
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day_of_year - (153 * shifted_month + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_depend_on_seed_and_words_only() {
+        assert_eq!(place(1, "1 Main St"), place(1, " 1  Main St "));
+        assert_eq!(place(1, "1 Main St").lon, place(1, "1 MAIN st").lon);
+        assert_ne!(place(1, "1 Main St").lon, place(2, "1 Main St").lon);
+        assert_ne!(place(1, "1 Main St").lon, place(1, "2 Main St").lon);
+        for i in 0..1_000 {
+            let place = place(7, &format!("{i} Main St"));
+            assert!((-180.0..180.0).contains(&place.lon) && (-90.0..90.0).contains(&place.lat));
+        }
+    }
+
+    #[test]
+    fn parcels_do_not_overlap_and_dates_are_dates() {
+        let (a, b) = (parcel(1, 1), parcel(1, 2));
+        assert!(a.ring()[1].0 < b.ring()[0].0);
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(19_782), (2024, 2, 29));
+        let dated = Parcel { updated_ms: 1_709_251_199_000, ..a };
+        assert_eq!(dated.updated(), "2024-02-29T23:59:59Z");
+    }
+}

@@ -1,0 +1,28 @@
+//! The exit codes: one meaning each, for every verb. A script decides by them.
+
+use std::process::ExitCode;
+
+/// How a run of the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// All done.
+    Done = 0,
+    /// Something failed that is none of the below.
+    Failure = 1,
+    /// The command line or the manifest is wrong; nothing was begun.
+    Usage = 2,
+    /// Finished; some records are dead letters.
+    DeadLetters = 4,
+    /// Stopped by the other side: try later.
+    TryLater = 75,
+}
+
+/// The codes, for `--help`. `docs/exit-codes.md` says more.
+pub(crate) const HELP: &str = "Exit codes: 0 all done; 1 failure; 2 usage or invalid manifest; \
+3 a gate halted the run; 4 finished with dead letters; 75 stopped by the other side, try later.";
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}

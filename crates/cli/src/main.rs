@@ -1,0 +1,62 @@
+//! The `tidegate` command.
+//!
+//! `main` is thin: it reads the arguments, runs one verb and turns its outcome into an exit code.
+//! Each verb is a file in [`verb`]. Data goes to standard output, words to standard error.
+#![forbid(unsafe_code)]
+
+mod exit;
+mod metrics;
+mod out;
+mod progress;
+mod report;
+mod summary;
+mod verb;
+
+use std::panic::{self, PanicHookInfo};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use exit::Exit;
+use verb::Verb;
+
+/// Moves spatial data through services that throttle, fail and lie, and loses nothing.
+#[derive(Parser)]
+#[command(name = "tidegate", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = exit::HELP)]
+struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+fn main() -> ExitCode {
+    panic::set_hook(Box::new(apologise));
+    match Args::try_parse() {
+        Ok(args) => panic::catch_unwind(|| run(&args)).unwrap_or(Exit::Failure).into(),
+        Err(usage) => {
+            // Nobody is left to tell if this cannot be printed.
+            let _ = usage.print();
+            if usage.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() }
+        }
+    }
+}
+
+/// Runs one verb.
+fn run(args: &Args) -> Exit {
+    match args.verb.run() {
+        Ok(exit) => exit,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done,
+        Err(error) => {
+            out::say(&format!("tidegate: cannot write the output: {error}"));
+            Exit::Failure
+        }
+    }
+}
+
+/// Says that the fault is ours, and what to report.
+fn apologise(info: &PanicHookInfo<'_>) {
+    out::say(&format!(
+        "tidegate {} failed on a fault of its own. Please report this line and what you ran:\n  {info}",
+        env!("CARGO_PKG_VERSION")
+    ));
+}

@@ -1,0 +1,46 @@
+//! Metrics for Prometheus while a verb runs: one tiny HTTP answer, on loopback.
+
+use std::io;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Serves `text` at `/metrics` until the runtime ends. Only loopback is served: metrics carry no
+/// secrets, but nobody asked the network to read them either.
+pub(crate) async fn serve(
+    addr: SocketAddr,
+    text: impl Fn() -> String + Send + Sync + 'static,
+) -> io::Result<()> {
+    if !addr.ip().is_loopback() {
+        return Err(io::Error::other("only loopback addresses are served"));
+    }
+    let listener = TcpListener::bind(addr).await?;
+    tokio::spawn(async move {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else { continue };
+            // A client that goes away mid-answer has had enough.
+            let _ = answer(stream, &text).await;
+        }
+    });
+    Ok(())
+}
+
+async fn answer(mut stream: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
+    let mut request = [0; 1024];
+    let read = tokio::time::timeout(std::time::Duration::from_secs(2), stream.read(&mut request)).await;
+    let Ok(Ok(n)) = read else { return Ok(()) };
+    let wanted = request.get(..n).unwrap_or_default();
+    let (status, body) = if wanted.starts_with(b"GET /metrics") {
+        ("200 OK", text())
+    } else {
+        ("404 Not Found", "see /metrics\n".to_string())
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await?;
+    stream.shutdown().await
+}

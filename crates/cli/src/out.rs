@@ -1,0 +1,23 @@
+//! Where words and data go: data to standard output, words to standard error.
+
+use std::io::{self, IsTerminal, Write};
+
+/// Writes data, all of it or an error. A closed pipe is an error of kind `BrokenPipe`, which the
+/// command ends on quietly: whoever reads has seen enough.
+pub(crate) fn data(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// Writes a word to the person at the terminal. If even that fails there is nobody to tell.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Whether standard error may carry colour: a terminal, and nobody objects.
+pub(crate) fn color() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    !set("NO_COLOR") && !dumb && io::stderr().is_terminal()
+}

@@ -1,0 +1,187 @@
+//! A manifest in words: the policy in force, defaults filled in, and what it comes to.
+
+use std::fmt::Write;
+
+use tidegate_engine::manifest::{Jitter, Manifest, OnEmpty, OnLongWait, Policy, human};
+
+/// How many waits are listed one by one.
+const WAITS_SHOWN: u32 = 6;
+
+/// One line per part of the policy.
+pub(crate) fn summary(manifest: &Manifest) -> String {
+    let rows = [
+        ("attempts", attempts(manifest)),
+        ("waits", waits(manifest)),
+        ("if the server asks for more", long_wait(manifest)),
+        ("retried", codes(&manifest.pipeline.retry_policy.retryable_status_codes)),
+        ("ended at once", codes(&manifest.pipeline.retry_policy.terminal())),
+        ("throttles", throttles(manifest)),
+        ("outages", outages(manifest)),
+        ("breaker", breaker(manifest)),
+        ("retry budget", budget(manifest)),
+        ("rate", rate(manifest)),
+        ("halts", halts(manifest)),
+    ];
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let mut text = format!("{}: valid\n\n", manifest.pipeline.id);
+    for (name, value) in rows {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {name:width$}  {value}");
+    }
+    text
+}
+
+fn attempts(manifest: &Manifest) -> String {
+    let retry = &manifest.pipeline.retry_policy;
+    let each = human(retry.attempt_timeout_seconds.min(retry.deadline_seconds));
+    format!("{} at most, each up to {each}, within {}", retry.max_attempts, human(retry.deadline_seconds))
+}
+
+/// The waits by backoff, at their longest, and what they come to.
+fn waits(manifest: &Manifest) -> String {
+    let retry = &manifest.pipeline.retry_policy;
+    let backoff = Policy::from(manifest).call.backoff;
+    let retries = retry.max_attempts.saturating_sub(1);
+    if retries == 0 {
+        return "none: no retry".to_owned();
+    }
+    let mut list = Vec::new();
+    let mut total = 0.0;
+    let mut fit = 0;
+    // The waits never shrink, so all that can begin before the deadline are among the first; the
+    // loop ends at the deadline or, for waits near zero, at a bound.
+    for n in 0..retries.min(100_000) {
+        let wait = backoff.longest(n).as_secs_f64();
+        if total + wait >= retry.deadline_seconds {
+            break;
+        }
+        total += wait;
+        fit = n + 1;
+        if n < WAITS_SHOWN {
+            list.push(human(wait));
+        }
+    }
+    if fit > WAITS_SHOWN {
+        list.push("…".to_owned());
+    }
+    let by = match retry.jitter {
+        Jitter::None => "no jitter",
+        Jitter::Full => "full jitter",
+        Jitter::Equal => "equal jitter",
+        Jitter::Decorrelated => "decorrelated jitter",
+        Jitter::Additive => "additive jitter",
+    };
+    let mut text = match fit {
+        0 => format!("the first may already exceed the deadline ({by})"),
+        _ => format!("at most {} ({by}): {} in all", list.join(", "), human(total)),
+    };
+    if fit > 0 && fit < retries {
+        let _ = write!(text, "; the deadline may cut the other {}", retries - fit);
+    }
+    text
+}
+
+fn long_wait(manifest: &Manifest) -> String {
+    let retry = &manifest.pipeline.retry_policy;
+    let then = match retry.on_long_wait {
+        OnLongWait::Park => "the record is parked until then",
+        OnLongWait::GiveUp => "the record becomes a dead letter",
+    };
+    format!("it is obeyed; beyond {} or the deadline {then}", human(retry.max_delay_seconds))
+}
+
+fn codes(codes: &[u16]) -> String {
+    if codes.is_empty() {
+        return "no status".to_owned();
+    }
+    codes.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn throttles(manifest: &Manifest) -> String {
+    let retry = &manifest.pipeline.retry_policy;
+    let wait = if manifest.pipeline.rate_limit.learn {
+        "a throttled record waits for the learned pace"
+    } else {
+        "a throttled record waits for a backoff"
+    };
+    match retry.throttles_free {
+        0 => format!("{wait}; each throttle counts as an attempt"),
+        free => format!("{wait}; the first {free} throttles do not count as attempts"),
+    }
+}
+
+fn outages(manifest: &Manifest) -> String {
+    match manifest.pipeline.retry_policy.outages_free {
+        0 => "each failure counts as an attempt, also while the breaker opens".to_owned(),
+        free => format!("the first {free} failures while the breaker opens do not count as attempts"),
+    }
+}
+
+fn breaker(manifest: &Manifest) -> String {
+    let breaker = &manifest.pipeline.circuit_breaker;
+    let slow = match breaker.slow_call_seconds {
+        Some(slow) => format!(" or {} slower than {}", percent(breaker.slow_call_rate), human(slow)),
+        None => String::new(),
+    };
+    format!(
+        "opens at {} failed{slow} of {} calls or more in {}; stays open {} growing to {}; {} to close",
+        percent(breaker.failure_rate),
+        breaker.minimum_calls,
+        human(breaker.window_seconds),
+        human(breaker.cooldown_seconds),
+        human(breaker.cooldown_max_seconds),
+        count(breaker.probes, "probe"),
+    )
+}
+
+fn budget(manifest: &Manifest) -> String {
+    let budget = &manifest.pipeline.retry_budget;
+    let then = match budget.on_empty {
+        OnEmpty::Wait => "a retry waits",
+        OnEmpty::GiveUp => "the record is given up",
+    };
+    format!(
+        "{} of calls plus {} per second, {} saved up; when empty {then}",
+        percent(budget.ratio),
+        budget.floor_per_second,
+        budget.size
+    )
+}
+
+fn rate(manifest: &Manifest) -> String {
+    let limit = &manifest.pipeline.rate_limit;
+    let rate = match (limit.requests_per_second, limit.learn) {
+        (Some(rate), true) => format!("at most {rate} per second, less if the server says so"),
+        (Some(rate), false) => format!("{rate} per second"),
+        (None, true) => "learned from the server".to_owned(),
+        (None, false) => "not limited".to_owned(),
+    };
+    let burst = match limit.requests_per_second {
+        Some(_) if limit.burst > 1 => format!("; bursts of {}", limit.burst),
+        _ => String::new(),
+    };
+    format!("{rate}{burst}; {} in flight at most", limit.max_in_flight)
+}
+
+fn halts(manifest: &Manifest) -> String {
+    let tolerance = &manifest.pipeline.tolerance;
+    let geometry = if tolerance.halt_on_geometry_invalid {
+        "at an invalid geometry"
+    } else {
+        "not at an invalid geometry (dead letter)"
+    };
+    format!(
+        "above {} nulls; {geometry}; below {}",
+        percent(tolerance.max_null_rate),
+        count(tolerance.precision_decimal_threshold, "decimal place"),
+    )
+}
+
+/// A share as a person writes it.
+fn percent(share: f64) -> String {
+    format!("{} %", (share * 1e8).round() / 1e6)
+}
+
+fn count(number: u32, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,198 @@
+//! `tidegate chaos`: a misbehaving provider on this machine.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use tidegate_cli::chaos::{Chaos, Config, Dialect, Draw, Fault, FaultKind, Limit, Outage, Scope, Service};
+use tidegate_cli::chaos::{When, preset, spec};
+
+use crate::exit::Exit;
+use crate::out;
+
+/// Serve a misbehaving provider on this machine, for tests and demos
+///
+/// Plays a geocoder, a WFS, an OGC API, an ArcGIS server and an object store over generated data.
+/// The first line on standard output is its address. `/__stats` tells what it saw, `/__reset`
+/// begins anew, `/__config` tells how it is set up, `/__quit` ends it.
+#[derive(clap::Args)]
+#[command(after_help = "\
+When a fault happens is written 1% (a probability), @7 or @10..20 (request numbers), every:7, or
+first:2 (the first attempts at each request). All draws depend on --seed only.
+
+Examples:
+  tidegate chaos --throttle bucket:500/s,burst=50 --headers retry-after
+  tidegate chaos --status 500=1% --status 502=@10..20 --reset 1% --cut 1% --error-200 1%
+  tidegate chaos --outage 5s..10s,collapse=20 --service-ms 2..5
+  tidegate chaos --preset nominatim --bad-rows 5% --no-match 5%
+  tidegate chaos --throttle fixed:5/100ms --scope prefix --throttle-status 503")]
+pub(crate) struct Args {
+    /// Address to listen on; loopback only, port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:0")]
+    addr: SocketAddr,
+    /// Behave as a well-known provider; the other options override it
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+    /// Decides every draw
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// bucket:500/s,burst=50 | fixed:5/100ms | sliding:100/10s | counter:100/10s | concurrency:8;
+    /// several joined with + must all agree
+    #[arg(long, value_name = "LIMIT", value_parser = spec::throttle)]
+    throttle: Option<Limit>,
+    /// What shares one throttle
+    #[arg(long)]
+    scope: Option<Scope>,
+    /// Status of a throttled call; 200 puts the refusal into the body
+    #[arg(long, value_name = "STATUS", value_parser = spec::status)]
+    throttle_status: Option<u16>,
+    /// How the quota is told: none, retry-after, ietf, x-ratelimit-epoch, … (see docs/chaos.md)
+    #[arg(long, value_name = "DIALECT")]
+    headers: Option<Dialect>,
+    /// How long an accepted call takes, in milliseconds: 3, 2..5 or exp:4
+    #[arg(long, value_name = "MS", value_parser = spec::service_ms)]
+    service_ms: Option<Service>,
+    /// Down from..to after the first request; collapse=20,within=100ms,again=2s,fragile=5s,
+    /// status=503,hint
+    #[arg(long, value_name = "OUTAGE", value_parser = spec::outage)]
+    outage: Vec<Outage>,
+    /// A status with the provider's error body, as 500=1%
+    #[arg(long, value_name = "STATUS=WHEN", value_parser = spec::status_fault, value_delimiter = ',')]
+    status: Vec<Fault>,
+    /// Reset the connection, before the headers or in the body
+    #[arg(long, value_name = "WHEN", value_parser = spec::when)]
+    reset: Option<When>,
+    /// Never answer
+    #[arg(long, value_name = "WHEN", value_parser = spec::when)]
+    hang: Option<When>,
+    /// How long a hanging connection is held
+    #[arg(long, value_name = "SPAN", value_parser = spec::span, default_value = "60s")]
+    hang_for: Duration,
+    /// Send the body in pieces
+    #[arg(long, value_name = "WHEN", value_parser = spec::when)]
+    slow: Option<When>,
+    /// How long a slow body takes
+    #[arg(long, value_name = "SPAN", value_parser = spec::span, default_value = "5s")]
+    slow_for: Duration,
+    /// End the body early
+    #[arg(long, value_name = "WHEN", value_parser = spec::when)]
+    cut: Option<When>,
+    /// Say an error in a 200, in the provider's dialect
+    #[arg(long, value_name = "WHEN", value_parser = spec::when)]
+    error_200: Option<When>,
+    /// Redirect, as 1%=URL
+    #[arg(long, value_name = "WHEN=URL", value_parser = spec::redirect)]
+    redirect: Vec<Fault>,
+    /// Share of addresses that are refused for good
+    #[arg(long, value_name = "SHARE", value_parser = spec::share, default_value = "0%")]
+    bad_rows: f64,
+    /// Status of a bad row
+    #[arg(long, value_name = "STATUS", value_parser = spec::status, default_value = "400")]
+    bad_status: u16,
+    /// Share of addresses that have no match
+    #[arg(long, value_name = "SHARE", value_parser = spec::share, default_value = "0%")]
+    no_match: f64,
+    /// Share of hints that are malformed
+    #[arg(long, value_name = "SHARE", value_parser = spec::share, default_value = "0%")]
+    garbage: f64,
+    /// Seconds by which the Date header is wrong
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true)]
+    skew: i64,
+    /// Features in the generated layer
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    features: u64,
+    /// Most features on one page, whatever is asked
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    page_max: u64,
+    /// Do not tell how many features match, as the standards allow
+    #[arg(long)]
+    unknown_total: bool,
+    /// What a draw depends on, beside the seed
+    #[arg(long, default_value = "content")]
+    draw: Draw,
+    /// Different requests to remember at least, for the count of duplicates
+    #[arg(long, value_name = "N", default_value_t = 4_000_000)]
+    remember: usize,
+    /// An arrival this soon after a hint may have left before the hint came
+    #[arg(long, value_name = "SPAN", value_parser = spec::span, default_value = "50ms")]
+    grace: Duration,
+    /// End after this many requests
+    #[arg(long, value_name = "N")]
+    stop_after: Option<u64>,
+    /// Worker threads; 0 takes one per core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+    /// How the address, and the statistics at the end, are written
+    #[arg(long, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+pub(crate) fn run(args: &Args) -> io::Result<Exit> {
+    let handle = config(args).and_then(|config| Chaos::start(config).map_err(|error| error.to_string()));
+    let handle = match handle {
+        Ok(handle) => handle,
+        Err(why) => {
+            out::say(&format!("tidegate chaos: {why}"));
+            return Ok(Exit::Usage);
+        }
+    };
+    let (addr, url) = (handle.addr(), handle.url());
+    match args.format {
+        Format::Text => out::data(&format!("{url}\n"))?,
+        Format::Json => {
+            let address = serde_json::json!({"addr": addr.to_string(), "url": url});
+            out::data(&format!("{address}\n"))?;
+        }
+    }
+    handle.wait()?;
+    let stats = serde_json::to_value(handle.stats()).map_err(io::Error::other)?;
+    match args.format {
+        Format::Text => out::say(&format!("{stats:#}")),
+        Format::Json => out::data(&format!("{stats}\n"))?,
+    }
+    Ok(Exit::Done)
+}
+
+fn config(args: &Args) -> Result<Config, String> {
+    let base = args.preset.as_deref().map_or_else(|| Ok(Config::default()), preset::find)?;
+    let simple = [
+        (args.reset, FaultKind::Reset),
+        (args.hang, FaultKind::Hang(args.hang_for)),
+        (args.slow, FaultKind::Slow(args.slow_for)),
+        (args.cut, FaultKind::Cut),
+        (args.error_200, FaultKind::Error200),
+    ];
+    let simple = simple.into_iter().filter_map(|(when, kind)| Some(Fault { kind, when: when? }));
+    let faults = args.status.iter().chain(&args.redirect).cloned().chain(simple).collect();
+    Ok(Config {
+        addr: args.addr,
+        seed: args.seed,
+        features: args.features,
+        page_max: args.page_max,
+        limit: args.throttle.clone().unwrap_or(base.limit),
+        scope: args.scope.unwrap_or(base.scope),
+        throttle_status: args.throttle_status.unwrap_or(base.throttle_status),
+        headers: args.headers.unwrap_or(base.headers),
+        service: args.service_ms.unwrap_or(base.service),
+        outages: args.outage.clone(),
+        faults,
+        bad_rows: args.bad_rows,
+        bad_status: args.bad_status,
+        no_match: args.no_match,
+        garbage: args.garbage,
+        skew: args.skew,
+        unknown_total: args.unknown_total,
+        draw: args.draw,
+        remember: args.remember,
+        grace: args.grace,
+        stop_after: args.stop_after,
+        threads: args.threads,
+    })
+}

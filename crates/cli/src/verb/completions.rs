@@ -1,0 +1,28 @@
+//! `tidegate completions`: scripts that let a shell complete the command line.
+
+use std::io;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::exit::Exit;
+use crate::out;
+
+/// Print a completion script for a shell
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate completions bash > ~/.local/share/bash-completion/completions/tidegate
+  tidegate completions zsh > \"${fpath[1]}/_tidegate\"
+  tidegate completions fish > ~/.config/fish/completions/tidegate.fish")]
+pub(crate) struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &Args) -> io::Result<Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut crate::Args::command(), "tidegate", &mut script);
+    out::data(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,630 @@
+//! `tidegate geocode`: a CSV of addresses in, the same rows with places out.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use serde_json::json;
+use tidegate_engine::csv;
+use tidegate_engine::geocode::{self, By, End, Job, JobError, Prepared, Run};
+use tidegate_engine::http::{Allow, ClientConfig};
+use tidegate_engine::lane::{Clock, Snapshot};
+use tidegate_engine::manifest::duration;
+use tidegate_engine::profile::{Profile, Profiles};
+use tidegate_engine::secret::SecretRef;
+use tidegate_engine::telemetry::{Ended, Summary};
+
+use crate::exit::Exit;
+use crate::progress::{Now, Progress, span, thousands};
+use crate::report::{self, Report, Sample, Timeline};
+use crate::{metrics, out};
+
+/// Geocode the rows of a CSV file
+///
+/// Every row comes out matched, no_match or failed with a reason; none is lost and none is paid
+/// for twice. Answers are kept in the state directory: a run that was cut off goes on where it
+/// was, and a second run asks nothing again. The calls are paced by what the service allows.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate geocode addresses.csv --address street,city --profile opencage --key env:OPENCAGE_KEY -o out.gpkg
+  tidegate geocode addresses.csv --address full --profile nominatim --url http://localhost:8080 -o out.geojson
+  tidegate geocode places.csv --lon x --lat y --profile pelias --url http://localhost:4000 -o out.csv
+  tidegate geocode addresses.csv --address full --profile generic \\
+      --url 'https://geo.example/find?q={address}&token={key}' --key file:token.txt -o out.csv --resume
+
+Columns added: outcome, label, score, match_type, attempts, elapsed_ms, cache_hit, error_code,
+error; and the geometry (in CSV as lon and lat).
+
+Exit codes: 0 no row failed; 4 some rows failed, the output says which and why; 75 the service
+wants no calls for now, run again later; 2 the job cannot work as given; 1 anything else.")]
+pub(crate) struct Args {
+    /// The CSV file; `-` is standard input
+    #[arg(value_name = "FILE")]
+    input: PathBuf,
+
+    /// The columns that make up the address, joined by commas
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',', required_unless_present = "lon")]
+    address: Vec<String>,
+
+    /// The column of the longitude, for asking which address is at a place
+    #[arg(long, value_name = "COLUMN", requires = "lat", conflicts_with = "address")]
+    lon: Option<String>,
+
+    /// The column of the latitude
+    #[arg(long, value_name = "COLUMN", requires = "lon")]
+    lat: Option<String>,
+
+    /// The service's profile; `tidegate profiles ls` lists them
+    #[arg(long, value_name = "NAME", default_value = "generic")]
+    profile: String,
+
+    /// The service's address, or a template with {address}, {lat}, {lon}, {key}
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+
+    /// The output; its name tells the format: .gpkg, .geojson, .geojsonl, .csv
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// The service's key, by reference: env:NAME or file:PATH
+    #[arg(long, value_name = "REF")]
+    key: Option<SecretRef>,
+
+    /// Never ask faster than this, such as 10 or 10/s or 600/min
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate: Option<f64>,
+
+    /// Calls under way at once, at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    in_flight: Option<u32>,
+
+    /// Attempts per row, at most; throttles and outages do not count
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    attempts: u32,
+
+    /// Time for one attempt [default: the profile's]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    timeout: Option<Duration>,
+
+    /// Time for one row, from its first attempt
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
+    deadline: Duration,
+
+    /// If the service wants no calls for longer than this, stop with exit code 75
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time)]
+    patience: Duration,
+
+    /// Go on with a run that was cut off: rows that failed for good are not asked again
+    #[arg(long)]
+    resume: bool,
+
+    /// Where answers are kept
+    #[arg(long, value_name = "DIR", default_value = ".tidegate")]
+    state: PathBuf,
+
+    /// Keep no answers; a run that is cut off then starts anew
+    #[arg(long, conflicts_with = "resume")]
+    no_cache: bool,
+
+    /// Kept answers older than this are asked for again
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time)]
+    cache_ttl: Duration,
+
+    /// Language of the answers, such as `de`
+    #[arg(long, value_name = "CODE")]
+    language: Option<String>,
+
+    /// Country of the addresses, such as `at`
+    #[arg(long, value_name = "CODE")]
+    country: Option<String>,
+
+    /// Who asks; some services demand a name and a contact
+    #[arg(long, value_name = "TEXT")]
+    user_agent: Option<String>,
+
+    /// Own profiles: a file or a directory of them
+    #[arg(long, value_name = "PATH")]
+    profiles: Option<PathBuf>,
+
+    /// Let names and redirects lead to private and loopback addresses
+    #[arg(long)]
+    allow_private: bool,
+
+    /// A further host that redirects may lead to
+    #[arg(long, value_name = "HOST")]
+    allow_host: Vec<String>,
+
+    /// Between the cells [default: guessed from the header]
+    #[arg(long, value_name = "CHAR", value_parser = delimiter)]
+    delimiter: Option<u8>,
+
+    /// Encoding of the file, such as windows-1252
+    #[arg(long, value_name = "NAME", default_value = "utf-8", value_parser = encoding)]
+    encoding: &'static encoding_rs::Encoding,
+
+    /// Serve metrics for Prometheus at this address while it runs, such as 127.0.0.1:9090
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<std::net::SocketAddr>,
+
+    /// Write a report of the run with map and plots, one self-contained page
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+
+    /// How to say what happened: words on standard error, or JSON on standard output
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+
+    /// Draw no progress
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Decides all jitter, for a run that can be repeated
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    duration::parse(text).ok_or_else(|| format!("{text:?} is no time; say 30s, 5m or 1h30m"))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let (number, per) = text.split_once('/').unwrap_or((text, "s"));
+    let seconds = match per.trim() {
+        "s" | "sec" | "second" => 1.0,
+        "min" | "m" | "minute" => 60.0,
+        "h" | "hour" => 3600.0,
+        _ => return Err(format!("{per:?} is no unit of a rate; say /s, /min or /h")),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(n) if n > 0.0 && n.is_finite() => Ok(n / seconds),
+        _ => Err(format!("{text:?} is no rate; say 10/s")),
+    }
+}
+
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text {
+        "tab" | "\\t" => Ok(b'\t'),
+        _ => match text.as_bytes() {
+            [b] if b.is_ascii() && !matches!(b, b'"' | b'\n' | b'\r') => Ok(*b),
+            _ => Err("a delimiter is one ASCII character, or `tab`".into()),
+        },
+    }
+}
+
+fn encoding(text: &str) -> Result<&'static encoding_rs::Encoding, String> {
+    match encoding_rs::Encoding::for_label(text.as_bytes()) {
+        Some(e) if e.is_ascii_compatible() => Ok(e),
+        Some(e) => Err(format!("{} must be converted to UTF-8 first", e.name())),
+        None => Err(format!("{text:?} is no encoding that is known")),
+    }
+}
+
+pub(crate) fn run(args: &Args) -> io::Result<Exit> {
+    match job(args).and_then(|job| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| JobError::Broken(e.to_string()))?;
+        runtime.block_on(async {
+            let prepared = job.prepare(Clock::system())?;
+            let run = prepared.run();
+            let began = Instant::now();
+            let mut timeline = Timeline::default();
+            let end = watched(prepared, args, &mut timeline).await?;
+            Ok((run, end, began.elapsed(), timeline))
+        })
+    }) {
+        Ok((run, end, took, timeline)) => {
+            if let Some(path) = &args.report
+                && let Err(e) = std::fs::write(path, page(args, &run, &end, took, &timeline))
+            {
+                out::say(&format!("tidegate: the report {} cannot be written: {e}", path.display()));
+            }
+            tell(args, &run, &end, took)
+        }
+        Err(error) => {
+            out::say(&format!("tidegate: {error}"));
+            Ok(match error {
+                JobError::Setup(_) => Exit::Usage,
+                JobError::Broken(_) => Exit::Failure,
+            })
+        }
+    }
+}
+
+fn job(args: &Args) -> Result<Job, JobError> {
+    let setup = JobError::Setup;
+    let mut profiles = Profiles::embedded().map_err(|e| setup(e.to_string()))?;
+    if let Some(path) = &args.profiles {
+        profiles = profiles.with(path).map_err(|e| setup(e.to_string()))?;
+    }
+    let mut profile = profiles.get(&args.profile).map_err(setup)?.clone();
+    if let Some(url) = &args.url {
+        profile = profile.at(url).map_err(|e| setup(format!("--url: {e}")))?;
+    }
+    if same_file(&args.input, &args.output) {
+        return Err(setup(format!(
+            "{} is both input and output; name another output",
+            args.output.display()
+        )));
+    }
+    let key = match &args.key {
+        None => None,
+        Some(from) => Some((from.to_string(), from.fetch().map_err(|e| setup(format!("--key: {e}")))?)),
+    };
+    let mut lane = geocode::lane();
+    // The profile's rate is what its public service allows; elsewhere the lane learns.
+    let public = args.url.is_none();
+    lane.limit.rate_max = args.rate.or(public.then(|| profile.rate_per_second()));
+    lane.limit.burst = (args.rate.is_none() && public).then(|| f64::from(profile.burst()));
+    lane.limit.in_flight_max = args.in_flight.unwrap_or(if public { profile.in_flight() } else { 256 });
+    let mut policy = geocode::policy();
+    policy.attempts_max = args.attempts;
+    policy.deadline = args.deadline;
+    policy.attempt_timeout = args.timeout.unwrap_or(profile.timeout());
+    Ok(Job {
+        input: args.input.clone(),
+        csv: csv::Options { delimiter: args.delimiter, encoding: args.encoding, ..csv::Options::default() },
+        by: match (&args.lon, &args.lat) {
+            (Some(lon), Some(lat)) => By::Place { lon: lon.clone(), lat: lat.clone() },
+            _ => By::Address(args.address.iter().map(|c| c.trim().to_string()).collect()),
+        },
+        client: client(args, &profile).map_err(setup)?,
+        profile,
+        key,
+        user_agent: args.user_agent.clone(),
+        language: args.language.clone(),
+        country: args.country.clone(),
+        output: args.output.clone(),
+        state: (!args.no_cache).then(|| args.state.clone()),
+        ttl: args.cache_ttl,
+        resume: args.resume,
+        policy,
+        lane,
+        patience: args.patience,
+        seed: args.seed.unwrap_or_else(seed),
+    })
+}
+
+/// A seed from the operating system's own randomness, through the hasher of the standard library.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+/// What may be asked: the host that was named, at public addresses. An address that was written
+/// out, or `localhost`, was meant.
+fn client(args: &Args, profile: &Profile) -> Result<ClientConfig, String> {
+    let url = profile.base_url()?;
+    let mut allow = Allow::public();
+    let host = url.host_str().unwrap_or_default().to_ascii_lowercase();
+    allow.addresses.private = args.allow_private;
+    match url.host() {
+        Some(url::Host::Ipv4(ip)) => allow.addresses.exact.push(ip.into()),
+        Some(url::Host::Ipv6(ip)) => allow.addresses.exact.push(ip.into()),
+        Some(url::Host::Domain("localhost")) => {
+            allow
+                .addresses
+                .exact
+                .extend([IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)]);
+        }
+        _ => {}
+    }
+    allow.hosts = [host].into_iter().chain(args.allow_host.iter().map(|h| h.to_ascii_lowercase())).collect();
+    let mut config = ClientConfig { allow, ..ClientConfig::default() };
+    config.body.bytes_max = profile.body_bytes_max();
+    Ok(config)
+}
+
+/// Runs the job, drawing progress, serving metrics, and listening for Ctrl-C.
+async fn watched(prepared: Prepared, args: &Args, timeline: &mut Timeline) -> Result<End, JobError> {
+    let run = prepared.run();
+    if let Some(addr) = args.metrics {
+        let run = Arc::clone(&run);
+        metrics::serve(addr, move || run.prometheus())
+            .await
+            .map_err(|e| JobError::Setup(format!("--metrics {addr}: {e}")))?;
+    }
+    let mut progress = Progress::new(args.quiet, out::color());
+    let mut watch = Watch::new();
+    let going = prepared.go();
+    tokio::pin!(going);
+    let mut interrupts = Interrupts::new().map_err(|e| JobError::Setup(e.to_string()))?;
+    let mut interrupted = false;
+    loop {
+        tokio::select! {
+            end = &mut going => {
+                timeline.take(watch.sample(&run));
+                if let Some(progress) = &mut progress {
+                    progress.clear();
+                }
+                return end;
+            }
+            () = tokio::time::sleep(Progress::EVERY) => {
+                timeline.take(watch.sample(&run));
+                if let Some(progress) = &mut progress {
+                    progress.draw(&watch.look(&run));
+                }
+            }
+            () = interrupts.next() => {
+                if interrupted {
+                    return Ok(End::Cancelled);
+                }
+                interrupted = true;
+                run.stop();
+                if let Some(progress) = &mut progress {
+                    progress.clear();
+                }
+                out::say("stopping: calls under way are brought home; once more to stop at once");
+            }
+        }
+    }
+}
+
+/// Ctrl-C, or a polite kill. Listens from the start, so that none is missed between two looks.
+struct Interrupts {
+    #[cfg(unix)]
+    int: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    term: tokio::signal::unix::Signal,
+}
+
+impl Interrupts {
+    fn new() -> io::Result<Interrupts> {
+        #[cfg(unix)]
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Interrupts {
+            #[cfg(unix)]
+            int: signal(SignalKind::interrupt())?,
+            #[cfg(unix)]
+            term: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = self.int.recv() => {}
+            _ = self.term.recv() => {}
+        }
+        #[cfg(not(unix))]
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Turns what the run counts into what the progress line shows.
+struct Watch {
+    began: Instant,
+    last: (Instant, u64),
+    rate: f64,
+}
+
+impl Watch {
+    fn new() -> Watch {
+        Watch { began: Instant::now(), last: (Instant::now(), 0), rate: 0.0 }
+    }
+
+    fn sample(&self, run: &Run) -> Sample {
+        let lane = run.lane.snapshot();
+        let bad = |status: u16| status == 0 || status >= 500;
+        Sample {
+            at: self.began.elapsed(),
+            sent: lane.counts.sent,
+            throttled: lane.counts.throttled,
+            failed_calls: lane.counts.statuses.iter().filter(|(s, _)| bad(*s)).map(|(_, n)| n).sum(),
+            done: run.meter.records(),
+            in_flight: lane.in_flight,
+            rate: lane.rate,
+        }
+    }
+
+    fn look(&mut self, run: &Run) -> Now {
+        use std::sync::atomic::Ordering::Relaxed;
+        let done = run.meter.records();
+        let since = self.last.0.elapsed().as_secs_f64();
+        let lately = (done - self.last.1) as f64 / since.max(1e-3);
+        // About the last two seconds.
+        self.rate += (lately - self.rate) * (since / 2.0).min(1.0);
+        self.last = (Instant::now(), done);
+        let offered = run.offered.load(Relaxed);
+        let (read, size) = (run.bytes.0.load(Relaxed), run.bytes.1.load(Relaxed));
+        // What has ended, as a share of the rows that the read part of the file holds.
+        let share = (size > 0 && offered > 0)
+            .then(|| (read as f64 / size as f64).min(1.0) * done as f64 / offered as f64);
+        let lane = run.lane.snapshot();
+        Now {
+            done,
+            share,
+            rate: self.rate,
+            elapsed: self.began.elapsed(),
+            in_flight: lane.in_flight,
+            throttled: lane.counts.throttled,
+            failed: run.meter.ended_so(Ended::Failed),
+            waiting: waiting(&lane),
+        }
+    }
+}
+
+/// What a person should know about a wait: only those that can be felt.
+fn waiting(lane: &Snapshot) -> Option<(Duration, &'static str)> {
+    let told = lane.gate.since(lane.now);
+    let (wait, why) = match lane.due {
+        // Those who were refused wait on their own, and the lane has nobody to wait for.
+        None if lane.in_flight == 0 => (told, "the server said so"),
+        None => return None,
+        Some(due) => {
+            let why = match due.shut {
+                Some(code) if code == tidegate_core::Code::QUOTA_EXHAUSTED => "the quota is spent",
+                Some(_) => "the service is failing",
+                None if !told.is_zero() => "the server said so",
+                None => "to keep the pace",
+            };
+            (due.at.since(lane.now), why)
+        }
+    };
+    (wait >= Duration::from_millis(800)).then_some((wait, why))
+}
+
+fn tell(args: &Args, run: &Run, end: &End, took: Duration) -> io::Result<Exit> {
+    let summary = run.summary();
+    let exit = match end {
+        End::Done if summary.failed > 0 => Exit::DeadLetters,
+        End::Done => Exit::Done,
+        End::Cancelled => Exit::Failure,
+        End::TryLater { .. } => Exit::TryLater,
+    };
+    match args.format {
+        Format::Table => out::say(&words(args, run, end, took, &summary)),
+        Format::Json => {
+            let (ended, until) = match end {
+                End::Done => ("done", None),
+                End::Cancelled => ("cancelled", None),
+                End::TryLater { until, .. } => ("try_later", Some(until.millis())),
+            };
+            let mut value = json!(summary);
+            value["ended"] = json!(ended);
+            value["try_again_at_ms"] = json!(until);
+            value["elapsed_seconds"] = json!(took.as_secs_f64());
+            value["output"] = json!(args.output.display().to_string());
+            out::data(&format!("{value:#}\n"))?;
+        }
+    }
+    Ok(exit)
+}
+
+fn page(args: &Args, run: &Run, end: &End, took: Duration, timeline: &Timeline) -> String {
+    let summary = run.summary();
+    let ended = match end {
+        End::Done if summary.failed == 0 => "every row is there and none failed".to_string(),
+        End::Done => format!("every row is there; {} failed with a reason", thousands(summary.failed)),
+        End::Cancelled => "stopped from outside; answers are kept".to_string(),
+        End::TryLater { code, until } => format!("{code}: try again at {}", utc(until.millis())),
+    };
+    let policy = [
+        ("profile", args.profile.clone()),
+        ("host", run.lane.key().host()),
+        ("attempts per row", args.attempts.to_string()),
+        ("time per row", duration::human(args.deadline.as_secs_f64())),
+        ("rate", args.rate.map_or_else(|| "learned".to_string(), |r| format!("{r} per second at most"))),
+        ("cache", if args.no_cache { "off".into() } else { args.state.display().to_string() }),
+    ];
+    let policy: Vec<(String, String)> =
+        policy.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+    let points = run.points.lock().map(|p| p.clone()).unwrap_or_default();
+    let failures = run.failures();
+    report::page(&Report {
+        title: &args.input.file_name().unwrap_or(args.input.as_os_str()).to_string_lossy(),
+        ended: &ended,
+        good: *end == End::Done,
+        summary: &summary,
+        took,
+        timeline,
+        points: &points,
+        policy: &policy,
+        failures: &failures,
+    })
+}
+
+fn words(args: &Args, run: &Run, end: &End, took: Duration, s: &Summary) -> String {
+    let mut lines = Vec::new();
+    let row = |name: &str, value: String| format!("  {name:<12} {value}");
+    match end {
+        End::Done => lines.push(format!("{}: all {} rows are there", args.output.display(), thousands(s.records))),
+        End::Cancelled => lines.push(format!(
+            "stopped after {} of the rows read; answers are kept in {}; the same command with --resume goes on",
+            thousands(s.records),
+            args.state.display()
+        )),
+        End::TryLater { code, until } => lines.push(format!(
+            "the service wants no calls before {} ({code}); answers are kept in {}; \
+             run the same command with --resume then",
+            utc(until.millis()),
+            args.state.display()
+        )),
+    }
+    lines.push(row("matched", thousands(s.matched)));
+    lines.push(row("no match", thousands(s.no_match)));
+    lines.push(row("failed", thousands(s.failed)));
+    let rate = s.records as f64 / took.as_secs_f64().max(1e-9);
+    lines.push(row("time", format!("{}, {} rows/s", span(took), thousands(rate.round() as u64))));
+    let reused = s.cache_hits + s.shared;
+    let mut calls = format!("{} calls", thousands(s.calls));
+    if reused > 0 {
+        calls.push_str(&format!(", {} answers reused", thousands(reused)));
+    }
+    if s.retry_count_total > 0 {
+        calls.push_str(&format!(
+            "; {} retries, {} throttled; {} waited between attempts",
+            thousands(s.retry_count_total),
+            thousands(s.throttled),
+            span(Duration::from_secs_f64(s.seconds_in_backoff))
+        ));
+    }
+    lines.push(row("calls", calls));
+    let lane = run.lane.snapshot();
+    // What was not limited has taught nothing.
+    if let Some(rate) = lane.rate.filter(|_| lane.counts.throttled + lane.counts.hinted > 0) {
+        lines.push(row("learned", format!("{rate:.1} calls/s")));
+    }
+    for (code, count, example) in run.failures() {
+        lines.push(row("why", format!("{} {code}, such as {example}", thousands(count))));
+    }
+    if let Some(report) = &args.report {
+        lines.push(row("report", report.display().to_string()));
+    }
+    lines.join("\n")
+}
+
+/// A time as RFC 3339 in UTC, to the second.
+fn utc(ms: i64) -> String {
+    let (days, second) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000) / 1000);
+    // Civil from days, with the year beginning in March.
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let doe = z.rem_euclid(146_097);
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
+    let year = yoe + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_delimiters() {
+        assert_eq!(rate("10"), Ok(10.0));
+        assert_eq!(rate("600/min"), Ok(10.0));
+        assert_eq!(rate("36/h"), Ok(0.01));
+        assert!(rate("0").is_err() && rate("x/s").is_err() && rate("1/day").is_err());
+        assert_eq!(delimiter("tab"), Ok(b'\t'));
+        assert!(delimiter("\"").is_err() && delimiter(",,").is_err());
+        assert!(encoding("utf-16").is_err() && encoding("latin1").is_ok());
+    }
+
+    #[test]
+    fn times_in_utc() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(1_794_700_799_000), "2026-11-14T23:59:59Z");
+        assert_eq!(utc(951_782_400_000), "2000-02-29T00:00:00Z");
+    }
+}

@@ -1,0 +1,42 @@
+//! `tidegate man`: the manual page, written from the same text as `--help`.
+
+use std::io;
+
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+
+use crate::exit::Exit;
+use crate::out;
+
+/// Print the manual page, of the command or of one verb
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate man | man -l -
+  tidegate man validate > tidegate-validate.1")]
+pub(crate) struct Args {
+    /// The verb; without it the page of the whole command
+    verb: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> io::Result<Exit> {
+    let Some(command) = page(args.verb.as_deref()) else {
+        let verb = args.verb.as_deref().unwrap_or_default();
+        out::say(&format!("tidegate man: there is no verb {verb:?}; `tidegate --help` lists them"));
+        return Ok(Exit::Usage);
+    };
+    let mut text = Vec::new();
+    Man::new(command).render(&mut text)?;
+    out::data(&String::from_utf8_lossy(&text))?;
+    Ok(Exit::Done)
+}
+
+/// The command a page is about.
+fn page(verb: Option<&str>) -> Option<Command> {
+    let mut whole = crate::Args::command();
+    whole.build();
+    match verb {
+        None => Some(whole),
+        Some(verb) => whole.find_subcommand(verb).cloned(),
+    }
+}

@@ -1,0 +1,54 @@
+//! The verbs, one file each.
+//!
+//! To add one: a file with `Args` (what it takes) and `run` (what it does), a variant here.
+//! `run` returns how the command ends; its only error is that the output cannot be written.
+
+mod chaos;
+mod completions;
+mod demo;
+mod geocode;
+mod man;
+mod profiles;
+mod schema;
+mod simulate;
+mod store;
+mod validate;
+
+use std::io;
+
+use clap::Subcommand;
+
+use crate::exit::Exit;
+
+/// What to do.
+#[derive(Subcommand)]
+pub(crate) enum Verb {
+    Validate(validate::Args),
+    Schema(schema::Args),
+    Simulate(simulate::Args),
+    Geocode(Box<geocode::Args>),
+    Demo(demo::Args),
+    Store(Box<store::Args>),
+    Chaos(Box<chaos::Args>),
+    Profiles(profiles::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+impl Verb {
+    /// Does it.
+    pub(crate) fn run(&self) -> io::Result<Exit> {
+        match self {
+            Verb::Validate(args) => validate::run(args),
+            Verb::Schema(args) => schema::run(args),
+            Verb::Simulate(args) => simulate::run(args),
+            Verb::Geocode(args) => geocode::run(args),
+            Verb::Demo(args) => demo::run(args),
+            Verb::Store(args) => store::run(args),
+            Verb::Chaos(args) => chaos::run(args),
+            Verb::Profiles(args) => profiles::run(args),
+            Verb::Completions(args) => completions::run(args),
+            Verb::Man(args) => man::run(args),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! `tidegate simulate`: what will a policy do, before a provider finds out?
+//!
+//! Takes a scenario, or a manifest whose policy then meets the usual servers. Nothing is sent
+//! anywhere: time and chance are simulated, and the seed decides the whole run.
+
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use clap::ValueEnum;
+use tidegate_engine::manifest::{self, Policy};
+use tidegate_sim::compare;
+use tidegate_sim::outcome::Outcome;
+use tidegate_sim::report::{self, table::Style};
+use tidegate_sim::scenario::{Options, Scenario};
+use tidegate_sim::world::{self, policy, usual};
+
+use crate::exit::Exit;
+use crate::out;
+
+/// Simulate a scenario, or a manifest against the usual servers
+///
+/// A scenario carries its expectations; the command fails if one of them does not hold, so that
+/// a retry policy can be kept under test. A manifest's policy is shown at work against a steady,
+/// a throttled, a failing and a flaky server. Nothing is sent anywhere.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate simulate scenarios/herd.yaml
+  tidegate simulate scenarios/collapse.yaml --html collapse.html
+  tidegate simulate scenarios/herd.yaml --compare exponential,equal,decorrelated
+  tidegate simulate parcels.yaml
+
+Policies to compare with: at-once, exponential, full, equal, decorrelated, no-retry;
+in a scenario of the limiter: aws, aimd, aimd-slow, vector, vector-shipped, fixed,
+fixed-hinted.
+Exit codes: 0 if every expectation holds, 1 if one does not, 2 if the file is not valid.")]
+pub(crate) struct Args {
+    /// The scenario or the manifest; `-` is standard input
+    #[arg(value_name = "SCENARIO|MANIFEST")]
+    file: PathBuf,
+
+    /// Another seed than the scenario's
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Another number of trials than the scenario's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    trials: Option<u32>,
+
+    /// How to answer
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+
+    /// Also write a page with plots here
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Run the same under other policies, too
+    #[arg(long, value_name = "POLICY", value_delimiter = ',')]
+    compare: Vec<String>,
+}
+
+/// How to answer.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+pub(crate) fn run(args: &Args) -> io::Result<Exit> {
+    let outcome = match simulate(args) {
+        Ok(outcome) => outcome,
+        Err(text) => {
+            out::say(&text);
+            return Ok(Exit::Usage);
+        }
+    };
+    if let Some(page) = &args.html
+        && let Err(error) = fs::write(page, report::html(&outcome))
+    {
+        out::say(&format!("cannot write {}: {error}", page.display()));
+        return Ok(Exit::Failure);
+    }
+    let colour = env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && io::stdout().is_terminal();
+    let text = match args.format {
+        Format::Table => report::table(&outcome, Style { colour }),
+        Format::Json => report::json(&outcome).map_err(io::Error::other)? + "\n",
+    };
+    out::data(&text)?;
+    Ok(if outcome.held() { Exit::Done } else { Exit::Failure })
+}
+
+/// The outcome, or in words why there is none.
+fn simulate(args: &Args) -> Result<Outcome, String> {
+    let name = if args.file == Path::new("-") { "<stdin>".into() } else { args.file.to_string_lossy() };
+    let text = read(&args.file).map_err(|error| format!("cannot read {name}: {error}"))?;
+    // Only a manifest has a pipeline.
+    if text.lines().any(|line| line.starts_with("pipeline:")) {
+        let manifest = manifest::from_bytes(&name, text.as_bytes())
+            .map_err(|rejection| rejection.render(out::color()))?;
+        return against_the_usual(&manifest.pipeline.id, &Policy::from(&manifest), args);
+    }
+    let options = Options { seed: args.seed, trials: args.trials, compare: args.compare.clone() };
+    Scenario::parse(&text).and_then(|s| s.run(&options)).map_err(|error| format!("{name}: {error}"))
+}
+
+fn read(file: &Path) -> io::Result<String> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        io::stdin().lock().read_to_string(&mut text)?;
+        return Ok(text);
+    }
+    fs::read_to_string(file)
+}
+
+fn against_the_usual(id: &str, policy: &Policy, args: &Args) -> Result<Outcome, String> {
+    let mut call = policy.call;
+    call.history = false;
+    let policy = policy::Policy { classifier: policy.classifier, call, lane: policy.lane, retry_gate: None };
+    let own = usual::worlds(&policy);
+    let rivals = compare::worlds(&own, &args.compare)?;
+    let mut outcome = Outcome {
+        name: id.to_owned(),
+        reason: "The manifest's policy, draining 2,000 records through one lane of the usual servers."
+            .to_owned(),
+        seed: args.seed.unwrap_or(1),
+        trials: args.trials.unwrap_or(1),
+        ..Outcome::default()
+    };
+    let worlds = if rivals.is_empty() { &own } else { &rivals };
+    world::run(worlds, outcome.seed, outcome.trials, &mut outcome);
+    for case in &mut outcome.cases {
+        case.metrics.retain(|m| usual::SHOW.contains(&m.name));
+    }
+    Ok(outcome)
+}

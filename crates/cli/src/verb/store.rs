@@ -1,0 +1,367 @@
+//! `tidegate store`: objects in and out of a bucket or a directory, through lanes.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use clap::ValueEnum;
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
+use tidegate_engine::secret::SecretRef;
+use tidegate_engine::store::{GetRange, KeySpread, Meta, Object, S3Settings, Settings, Store, StoreError};
+use url::Url;
+
+use crate::exit::Exit;
+use crate::out;
+
+/// Bytes read from a file at once.
+const PIECE_BYTES: usize = 1 << 20;
+/// Objects put or removed at once.
+const AT_ONCE: usize = 64;
+
+/// Put, get, list, copy and remove objects
+///
+/// STORE is s3://bucket, s3://bucket/base or a directory. Each request goes through the lane of its
+/// prefix: throttles slow the prefix and lose nothing. Keys for buckets are read from env:NAME or
+/// file:PATH, by default from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY if they are set.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate store put s3://tiles 2026/*.png --under tiles/2026 --key-spread hash
+  tidegate store put data - --as lines/a.geojson < a.geojson
+  tidegate store get s3://tiles tiles/2026/1.png -o 1.png --key-spread hash
+  tidegate store get data lines/a.geojson --range 0..100
+  tidegate store ls s3://tiles tiles/2026 --endpoint http://127.0.0.1:9000
+  tidegate store cp data lines/a.geojson lines/b.geojson
+  tidegate store rm data lines/a.geojson lines/b.geojson")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+    #[command(flatten)]
+    how: How,
+}
+
+/// What to do.
+#[derive(clap::Subcommand)]
+enum What {
+    /// Put files, over whatever is there
+    Put {
+        /// The store
+        store: String,
+        /// The files; - is standard input
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Folder of the keys; the name of the file follows
+        #[arg(long, value_name = "FOLDER", default_value = "", conflicts_with = "key")]
+        under: String,
+        /// The whole key, for one file
+        #[arg(long = "as", value_name = "KEY")]
+        key: Option<String>,
+    },
+    /// Get one object
+    Get {
+        /// The store
+        store: String,
+        /// The object
+        key: String,
+        /// Where to; whole or not at all. Standard output if not given
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Only these bytes: 0..100, 100.. or ..100 for the last hundred
+        #[arg(long, value_name = "RANGE", value_parser = range)]
+        range: Option<GetRange>,
+    },
+    /// List objects in the order of their keys
+    Ls {
+        /// The store
+        store: String,
+        /// Only those under this folder
+        #[arg(default_value = "")]
+        folder: String,
+        /// The form of the output
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// Remove objects; that there is none is as good
+    Rm {
+        /// The store
+        store: String,
+        /// The objects
+        #[arg(required = true)]
+        keys: Vec<String>,
+    },
+    /// Copy an object within the store
+    Cp {
+        /// The store
+        store: String,
+        /// The object
+        from: String,
+        /// Its second key
+        to: String,
+    },
+}
+
+/// How to reach the store.
+#[derive(clap::Args)]
+struct How {
+    /// hash keeps KEY as h=XX/KEY, so that no prefix is hot; say the same when reading
+    #[arg(long, value_enum, default_value = "none", global = true)]
+    key_spread: Spread,
+    /// Folders of a key that name its lane
+    #[arg(long, value_name = "N", default_value_t = 1, global = true)]
+    lane_segments: usize,
+    /// Part of a large upload, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = clap::value_parser!(u16).range(5..=5120), global = true)]
+    part_size: u16,
+    /// Address of a service that speaks S3; without it AWS
+    #[arg(long, value_name = "URL", global = true)]
+    endpoint: Option<Url>,
+    /// Region of the bucket
+    #[arg(long, global = true)]
+    region: Option<String>,
+    /// Where the access key is found: env:NAME or file:PATH
+    #[arg(long, value_name = "REF", global = true)]
+    access_key: Option<SecretRef>,
+    /// Where the secret key is found
+    #[arg(long, value_name = "REF", global = true)]
+    secret_key: Option<SecretRef>,
+    /// Where a session token is found
+    #[arg(long, value_name = "REF", global = true)]
+    session_token: Option<SecretRef>,
+    /// Sign nothing, for public buckets
+    #[arg(long, global = true, conflicts_with_all = ["access_key", "secret_key", "session_token"])]
+    anonymous: bool,
+    /// The endpoint's name may lead to private addresses
+    #[arg(long, global = true)]
+    allow_private: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Spread {
+    None,
+    Hash,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Table,
+    Ndjson,
+}
+
+pub(crate) fn run(args: &Args) -> io::Result<Exit> {
+    let (What::Put { store, .. }
+    | What::Get { store, .. }
+    | What::Ls { store, .. }
+    | What::Rm { store, .. }
+    | What::Cp { store, .. }) = &args.what;
+    let opened = Store::open(store, &settings(args));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    match opened {
+        Ok(store) => runtime.block_on(act(&args.what, &store)),
+        Err(why) => {
+            out::say(&format!("tidegate store: {why}"));
+            Ok(Exit::Usage)
+        }
+    }
+}
+
+fn settings(args: &Args) -> Settings {
+    let how = &args.how;
+    // What AWS's own tools read, if nothing else is said.
+    let usual = |given: &Option<SecretRef>, name: &str| match given {
+        Some(given) => Some(given.clone()),
+        None if how.anonymous => None,
+        None => std::env::var_os(name).filter(|v| !v.is_empty()).map(|_| SecretRef::Env(name.into())),
+    };
+    let own = how.access_key.is_some() || how.secret_key.is_some();
+    let token = if own { how.session_token.clone() } else { usual(&how.session_token, "AWS_SESSION_TOKEN") };
+    let s3 = S3Settings {
+        endpoint: how.endpoint.clone(),
+        region: how.region.clone().or_else(|| std::env::var("AWS_REGION").ok()),
+        access_key: usual(&how.access_key, "AWS_ACCESS_KEY_ID"),
+        secret_key: usual(&how.secret_key, "AWS_SECRET_ACCESS_KEY"),
+        session_token: token,
+        private: how.allow_private,
+    };
+    let key_spread = match how.key_spread {
+        Spread::None => KeySpread::None,
+        Spread::Hash => KeySpread::Hash,
+    };
+    Settings {
+        key_spread,
+        lane_segments: how.lane_segments,
+        part_bytes: usize::from(how.part_size) << 20,
+        create: matches!(args.what, What::Put { .. }),
+        s3,
+        ..Settings::default()
+    }
+}
+
+async fn act(what: &What, store: &Store) -> io::Result<Exit> {
+    match what {
+        What::Put { files, under, key, .. } => put(store, files, under, key.as_deref()).await,
+        What::Get { key, output, range, .. } => get(store, key, output.as_deref(), range.clone()).await,
+        What::Ls { folder, format, .. } => ls(store, folder, *format).await,
+        What::Rm { keys, .. } => {
+            let each = stream::iter(keys).map(|key| store.delete(key)).buffered(AT_ONCE);
+            Ok(told(each.collect().await))
+        }
+        What::Cp { from, to, .. } => Ok(told(vec![store.copy(from, to).await])),
+    }
+}
+
+/// Says what failed, and how the command ends.
+fn told(results: Vec<Result<(), StoreError>>) -> Exit {
+    let failed: Vec<StoreError> = results.into_iter().filter_map(Result::err).collect();
+    for error in &failed {
+        out::say(&format!("tidegate store: {error}"));
+    }
+    match failed.as_slice() {
+        [] => Exit::Done,
+        some if some.iter().all(StoreError::is_later) => Exit::TryLater,
+        _ => Exit::Failure,
+    }
+}
+
+async fn put(store: &Store, files: &[PathBuf], under: &str, key: Option<&str>) -> io::Result<Exit> {
+    let usage = |why: &str| {
+        out::say(&format!("tidegate store: {why}"));
+        Ok(Exit::Usage)
+    };
+    if key.is_some() && files.len() > 1 {
+        return usage("--as names one key, and there are several files");
+    }
+    let mut jobs = Vec::with_capacity(files.len());
+    for file in files {
+        let name = file.file_name().and_then(|name| name.to_str());
+        let key = match (key, name) {
+            (Some(key), _) => key.to_owned(),
+            (None, Some("-")) => return usage("standard input needs a key: --as KEY"),
+            (None, Some(name)) if under.is_empty() => name.to_owned(),
+            (None, Some(name)) => format!("{}/{name}", under.trim_end_matches('/')),
+            (None, None) => return usage(&format!("{} has no name for a key", file.display())),
+        };
+        jobs.push((file, key));
+    }
+    let each = stream::iter(jobs).map(|(file, key)| async move {
+        let (length, source) = match open(file) {
+            Ok(opened) => opened,
+            Err(why) => {
+                out::say(&format!("tidegate store: {}: {why}", file.display()));
+                return Ok(false);
+            }
+        };
+        store.put_stream(&key, length, pieces(source)).await.map(|_| true)
+    });
+    let results: Vec<Result<bool, StoreError>> = each.buffer_unordered(AT_ONCE).collect().await;
+    let unread = results.contains(&Ok(false));
+    let exit = told(results.into_iter().map(|result| result.map(|_| ())).collect());
+    Ok(if unread { Exit::Failure } else { exit })
+}
+
+fn open(file: &Path) -> io::Result<(Option<u64>, Box<dyn Read + Send>)> {
+    if file.as_os_str() == "-" {
+        return Ok((None, Box::new(io::stdin())));
+    }
+    let opened = File::open(file)?;
+    let about = opened.metadata()?;
+    if about.is_dir() {
+        return Err(io::Error::from(io::ErrorKind::IsADirectory));
+    }
+    Ok((about.is_file().then_some(about.len()), Box::new(opened)))
+}
+
+fn pieces(source: Box<dyn Read + Send>) -> impl Stream<Item = io::Result<Bytes>> + Send {
+    stream::try_unfold(source, |mut source| async move {
+        let mut piece = Vec::new();
+        source.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece)?;
+        Ok((!piece.is_empty()).then(|| (Bytes::from(piece), source)))
+    })
+}
+
+async fn get(store: &Store, key: &str, output: Option<&Path>, range: Option<GetRange>) -> io::Result<Exit> {
+    let object = match store.get_range(key, range).await {
+        Ok(object) => object,
+        Err(error) => return Ok(told(vec![Err(error)])),
+    };
+    let Some(file) = output.filter(|file| file.as_os_str() != "-") else {
+        let mut stdout = io::stdout().lock();
+        let done = write(object, &mut stdout).await?;
+        stdout.flush()?;
+        return Ok(told(vec![done]));
+    };
+    // Whoever looks sees the whole file or the old one.
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    let partial = file.with_file_name(name);
+    let done = async {
+        let mut out = File::create(&partial)?;
+        let done = write(object, &mut out).await?;
+        if done.is_ok() {
+            out.sync_all()?;
+            std::fs::rename(&partial, file)?;
+        }
+        io::Result::Ok(done)
+    }
+    .await;
+    if !matches!(done, Ok(Ok(()))) {
+        // What is left of it says nothing.
+        let _ = std::fs::remove_file(&partial);
+    }
+    match done {
+        Ok(done) => Ok(told(vec![done])),
+        Err(why) => {
+            out::say(&format!("tidegate store: {}: {why}", file.display()));
+            Ok(Exit::Failure)
+        }
+    }
+}
+
+async fn write(mut object: Object, out: &mut impl Write) -> io::Result<Result<(), StoreError>> {
+    loop {
+        match object.next().await {
+            Ok(Some(piece)) => out.write_all(&piece)?,
+            Ok(None) => return Ok(Ok(())),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+}
+
+async fn ls(store: &Store, folder: &str, format: Format) -> io::Result<Exit> {
+    let mut list = store.list(folder);
+    let mut stdout = io::BufWriter::new(io::stdout().lock());
+    loop {
+        match list.try_next().await {
+            Ok(Some(Meta { key, size, modified, etag })) => match format {
+                Format::Table => writeln!(stdout, "{size:>14}  {key}")?,
+                Format::Ndjson => {
+                    let modified_ms = modified.millis();
+                    let line = serde_json::json!({"key": key, "size": size, "modified_ms": modified_ms, "etag": etag});
+                    writeln!(stdout, "{line}")?;
+                }
+            },
+            Ok(None) => {
+                stdout.flush()?;
+                return Ok(Exit::Done);
+            }
+            Err(error) => {
+                stdout.flush()?;
+                return Ok(told(vec![Err(error)]));
+            }
+        }
+    }
+}
+
+fn range(text: &str) -> Result<GetRange, String> {
+    let wrong = || format!("{text:?} is no range such as 0..100, 100.. or ..100");
+    let (from, to) = text.split_once("..").ok_or_else(wrong)?;
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
+    match (from.trim(), to.trim()) {
+        ("", last) => number(last).map(GetRange::Suffix),
+        (from, "") => number(from).map(GetRange::Offset),
+        (from, to) => {
+            let (from, to) = (number(from)?, number(to)?);
+            if from < to { Ok(GetRange::Bounded(from..to)) } else { Err(format!("{text:?} is empty")) }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! `tidegate validate`: is this manifest right, and what will it do?
+//!
+//! A valid manifest is answered with the policy in force, defaults filled in, because that is
+//! what a person wants to check next. An invalid one with all its problems at their places.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use tidegate_engine::manifest::{self, Manifest, Rejection};
+
+use crate::exit::Exit;
+use crate::out;
+use crate::summary::summary;
+
+/// Check manifests and show what they will do
+///
+/// Reads nothing but the files named. A valid manifest is answered with the policy in force,
+/// defaults filled in; an invalid one with every problem at its line and column.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate validate parcels.yaml
+  tidegate validate pipelines/*.yaml
+  tidegate validate --format json parcels.yaml
+  generate-manifest | tidegate validate -
+
+Exit codes: 0 if all are valid, 2 if any is not.")]
+pub(crate) struct Args {
+    /// The manifests; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// How to answer. `json` is a list of problems, empty if there are none
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+/// How to answer.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+pub(crate) fn run(args: &Args) -> io::Result<Exit> {
+    let results: Vec<_> = args.files.iter().map(|file| read(file)).collect();
+    match args.format {
+        Format::Table => tell(&results)?,
+        Format::Json => {
+            let problems: Vec<_> = results
+                .iter()
+                .filter_map(|result| result.as_ref().err())
+                .flat_map(Rejection::diagnostics)
+                .collect();
+            out::data(&format!("{:#}\n", serde_json::json!(problems)))?;
+        }
+    }
+    Ok(if results.iter().all(Result::is_ok) { Exit::Done } else { Exit::Usage })
+}
+
+fn read(file: &Path) -> Result<Manifest, Rejection> {
+    if file == Path::new("-") {
+        manifest::from_reader("<stdin>", io::stdin().lock())
+    } else {
+        manifest::load(file)
+    }
+}
+
+/// Summaries of the valid manifests as data, problems of the others as words.
+fn tell(results: &[Result<Manifest, Rejection>]) -> io::Result<()> {
+    let mut first = true;
+    for result in results {
+        match result {
+            Ok(manifest) => {
+                let gap = if first { "" } else { "\n" };
+                out::data(&format!("{gap}{}", summary(manifest)))?;
+                first = false;
+            }
+            Err(rejection) => {
+                let count = rejection.count();
+                let plural = if count == 1 { "" } else { "s" };
+                out::say(&format!("{}{count} problem{plural} found", rejection.render(out::color())));
+            }
+        }
+    }
+    Ok(())
+}

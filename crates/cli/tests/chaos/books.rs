@@ -1,0 +1,70 @@
+//! What the server counts, and the pages that tell it.
+
+use tidegate_cli::chaos::{Config, FaultKind};
+
+use crate::client::{call, get, start, with};
+
+#[test]
+fn a_second_success_is_a_duplicate() {
+    let (server, _) = start(Config::default());
+    get(&server, "/geocode?q=a");
+    get(&server, "/geocode?q=b");
+    assert_eq!(server.stats().duplicates_executed, 0);
+    get(&server, "/geocode?q=a");
+    assert_eq!((server.stats().executed, server.stats().duplicates_executed), (3, 1));
+    // The same key makes different requests the same; a different key does not.
+    for (key, target) in [("k1", "/geocode?q=c"), ("k1", "/geocode?q=d"), ("k2", "/geocode?q=c")] {
+        call(&server, "GET", target, &format!("Idempotency-Key: {key}\r\n"), "");
+    }
+    assert_eq!(server.stats().duplicates_executed, 2);
+}
+
+#[test]
+fn asking_again_for_a_lost_answer_is_no_duplicate() {
+    let (server, _) = start(with(FaultKind::Cut, "first:1"));
+    get(&server, "/geocode?q=a");
+    get(&server, "/geocode?q=a");
+    let stats = server.stats();
+    assert_eq!((stats.executed, stats.answers_lost, stats.redone_after_loss), (2, 1, 1));
+    assert_eq!(stats.duplicates_executed, 0);
+    get(&server, "/geocode?q=a");
+    assert_eq!(server.stats().duplicates_executed, 1);
+}
+
+#[test]
+fn reads_and_descriptions_are_not_work() {
+    let (server, _) = start(Config::default());
+    for target in ["/s3/bucket/key", "/s3/bucket", "/wfs?request=GetCapabilities", "/ogc", "/"] {
+        get(&server, target);
+        get(&server, target);
+    }
+    assert_eq!((server.stats().executed, server.stats().duplicates_executed), (0, 0));
+}
+
+#[test]
+fn the_pages_tell_reset_and_end() {
+    let (server, _) = start(Config { seed: 42, ..Config::default() });
+    get(&server, "/geocode?q=a");
+    let stats = get(&server, "/__stats").json();
+    assert_eq!((&stats["requests"], &stats["by_status"]["200"]), (&1.into(), &1.into()));
+    assert_eq!((&stats["in_flight"], &stats["in_flight_max"]), (&0.into(), &1.into()));
+    assert_eq!(get(&server, "/__config").json()["seed"], 42);
+    assert_eq!(get(&server, "/__reset").status, 200);
+    assert_eq!(server.stats().requests, 0);
+    get(&server, "/geocode?q=a");
+    assert_eq!(server.stats().duplicates_executed, 0, "the memory was not emptied");
+    assert_eq!(get(&server, "/__nothing").status, 404);
+    assert_eq!(get(&server, "/__quit").status, 200);
+    server.wait().unwrap();
+}
+
+#[test]
+fn a_configuration_that_cannot_be_is_refused() {
+    let start = |config| tidegate_cli::chaos::Chaos::start(config).unwrap_err().to_string();
+    let open = Config { addr: "0.0.0.0:0".parse().unwrap(), ..Config::default() };
+    assert!(start(open).contains("loopback"));
+    let mut too_much = with(FaultKind::Cut, "60%");
+    too_much.faults.extend(with(FaultKind::Reset, "60%").faults);
+    assert!(start(too_much).contains("120.0 %"));
+    assert!(start(Config { bad_rows: 0.6, no_match: 0.6, ..Config::default() }).contains("rows"));
+}

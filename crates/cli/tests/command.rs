@@ -1,0 +1,108 @@
+//! The command itself: help, version, shells, pages, pipes, colour.
+
+mod common;
+
+use common::tidegate;
+use std::process::{Command, Stdio};
+
+const VERBS: [&str; 10] =
+    ["validate", "schema", "simulate", "geocode", "demo", "chaos", "profiles", "store", "completions", "man"];
+
+#[test]
+fn every_verb_has_help_with_examples() {
+    let all = tidegate(&["--help"]);
+    assert_eq!((all.code, all.stderr.as_str()), (0, ""));
+    for verb in VERBS {
+        assert!(all.stdout.contains(&format!("\n  {verb}")), "--help does not list {verb}");
+        let help = tidegate(&[verb, "--help"]);
+        assert_eq!((help.code, help.stderr.as_str()), (0, ""));
+        assert!(help.stdout.contains(&format!("Examples:\n  tidegate {verb}")), "{}", help.stdout);
+    }
+    // `help` itself is the only verb that the list above does not name.
+    let listed =
+        all.stdout.split("Commands:").nth(1).unwrap().split("\n\n").next().unwrap().trim().lines().count();
+    assert_eq!(listed, VERBS.len() + 1, "a verb is missing from this test:\n{}", all.stdout);
+}
+
+#[test]
+fn version_is_one_line_of_data() {
+    let ran = tidegate(&["--version"]);
+    assert_eq!((ran.code, ran.stdout), (0, format!("tidegate {}\n", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn wrong_usage_is_two_and_says_so_on_stderr() {
+    for args in [
+        &[][..],
+        &["validate"],
+        &["validat", "x"],
+        &["schema", "--colour"],
+        &["completions", "ed"],
+        &["man", "x"],
+    ] {
+        let ran = tidegate(args);
+        assert_eq!(ran.code, 2, "{args:?}");
+        assert_eq!(ran.stdout, "", "{args:?}");
+        assert_ne!(ran.stderr, "", "{args:?}");
+    }
+    assert!(tidegate(&["validat", "x"]).stderr.contains("'validate'"), "no suggestion");
+}
+
+#[test]
+fn schema_is_json_and_knows_the_example() {
+    let ran = tidegate(&["schema"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let schema: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    let retry = &schema["properties"]["pipeline"]["properties"]["retry_policy"]["properties"];
+    assert_eq!(retry["max_attempts"]["minimum"], 1);
+    assert_eq!(retry["jitter"]["default"], "full");
+}
+
+#[test]
+fn shells_get_their_completions() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let ran = tidegate(&["completions", shell]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{shell}");
+        assert!(ran.stdout.contains("validate"), "{shell}");
+    }
+}
+
+#[test]
+fn the_manual_has_a_page_for_the_command_and_each_verb() {
+    assert!(tidegate(&["man"]).stdout.contains(".TH tidegate 1"));
+    for verb in VERBS {
+        let ran = tidegate(&["man", verb]);
+        assert_eq!(ran.code, 0);
+        assert!(ran.stdout.contains(&format!(".TH tidegate-{verb} 1")), "{}", ran.stdout);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_closed_pipe_ends_the_command_quietly() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .arg("schema")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .arg("schema")
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write"));
+}

@@ -1,0 +1,215 @@
+//! A workbench: a directory, a file of addresses, and runs of the built binary in it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tidegate_cli::chaos::{Chaos, Config, Fault, FaultKind, Handle, spec};
+use tidegate_engine::csv::{Csv, Options, Row};
+
+/// What a run left behind.
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    /// The summary of a run with `--format json`.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {} {}", self.stdout, self.stderr))
+    }
+
+    /// A number of the summary.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.json()[name].as_u64().unwrap_or_else(|| panic!("{name} in {}", self.stdout))
+    }
+
+    /// Matched, no match, failed.
+    pub(crate) fn ends(&self) -> [u64; 3] {
+        ["matched", "no_match", "failed"].map(|name| self.count(name))
+    }
+}
+
+/// One row of an output.
+pub(crate) type Cells = BTreeMap<String, String>;
+
+/// A directory for one test.
+pub(crate) struct Bench {
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    /// With nothing in it.
+    pub(crate) fn new() -> Bench {
+        Bench { dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// With `n` different addresses in `in.csv`.
+    pub(crate) fn of_rows(n: usize) -> Bench {
+        let rows: String = (1..=n).map(|i| format!("{i},{i} Harbour Road\n")).collect();
+        Bench::of("in.csv", format!("id,address\n{rows}").as_bytes())
+    }
+
+    /// With one file in it.
+    pub(crate) fn of(name: &str, bytes: &[u8]) -> Bench {
+        let bench = Bench::new();
+        bench.write(name, bytes);
+        bench
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.path(name), bytes).unwrap();
+    }
+
+    /// `tidegate geocode` with these arguments and nothing else.
+    pub(crate) fn bare(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command
+            .arg("geocode")
+            .args(args)
+            .current_dir(self.dir.path())
+            .env("COLUMNS", "100")
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// The usual run: `in.csv` to `out.csv`, with the summary as JSON.
+    pub(crate) fn command(&self, url: &str, args: &[&str]) -> Command {
+        let mut all = vec!["in.csv", "--url", url, "--quiet", "--format", "json", "--seed", "7"];
+        if !args.contains(&"--lon") && !args.contains(&"--address") {
+            all.extend(["--address", "address"]);
+        }
+        if !args.contains(&"-o") {
+            all.extend(["-o", "out.csv"]);
+        }
+        all.extend(args);
+        self.bare(&all)
+    }
+
+    /// Runs the usual run.
+    pub(crate) fn geocode(&self, url: &str, args: &[&str]) -> Ran {
+        run(&mut self.command(url, args))
+    }
+
+    /// Starts the usual run.
+    pub(crate) fn start(&self, url: &str, args: &[&str]) -> Running {
+        Running(Some(self.command(url, args).spawn().unwrap()))
+    }
+
+    /// The rows of `out.csv`.
+    pub(crate) fn out(&self) -> Vec<Cells> {
+        self.rows("out.csv")
+    }
+
+    /// The rows of a CSV file.
+    pub(crate) fn rows(&self, name: &str) -> Vec<Cells> {
+        let file = fs::File::open(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let mut csv = Csv::open(file, &Options::default()).unwrap();
+        let header = csv.header().to_vec();
+        let (mut row, mut rows) = (Row::default(), Vec::new());
+        while csv.read(&mut row).unwrap() {
+            assert_eq!(row.problem, None);
+            rows.push(header.iter().cloned().zip(row.cells().map(str::to_owned)).collect());
+        }
+        rows
+    }
+
+    /// One column of `out.csv`.
+    pub(crate) fn column(&self, name: &str) -> Vec<String> {
+        self.out()
+            .iter()
+            .map(|row| row.get(name).unwrap_or_else(|| panic!("no {name} in {row:?}")).clone())
+            .collect()
+    }
+
+    /// Every file, with its bytes.
+    pub(crate) fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let (mut files, mut dirs) = (Vec::new(), vec![self.dir.path().to_path_buf()]);
+        while let Some(dir) = dirs.pop() {
+            for entry in fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    dirs.push(path);
+                } else {
+                    files.push((path.clone(), fs::read(&path).unwrap()));
+                }
+            }
+        }
+        files
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(command: &mut Command) -> Ran {
+    Running(Some(command.spawn().unwrap())).end()
+}
+
+/// Runs a command that reads `stdin`.
+pub(crate) fn run_with(command: &mut Command, stdin: &[u8]) -> Ran {
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    // The command may refuse before it has read everything.
+    let _ = child.stdin.take().unwrap().write_all(stdin);
+    Running(Some(child)).end()
+}
+
+/// A run under way. It is killed if the test fails before its end.
+pub(crate) struct Running(Option<Child>);
+
+impl Running {
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.0.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    /// Waits for the end.
+    pub(crate) fn end(mut self) -> Ran {
+        let output = self.0.take().unwrap().wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A server that misbehaves as told.
+pub(crate) fn chaos(config: Config) -> Handle {
+    Chaos::start(Config { threads: 1, seed: 1, ..config }).unwrap()
+}
+
+/// One kind of fault.
+pub(crate) fn fault(kind: FaultKind, when: &str) -> Fault {
+    Fault { kind, when: spec::when(when).unwrap() }
+}
+
+/// A server with one kind of fault.
+pub(crate) fn faulty(kind: FaultKind, when: &str) -> Handle {
+    chaos(Config { faults: vec![fault(kind, when)], ..Config::default() })
+}
+
+/// A server with a throttle.
+pub(crate) fn throttled(limit: &str) -> Config {
+    Config { limit: spec::throttle(limit).unwrap(), ..Config::default() }
+}

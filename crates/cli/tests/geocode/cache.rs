@@ -1,0 +1,105 @@
+//! What was paid for once is not paid for again.
+
+use tidegate_cli::chaos::{Config, FaultKind};
+
+use crate::bench::{Bench, chaos, faulty};
+
+#[test]
+fn equal_addresses_are_asked_once() {
+    let rows: String = (0..300).map(|i| format!("{i},Street {}\n", i % 7)).collect();
+    for cache in [&[][..], &["--no-cache"]] {
+        let server = chaos(Config::default());
+        let bench = Bench::of("in.csv", format!("id,address\n{rows}").as_bytes());
+        let ran = bench.geocode(&server.url(), cache);
+        assert_eq!((ran.code, ran.ends()), (0, [300, 0, 0]), "{}", ran.stderr);
+        assert_eq!((server.stats().requests, ran.count("calls")), (7, 7));
+        assert_eq!(ran.count("shared") + ran.count("cache_hits"), 293);
+        assert_eq!(bench.column("cache_hit").iter().filter(|hit| *hit == "false").count(), 7);
+        let labels = bench.column("label");
+        assert!(labels.iter().enumerate().all(|(i, label)| *label == format!("Street {}", i % 7)));
+    }
+}
+
+#[test]
+fn a_second_run_costs_nothing_and_says_the_same() {
+    let server = chaos(Config { no_match: 0.2, ..Config::default() });
+    let bench = Bench::of_rows(50);
+    let first = bench.geocode(&server.url(), &[]);
+    let before = bench.out();
+    let second = bench.geocode(&server.url(), &[]);
+    assert_eq!((first.code, second.code), (0, 0));
+    assert_eq!((server.stats().requests, second.count("calls"), second.count("cache_hits")), (50, 0, 50));
+    for (a, b) in before.iter().zip(bench.out()) {
+        for name in ["id", "outcome", "label", "score", "lon", "lat"] {
+            assert_eq!(a[name], b[name]);
+        }
+        assert_eq!((b["attempts"].as_str(), b["cache_hit"].as_str()), ("0", "true"));
+    }
+    // Another question, another answer.
+    let third = bench.geocode(&server.url(), &["--language", "de"]);
+    assert_eq!(third.count("calls"), 50);
+}
+
+#[test]
+fn answers_that_are_too_old_are_asked_for_again() {
+    let server = chaos(Config::default());
+    let bench = Bench::of_rows(20);
+    bench.geocode(&server.url(), &[]);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert_eq!(bench.geocode(&server.url(), &["--cache-ttl", "0s"]).count("calls"), 20);
+    assert_eq!(bench.geocode(&server.url(), &["--cache-ttl", "1h"]).count("calls"), 0);
+    assert_eq!(server.stats().requests, 40);
+}
+
+#[test]
+fn nothing_is_kept_if_nothing_shall_be() {
+    let server = chaos(Config::default());
+    let bench = Bench::of_rows(20);
+    for _ in 0..2 {
+        assert_eq!(bench.geocode(&server.url(), &["--no-cache"]).count("calls"), 20);
+    }
+    assert!(!bench.path(".tidegate").exists());
+    assert_eq!(bench.geocode(&server.url(), &["--no-cache", "--resume"]).code, 2);
+}
+
+#[test]
+fn failures_are_asked_again_unless_the_run_is_resumed() {
+    let server = faulty(FaultKind::Status(422), "@1..5");
+    let bench = Bench::of_rows(10);
+    let ran = bench.geocode(&server.url(), &["--in-flight", "1"]);
+    assert_eq!((ran.code, ran.ends()), (4, [5, 0, 5]), "{}", ran.stderr);
+    let errors = bench.column("error");
+    let ran = bench.geocode(&server.url(), &["--resume"]);
+    assert_eq!((ran.code, ran.ends(), ran.count("calls")), (4, [5, 0, 5], 0));
+    assert_eq!(bench.column("error"), errors, "the reason is kept");
+    // Another job does not take them over, the same one without --resume neither.
+    bench.write("other.csv", &std::fs::read(bench.path("in.csv")).unwrap());
+    let mut other = bench.bare(&["other.csv", "--address", "address", "--url", &server.url()]);
+    let other = crate::bench::run(other.args(["-o", "o.csv", "--resume", "--format", "json", "--quiet"]));
+    assert_eq!((other.code, other.ends(), other.count("calls")), (0, [10, 0, 0], 5), "{}", other.stderr);
+    assert_eq!(server.stats().requests, 15);
+    let ran = bench.geocode(&server.url(), &[]);
+    assert_eq!((ran.code, ran.ends(), ran.count("calls")), (0, [10, 0, 0], 0));
+}
+
+#[test]
+fn a_failure_that_is_shared_names_no_other_row() {
+    let server = faulty(FaultKind::Status(422), "100%");
+    let bench = Bench::of("in.csv", b"id,address\n1,A\n2,A\n3,B\n");
+    let ran = bench.geocode(&server.url(), &[]);
+    assert_eq!((ran.code, ran.ends(), ran.count("calls")), (4, [0, 0, 3], 2));
+    let errors = bench.column("error");
+    assert_eq!(errors[0], errors[1]);
+    assert!(errors.iter().all(|e| !e.contains("row")), "{errors:?}");
+}
+
+#[test]
+fn a_state_that_is_no_database_is_refused_and_kept() {
+    let server = chaos(Config::default());
+    let bench = Bench::of_rows(2);
+    std::fs::create_dir(bench.path(".tidegate")).unwrap();
+    bench.write(".tidegate/responses.db", &[b'x'; 9000]);
+    let ran = bench.geocode(&server.url(), &[]);
+    assert!(ran.code == 2 && ran.stderr.contains("not a database"), "{}", ran.stderr);
+    assert_eq!(std::fs::read(bench.path(".tidegate/responses.db")).unwrap(), [b'x'; 9000]);
+}

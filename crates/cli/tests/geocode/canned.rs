@@ -1,0 +1,85 @@
+//! A server that says what the test tells it to, and remembers what it was sent.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+/// Answers every request with what a function makes of it.
+pub(crate) struct Canned {
+    addr: SocketAddr,
+    seen: Arc<Mutex<Vec<String>>>,
+    connections: Arc<Mutex<u64>>,
+}
+
+impl Canned {
+    /// Starts at a free port. `answer` gets the head of the request and gives status line rest,
+    /// headers and body, such as `200 OK\r\nX: y\r\n\r\nbody`; the length is added.
+    pub(crate) fn start(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Canned {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let canned = Canned {
+            addr: listener.local_addr().unwrap(),
+            seen: Arc::default(),
+            connections: Arc::default(),
+        };
+        let (seen, connections) = (Arc::clone(&canned.seen), Arc::clone(&canned.connections));
+        let answer = Arc::new(answer);
+        // Ends with the process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                *connections.lock().unwrap() += 1;
+                let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
+                std::thread::spawn(move || serve(stream, &seen, &*answer));
+            }
+        });
+        canned
+    }
+
+    /// Answers with a match, whatever is asked.
+    pub(crate) fn matching() -> Canned {
+        Canned::start(|_| json("200 OK", MATCH))
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.addr.port()
+    }
+
+    /// The heads of all requests.
+    pub(crate) fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// Connections made, also those without a request.
+    pub(crate) fn connections(&self) -> u64 {
+        *self.connections.lock().unwrap()
+    }
+}
+
+/// A body in which the generic profile finds a place.
+pub(crate) const MATCH: &str = r#"{"results":[{"lat":48.5,"lon":16.25,"label":"here","score":0.5}]}"#;
+
+/// An answer in JSON.
+pub(crate) fn json(status: &str, body: &str) -> String {
+    format!("{status}\r\nContent-Type: application/json\r\n\r\n{body}")
+}
+
+fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>, answer: &dyn Fn(&str) -> String) {
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+    while !bytes.windows(4).any(|w| w == b"\r\n\r\n") {
+        match stream.read(&mut buffer) {
+            Ok(n) if n > 0 => bytes.extend_from_slice(&buffer[..n]),
+            _ => return,
+        }
+    }
+    let head = String::from_utf8_lossy(&bytes).into_owned();
+    let said = answer(&head);
+    seen.lock().unwrap().push(head);
+    let (head, body) = said.split_once("\r\n\r\n").unwrap_or((&said, ""));
+    let length = body.len();
+    let text = format!("HTTP/1.1 {head}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+    // A client that has gone has its reasons.
+    let _ = stream.write_all(text.as_bytes());
+}

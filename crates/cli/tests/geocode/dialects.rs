@@ -1,0 +1,122 @@
+//! Every way of telling a quota: nothing lost, nobody early, little wasted.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tidegate_cli::chaos::{Config, Dialect};
+
+use crate::bench::{Bench, chaos, throttled};
+use crate::canned::{Canned, MATCH, json};
+
+const ROWS: usize = 60;
+
+const DIALECTS: [Dialect; 21] = [
+    Dialect::None,
+    Dialect::RetryAfter,
+    Dialect::RetryAfterDate,
+    Dialect::RetryAfterMs,
+    Dialect::Amz,
+    Dialect::SentinelHub,
+    Dialect::Ietf,
+    Dialect::IetfOlder,
+    Dialect::IetfOldest,
+    Dialect::XRatelimitEpoch,
+    Dialect::XRatelimitEpochMs,
+    Dialect::XRatelimitDelta,
+    Dialect::XRateLimit,
+    Dialect::Github,
+    Dialect::Openai,
+    Dialect::Mapbox,
+    Dialect::Esri,
+    Dialect::Geoserver,
+    Dialect::Kong,
+    Dialect::Pelias,
+    Dialect::Discord,
+];
+
+fn obeys(dialect: Dialect, limit: &str) {
+    // On a busy machine calls that were sent before the hint arrive long after it.
+    let grace = Duration::from_millis(500);
+    let server = chaos(Config { headers: dialect, grace, ..throttled(limit) });
+    let bench = Bench::of_rows(ROWS);
+    let profile = if dialect == Dialect::SentinelHub { "sentinel-hub" } else { "generic" };
+    // The profile for the unit, the template for the question.
+    let url = format!("{}/geocode?q={{address}}", server.url());
+    let args = ["--profile", profile, "--no-cache", "--key", "env:GEO_TEST_KEY"];
+    let ran = crate::bench::run(bench.command(&url, &args).env("GEO_TEST_KEY", "k3y-of-the-tests"));
+    let stats = server.stats();
+    let what = format!("{dialect:?} {limit}: {stats:?}\n{}\n{}", ran.stdout, ran.stderr);
+    assert_eq!(ran.code, 0, "{what}");
+    let [matched, no_match, failed] = ran.ends();
+    assert_eq!((matched + no_match, failed), (ROWS as u64, 0), "{what}");
+    assert_eq!(stats.executed, ROWS as u64, "{what}");
+    assert_eq!((stats.duplicates_executed, stats.retry_after_violations), (0, 0), "{what}");
+    assert_eq!(ran.count("throttled"), stats.throttled, "{what}");
+    // Where neither a wait nor what is left is told, the limit must be found by trying.
+    let silent = [Dialect::None, Dialect::Mapbox, Dialect::Esri, Dialect::Geoserver];
+    let wasted_max = if silent.contains(&dialect) { 4 * ROWS } else { ROWS / 3 };
+    assert!(stats.wasted_calls <= wasted_max as u64, "{what}");
+}
+
+fn all(limit: &str) {
+    let left = Mutex::new(DIALECTS.to_vec());
+    // A few at a time: they mostly wait.
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some(dialect) = { left.lock().unwrap().pop() } {
+                    obeys(dialect, limit);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_bucket_in_every_dialect() {
+    all("bucket:100/s,burst=10");
+}
+
+#[test]
+fn a_fixed_window_in_every_dialect() {
+    all("fixed:20/500ms");
+}
+
+#[test]
+fn malformed_hints_are_counted_and_survived() {
+    const GARBAGE: [&str; 6] = ["", "-1", "soon", "0x10", "Thu, 99 Foo 2026 99:00:00 GMT", "12 parsecs"];
+    let asked = AtomicUsize::new(0);
+    let server = Canned::start(move |_| match GARBAGE.get(asked.fetch_add(1, Ordering::SeqCst)) {
+        Some(garbage) => json(&format!("429 Too Many Requests\r\nRetry-After: {garbage}"), "{}"),
+        None => json("200 OK", MATCH),
+    });
+    let bench = Bench::of_rows(6);
+    let ran = bench.geocode(&server.url(), &[]);
+    assert_eq!((ran.code, ran.ends(), ran.count("throttled")), (0, [6, 0, 0], 6), "{}", ran.stderr);
+    assert!(ran.count("malformed_headers") >= 4, "{}", ran.stdout);
+}
+
+#[test]
+fn a_clock_that_is_wrong_does_not_matter() {
+    for skew in [-90_000, 90_000] {
+        let server =
+            chaos(Config { headers: Dialect::RetryAfterDate, skew, ..throttled("bucket:50/s,burst=5") });
+        let bench = Bench::of_rows(30);
+        let ran = bench.geocode(&server.url(), &[]);
+        assert_eq!((ran.code, ran.ends()), (0, [30, 0, 0]), "{}", ran.stderr);
+        assert_eq!(server.stats().retry_after_violations, 0);
+    }
+}
+
+#[test]
+fn a_limit_on_calls_at_once_is_found() {
+    let service = tidegate_cli::chaos::spec::service_ms("5").unwrap();
+    let server = chaos(Config { service, ..throttled("concurrency:4") });
+    let bench = Bench::of_rows(200);
+    let ran = bench.geocode(&server.url(), &[]);
+    let stats = server.stats();
+    assert_eq!((ran.code, ran.ends(), stats.executed), (0, [200, 0, 0], 200), "{}", ran.stderr);
+    assert!(stats.wasted_calls <= 60, "{stats:?}");
+}

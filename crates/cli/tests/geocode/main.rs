@@ -1,0 +1,17 @@
+//! `tidegate geocode` through the built binary, against servers that misbehave.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail loudly")]
+
+mod bench;
+mod cache;
+mod canned;
+mod csv;
+mod dialects;
+mod faults;
+mod options;
+mod outputs;
+mod profiles;
+mod resume;
+mod secrets;
+mod statuses;
+mod strangers;
+mod watch;

@@ -1,0 +1,75 @@
+//! What can be said on the command line, and what is said back.
+
+use crate::bench::{Bench, run};
+use crate::canned::Canned;
+
+#[test]
+fn language_and_country_reach_the_service() {
+    let server = Canned::matching();
+    let bench = Bench::of_rows(1);
+    let agent = "tidegate tests (ops@example.org)";
+    let args = ["--language", "de", "--country", "at", "--user-agent", agent];
+    let ran = bench.geocode(&server.url(), &args);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let head = server.seen().remove(0);
+    let line = head.lines().next().unwrap();
+    assert!(line.contains("language=de") && line.contains("country=at"), "{line}");
+    assert!(head.to_lowercase().contains(&format!("user-agent: {agent}")), "{head}");
+    assert!(head.to_lowercase().contains("idempotency-key: "), "{head}");
+}
+
+#[test]
+fn a_template_is_a_service_of_its_own() {
+    let server = Canned::matching();
+    let bench = Bench::of_rows(1);
+    let ran = bench.geocode(&format!("{}/find?q={{address}}&n=1", server.url()), &[]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(server.seen()[0].starts_with("GET /find?q=1%20Harbour%20Road&n=1 "), "{:?}", server.seen());
+}
+
+#[test]
+fn what_is_missing_is_said_before_anything_is_asked() {
+    let server = Canned::matching();
+    let bench = Bench::of_rows(1);
+    let url = server.url();
+    let cases: [(&[&str], &str); 9] = [
+        (&["--profile", "nominatim"], "names your application"),
+        (&["--profile", "nominatim", "--user-agent", "curl/8.0"], "names your application"),
+        (&["--profile", "opencage"], "key"),
+        (&["--profile", "opencage", "--key", "env:SURELY_NOT_SET_ANYWHERE"], "SURELY_NOT_SET_ANYWHERE"),
+        (&["--profile", "opencage", "--key", "file:nowhere.txt"], "nowhere.txt"),
+        (&["--profile", "nominatm"], "nominatim"),
+        (&["--profile", "s3"], "s3"),
+        (&["--metrics", "0.0.0.0:0"], "loopback"),
+        (&["--rate", "fast"], "rate"),
+    ];
+    for (args, word) in cases {
+        let ran = bench.geocode(&url, args);
+        assert_eq!(ran.code, 2, "{args:?}: {} {}", ran.stdout, ran.stderr);
+        assert!(ran.stderr.contains(word), "{args:?}: {}", ran.stderr);
+    }
+    assert_eq!(server.connections(), 0);
+    for args in [&["in.csv", "--address", "address", "-o", "o.csv"][..], &["in.csv", "-o", "o.csv"]] {
+        let ran = run(&mut bench.bare(args));
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn an_address_inside_must_have_been_meant() {
+    // A literal was written out; a name that leads inside was not meant.
+    let bench = Bench::of_rows(1);
+    let ran = bench.geocode("http://10.255.255.1:9/", &["--timeout", "50ms", "--attempts", "1"]);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+}
+
+#[test]
+fn a_rate_is_kept() {
+    let server = Canned::matching();
+    let bench = Bench::of_rows(12);
+    let began = std::time::Instant::now();
+    let ran = bench.geocode(&server.url(), &["--rate", "20/s"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    // Waiting at least so long is the machine's promise, however busy it is.
+    assert!(began.elapsed().as_millis() >= 450, "{:?}", began.elapsed());
+}

@@ -1,0 +1,149 @@
+//! What a run says while it goes on, and at its end.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tidegate_cli::chaos::{Config, Dialect};
+
+use crate::bench::{Bench, chaos, run, throttled};
+
+fn get(port: u16, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Every line is a comment or a sample with a number; the names of the samples.
+fn samples(text: &str) -> Vec<(String, f64)> {
+    let (_, body) = text.split_once("\r\n\r\n").unwrap();
+    body.lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            assert!(name.contains("{host=\"127.0.0.1") && name.ends_with('}'), "{line}");
+            (name.to_string(), value.parse().unwrap_or_else(|e| panic!("{line}: {e}")))
+        })
+        .collect()
+}
+
+#[test]
+fn metrics_are_served_while_it_runs() {
+    let server = chaos(Config { headers: Dialect::XRatelimitEpoch, ..throttled("bucket:60/s,burst=10") });
+    let bench = Bench::of_rows(150);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let running = bench.start(&server.url(), &["--metrics", &format!("127.0.0.1:{port}")]);
+    let began = Instant::now();
+    let text = loop {
+        match get(port, "/metrics") {
+            Some(text) if text.contains("tidegate_records_total") && server.stats().executed > 60 => {
+                break text;
+            }
+            _ => assert!(began.elapsed() < Duration::from_secs(30)),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    assert!(get(port, "/other").unwrap().starts_with("HTTP/1.1 404 "));
+    let all = samples(&text);
+    let value = |start: &str| {
+        let found = all.iter().find(|(name, _)| name.starts_with(start));
+        found.unwrap_or_else(|| panic!("{start} in {text}")).1
+    };
+    for name in [
+        "retry_count_total",
+        "backoff_delay_seconds_bucket",
+        "backoff_delay_seconds_sum",
+        "spatial_write_success_rate",
+        "tidegate_attempts_succeeded_total",
+        "tidegate_retries_per_call_count",
+        "tidegate_lane_rate",
+        "tidegate_lane_in_flight",
+        "tidegate_lane_waiting",
+        "tidegate_breaker_state",
+    ] {
+        value(name);
+    }
+    assert_eq!(value("rate_limit_header_present"), 1.0);
+    assert!(value("tidegate_attempts_total") > 0.0);
+    assert!(!text.contains("Harbour") && !text.contains("/geocode"), "no address, no URL: {text}");
+    let ran = running.end();
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(ran.json()["rate_limit_header_present"], 1.0);
+}
+
+#[test]
+fn the_summary_in_json_has_every_counter() {
+    let server = chaos(Config { no_match: 0.2, ..throttled("bucket:200/s,burst=5") });
+    let bench = Bench::of_rows(40);
+    let ran = bench.geocode(&server.url(), &[]);
+    let json = ran.json();
+    for name in [
+        "records",
+        "matched",
+        "no_match",
+        "failed",
+        "cache_hits",
+        "shared",
+        "calls",
+        "throttled",
+        "retry_count_total",
+        "retries_per_call_p50",
+        "retries_per_call_p99",
+        "seconds_in_backoff",
+        "seconds_in_calls",
+        "rate_limit_header_present",
+        "malformed_headers",
+        "spatial_write_success_rate",
+        "elapsed_seconds",
+    ] {
+        assert!(json[name].is_number(), "{name}: {json:#}");
+    }
+    let stats = server.stats();
+    assert_eq!(json["calls"], stats.requests);
+    assert_eq!(json["statuses"]["200"], 40);
+    assert_eq!(json["spatial_write_success_rate"], 1.0);
+    assert_eq!((json["ended"].as_str(), json["output"].as_str()), (Some("done"), Some("out.csv")));
+}
+
+#[test]
+fn words_go_to_standard_error_and_nothing_else_is_printed() {
+    let server = chaos(Config::default());
+    let bench = Bench::of_rows(3);
+    let url = server.url();
+    let args = ["in.csv", "--address", "address", "--url", &url, "-o", "out.csv"];
+    let ran = run(&mut bench.bare(&args));
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, ""));
+    assert!(ran.stderr.starts_with("out.csv: all 3 rows are there\n"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("matched      3") && !ran.stderr.contains('\x1b'), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("learned"), "nobody set a limit: {}", ran.stderr);
+}
+
+#[test]
+fn on_a_terminal_a_wait_is_explained() {
+    // `script` gives the command a terminal; where it is missing there is nothing to look at.
+    if Command::new("script").arg("--version").output().is_err() {
+        return;
+    }
+    let server = chaos(Config { headers: Dialect::RetryAfter, ..throttled("fixed:5/3s") });
+    let bench = Bench::of_rows(8);
+    let command = format!(
+        "{} geocode in.csv --address address --url {} -o out.csv",
+        env!("CARGO_BIN_EXE_tidegate"),
+        server.url()
+    );
+    let output = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .current_dir(bench.path(""))
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR")
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("the server said so"), "{shown}");
+    assert!(shown.contains("in flight") && shown.contains("\x1b[2K"), "{shown}");
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+}

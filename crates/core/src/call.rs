@@ -1,0 +1,339 @@
+//! One record's attempts through a lane.
+//!
+//! A call counts its attempts, keeps its deadline and its history, and after every verdict says
+//! what to do with the record: accept the answer, retry at a time, park it until a time, or give
+//! it up with a reason. The rules, in the order in which they are asked:
+//!
+//! 1. An answer is accepted; a permanent failure costs one attempt and ends the record.
+//! 2. A spent quota parks the record until the server's date.
+//! 3. A repeat must be safe, and within the bound of attempts.
+//! 4. Never earlier than the server asked. A hint beyond the deadline or the cap of the backoff
+//!    does not become an early retry: the record is parked until then. Jitter comes after the
+//!    hint, never before it. A hint of zero is floored at half the base delay.
+//! 5. The retry budget of the lane pays, or the retry waits for it, or the record is given up.
+//!
+//! Throttles in a lane that learns are special: the lane itself decides when the next call may
+//! go, so a throttled record waits for the lane and not for a backoff of its own
+//! ([`ThrottleWait::Lane`]). Otherwise the tail of every drain would be one backoff long.
+
+use crate::chance::Chance;
+use crate::retry::backoff::Backoff;
+use crate::retry::budget::{Budget, Grant};
+use crate::taxonomy::Code;
+use crate::time::Mono;
+use crate::verdict::{Kind, Verdict};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+/// What a throttled record waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThrottleWait {
+    /// Its own backoff, like any other failure.
+    #[default]
+    Backoff,
+    /// Its lane, which has learned from the throttle when to send again.
+    Lane,
+}
+
+/// The settings shared by all calls of a lane.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CallPolicy {
+    /// Attempts in all, the first included; at least 1.
+    pub attempts_max: u32,
+    /// Throttled answers that do not count as attempts: the server did no work for them.
+    pub throttles_free: u32,
+    /// Failures met while the breaker was opening or probing that do not count as attempts: they
+    /// say something about the service and nothing about the record.
+    pub outages_free: u32,
+    /// Time from the first attempt to the end of the last.
+    pub deadline: Duration,
+    /// Time of one attempt.
+    pub attempt_timeout: Duration,
+    /// Delays between attempts.
+    pub backoff: Backoff,
+    /// What a throttled record waits for.
+    pub throttle_wait: ThrottleWait,
+    /// How long a record is parked when the quota is spent and the server did not say until when.
+    pub quota_wait: Duration,
+    /// Keep the history of attempts.
+    pub history: bool,
+}
+
+impl Default for CallPolicy {
+    /// 5 attempts, 30 s in all, 10 s each; an unknown quota parks for an hour.
+    fn default() -> CallPolicy {
+        CallPolicy {
+            attempts_max: 5,
+            throttles_free: 0,
+            outages_free: 0,
+            deadline: Duration::from_secs(30),
+            attempt_timeout: Duration::from_secs(10),
+            backoff: Backoff::default(),
+            throttle_wait: ThrottleWait::Backoff,
+            quota_wait: Duration::from_secs(3600),
+            history: true,
+        }
+    }
+}
+
+/// One attempt as it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// When it was sent.
+    pub sent: Mono,
+    /// When its verdict was known.
+    pub settled: Mono,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// How long the record then waited on purpose.
+    pub delay: Duration,
+}
+
+/// Why a record was parked or given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The failure cannot heal.
+    Permanent,
+    /// All attempts are used.
+    Exhausted,
+    /// The deadline is over, or the next attempt would start after it.
+    Deadline,
+    /// The server asked for a longer wait than the policy allows.
+    HintTooFar,
+    /// The quota is spent.
+    QuotaSpent,
+    /// The retry budget of the lane is empty.
+    BudgetEmpty,
+    /// The breaker is open.
+    CircuitOpen,
+    /// A repeat could do the work twice.
+    NotRepeatable,
+    /// The work was stopped from outside.
+    Cancelled,
+}
+
+/// What to do with the record now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Take the answer.
+    Accept,
+    /// Try again, not before this time.
+    RetryAt(Mono),
+    /// Put it aside, not before this time.
+    Park(Mono, Why),
+    /// It is a dead letter.
+    GiveUp(Why),
+}
+
+/// One record's attempts.
+#[derive(Clone, Debug, Default)]
+pub struct Call {
+    attempts: u32,
+    throttles: u32,
+    outages: u32,
+    started: Option<Mono>,
+    sent: Mono,
+    previous: Duration,
+    once: bool,
+    history: Vec<Attempt>,
+}
+
+impl Call {
+    /// A call whose repeat is safe: an idempotent method, or an idempotency key sent along.
+    #[must_use]
+    pub fn new() -> Call {
+        Call::default()
+    }
+
+    /// A call that must not be repeated once it may have been executed.
+    #[must_use]
+    pub fn once() -> Call {
+        Call { once: true, ..Call::default() }
+    }
+
+    /// A call that goes on after a restart: its earlier attempts count.
+    #[must_use]
+    pub fn resumed(attempts: u32) -> Call {
+        Call { attempts, ..Call::default() }
+    }
+
+    /// An attempt is sent. Returns the time by which it must be answered.
+    pub fn send(&mut self, policy: &CallPolicy, now: Mono) -> Mono {
+        self.attempts = self.attempts.saturating_add(1);
+        self.sent = now;
+        let started = *self.started.get_or_insert(now);
+        (now + policy.attempt_timeout).min(started + policy.deadline)
+    }
+
+    /// The last attempt failed and the breaker is open: the failure was the service's. To be told
+    /// before [`Call::next`] is asked.
+    pub fn outage(&mut self) {
+        self.outages = self.outages.saturating_add(1);
+    }
+
+    /// Attempts sent.
+    #[must_use]
+    pub const fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// The attempts as they went, if the policy keeps them.
+    #[must_use]
+    pub fn history(&self) -> &[Attempt] {
+        &self.history
+    }
+
+    /// When the record must be finished; `None` before its first attempt.
+    #[must_use]
+    pub fn deadline(&self, policy: &CallPolicy) -> Option<Mono> {
+        self.started.map(|t| t + policy.deadline)
+    }
+
+    /// A verdict came for the last attempt: what now?
+    pub fn next<C: Chance>(
+        &mut self,
+        policy: &CallPolicy,
+        verdict: &Verdict,
+        now: Mono,
+        chance: &mut C,
+        budget: &mut Budget,
+    ) -> Next {
+        let next = self.decide(policy, verdict, now, chance, budget);
+        if policy.history {
+            let delay = match next {
+                Next::RetryAt(t) | Next::Park(t, _) => t.since(now),
+                Next::Accept | Next::GiveUp(_) => Duration::ZERO,
+            };
+            self.history.push(Attempt { sent: self.sent, settled: now, verdict: *verdict, delay });
+        }
+        next
+    }
+
+    /// The breaker is shut until `until`: wait for it, or park if that is beyond the deadline.
+    /// Spends no attempt.
+    #[must_use]
+    pub fn shut(&self, policy: &CallPolicy, until: Mono) -> Next {
+        match self.deadline(policy) {
+            Some(end) if until >= end => Next::Park(until, Why::CircuitOpen),
+            _ => Next::RetryAt(until),
+        }
+    }
+
+    fn decide<C: Chance>(
+        &mut self,
+        policy: &CallPolicy,
+        verdict: &Verdict,
+        now: Mono,
+        chance: &mut C,
+        budget: &mut Budget,
+    ) -> Next {
+        let (until, throttled) = match verdict.kind {
+            Kind::Done | Kind::NoMatch => return Next::Accept,
+            Kind::Permanent => return Next::GiveUp(Why::Permanent),
+            Kind::QuotaSpent { until } => {
+                return Next::Park(until.unwrap_or(now + policy.quota_wait).max(now), Why::QuotaSpent);
+            }
+            Kind::Throttled { until } => (until, true),
+            Kind::Transient { until } => (until, false),
+        };
+        if throttled {
+            self.throttles = self.throttles.saturating_add(1);
+        } else if self.once && verdict.code != Code::CONNECTION_REFUSED && verdict.code != Code::DNS_FAILURE {
+            return Next::GiveUp(Why::NotRepeatable);
+        }
+        let free = self.throttles.min(policy.throttles_free) + self.outages.min(policy.outages_free);
+        let counted = self.attempts.saturating_sub(free);
+        if counted >= policy.attempts_max.max(1) {
+            return Next::GiveUp(Why::Exhausted);
+        }
+        let at = if throttled && policy.throttle_wait == ThrottleWait::Lane {
+            until.unwrap_or(now).max(now)
+        } else {
+            self.wait(policy, until, now, chance)
+        };
+        let end = self.started.unwrap_or(now) + policy.deadline;
+        if let Some(hint) = until {
+            let far = hint.since(now) > policy.backoff.cap();
+            if far || hint >= end {
+                return Next::Park(hint, if far { Why::HintTooFar } else { Why::Deadline });
+            }
+        }
+        if at >= end {
+            return Next::GiveUp(Why::Deadline);
+        }
+        // A throttle that the lane paces adds no load: the server refused it without work.
+        if throttled && policy.throttle_wait == ThrottleWait::Lane {
+            return Next::RetryAt(at);
+        }
+        match budget.pay(now) {
+            Grant::From(paid) if paid < end => Next::RetryAt(at.max(paid)),
+            Grant::From(_) => {
+                budget.refund();
+                Next::GiveUp(Why::BudgetEmpty)
+            }
+            Grant::Refused => Next::GiveUp(Why::BudgetEmpty),
+        }
+    }
+
+    /// The backoff, or the hint plus one base delay of jitter.
+    fn wait<C: Chance>(
+        &mut self,
+        policy: &CallPolicy,
+        until: Option<Mono>,
+        now: Mono,
+        chance: &mut C,
+    ) -> Mono {
+        let backoff = &policy.backoff;
+        let retry = self.attempts.saturating_sub(1);
+        let delay = backoff.delay(retry, self.previous, chance);
+        self.previous = delay;
+        match until {
+            None => now + delay,
+            Some(hint) if hint > now => hint + backoff.delay(0, Duration::ZERO, chance),
+            Some(_) => now + delay.max((backoff.base() / 2).min(backoff.cap())),
+        }
+    }
+}
+
+/// The outcome as a caller would log it: `done`, `permanent_400`, `transient_503_exhausted`,
+/// `network_timeout_exhausted`, `circuit_open`.
+#[must_use]
+pub fn outcome(verdict: &Verdict, next: &Next) -> String {
+    let why = match next {
+        Next::Accept if verdict.kind == Kind::NoMatch => return "no_match".into(),
+        Next::Accept => return "done".into(),
+        Next::RetryAt(_) => return "retry".into(),
+        Next::Park(_, why) | Next::GiveUp(why) => why,
+    };
+    let what = match (verdict.status, verdict.kind) {
+        (Some(status), Kind::Permanent) => format!("permanent_{status}"),
+        (Some(status), Kind::Throttled { .. }) => format!("throttled_{status}"),
+        (Some(status), _) => format!("transient_{status}"),
+        (None, Kind::Permanent) => format!("permanent_{}", verdict.code.as_str().to_ascii_lowercase()),
+        (None, _) => match verdict.code {
+            Code::TIMEOUT => "network_timeout".to_string(),
+            Code::CONNECTION_REFUSED => "network_refused".to_string(),
+            Code::CONNECTION_RESET => "network_reset".to_string(),
+            Code::DNS_FAILURE => "network_dns".to_string(),
+            Code::TRUNCATED_BODY => "network_truncated".to_string(),
+            code => format!("transient_{}", code.as_str().to_ascii_lowercase()),
+        },
+    };
+    match why {
+        Why::Permanent => what,
+        Why::Exhausted => format!("{what}_exhausted"),
+        Why::Deadline => format!("{what}_deadline"),
+        Why::HintTooFar => format!("{what}_hint_too_far"),
+        Why::BudgetEmpty => format!("{what}_budget_empty"),
+        Why::NotRepeatable => format!("{what}_not_repeatable"),
+        Why::QuotaSpent => "quota_spent".into(),
+        Why::CircuitOpen => "circuit_open".into(),
+        Why::Cancelled => "cancelled".into(),
+    }
+}
+
+#[cfg(test)]
+#[path = "call_tests.rs"]
+mod tests;

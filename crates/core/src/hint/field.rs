@@ -1,0 +1,197 @@
+//! The value of each header, and [`read`], which goes over all of them.
+//!
+//! Two steps, because a date can only be understood once the Date header is known and that may
+//! come last: the first goes once over all headers by name, the second reads the values of the
+//! few that matter. A response without any costs no allocation.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::ietf::{limit, policies, rate_limit};
+use super::name::{Family, Field, Name, Scope, classify};
+use super::quota::{Part, Reset, both, push, settle};
+use super::span::{MILLISECOND, SECOND, Span, duration, number, trim};
+use super::{HintProfile, Hints, Unit, date};
+use crate::time::Wall;
+
+/// Reads the headers of one response, received at `wall`. Names in any case, values any bytes;
+/// a map of headers from the `http` crate iterates in just this form.
+///
+/// ```
+/// use tidegate_core::{Wall, hint};
+/// let headers = [("Retry-After", "1.5"), ("X-RateLimit-Remaining", "0"), ("X-RateLimit-Limit", "60")];
+/// let hints = hint::read(headers, Wall::from_secs(1_794_718_800), &hint::HintProfile::default());
+/// assert_eq!(hints.retry_after.unwrap().as_millis(), 1500);
+/// assert_eq!(hints.quotas[0].unwrap().remaining, Some(0));
+/// ```
+#[must_use]
+pub fn read<'a, N, V>(
+    headers: impl IntoIterator<Item = (&'a N, &'a V)>,
+    wall: Wall,
+    profile: &HintProfile,
+) -> Hints
+where
+    N: AsRef<[u8]> + ?Sized + 'a,
+    V: AsRef<[u8]> + ?Sized + 'a,
+{
+    let mut hints = Hints::default();
+    let mut server: Option<Wall> = None;
+    let mut found: Vec<(Name, &[u8])> = Vec::new();
+    for (name, value) in headers {
+        match classify(name.as_ref(), profile) {
+            None => {}
+            // Of two Dates the earlier: it makes every wait the longer.
+            Some(Name::Date) => match date::parse(value.as_ref(), wall) {
+                Some(moment) => server = both(server, Some(moment), Wall::min),
+                None => hints.malformed = hints.malformed.saturating_add(1),
+            },
+            Some(name) => found.push((name, value.as_ref())),
+        }
+    }
+    hints.clock_offset_ms = server.map(|moment| moment.millis_since(wall));
+    if found.is_empty() {
+        return hints;
+    }
+    let clock = Clock { now: server.unwrap_or(wall), dated: server.is_some() };
+    let mut parts = Vec::new();
+    for (name, value) in found {
+        let good = match name {
+            Name::Date => true,
+            Name::RetryAfter(unit) => retry_after(value, unit, clock, &mut hints.retry_after),
+            Name::RateLimit => rate_limit(value, &mut parts),
+            Name::Policy => policies(value, &mut parts),
+            Name::EsriUnits => push(&mut parts, Family::Esri, Scope::Minute, esri(value)),
+            Name::Part(family, scope, Field::Limit) => limit(value, family, scope, &mut parts),
+            Name::Part(family, scope, field) => push(&mut parts, family, scope, part(field, value, clock)),
+        };
+        hints.malformed = hints.malformed.saturating_add(u32::from(!good));
+    }
+    if !parts.is_empty() {
+        hints.quotas = settle(parts);
+    }
+    hints
+}
+
+/// The server's clock as well as we know it.
+#[derive(Clone, Copy)]
+struct Clock {
+    now: Wall,
+    /// Whether `now` is the Date header, in whole seconds, and not our own clock.
+    dated: bool,
+}
+
+impl Clock {
+    /// The wait until a moment; zero if it is past.
+    fn until(self, moment: Wall, step_ms: u64) -> Span {
+        let ms = u64::try_from(moment.millis_since(self.now)).unwrap_or(0);
+        Span { ms, step_ms: step_ms.saturating_add(if self.dated { 1000 } else { 0 }) }
+    }
+}
+
+/// The latest of the list. False if any member was not understood.
+fn retry_after(value: &[u8], unit: Unit, clock: Clock, latest: &mut Option<Duration>) -> bool {
+    let bare = match unit {
+        Unit::Seconds => SECOND,
+        Unit::Milliseconds => MILLISECOND,
+    };
+    let (mut good, mut any) = (true, false);
+    for member in value.split(|&b| b == b',').map(trim) {
+        // The comma of an HTTP date divides the weekday from the rest.
+        if date::is_weekday(member) {
+            continue;
+        }
+        match duration(member, bare).or_else(|| Some(clock.until(date::parse(member, clock.now)?, 1000))) {
+            Some(span) => *latest = both(*latest, Some(Duration::from_millis(span.ms)), Duration::max),
+            None => good = false,
+        }
+        any = true;
+    }
+    good && any
+}
+
+/// A reset: epoch or delta by its size, or a duration, or a date.
+fn reset(text: &[u8], clock: Clock) -> Option<Reset> {
+    let span = match number(text) {
+        // Below are 31 years as a delta, above is September 2001 as an epoch; then milliseconds,
+        // microseconds and nanoseconds of 1973 and later.
+        Some(n) => match n.whole {
+            0..1_000_000_000 => n.of(SECOND),
+            1_000_000_000..100_000_000_000 => {
+                let Span { ms, step_ms } = n.of(SECOND);
+                clock.until(epoch(ms), step_ms)
+            }
+            100_000_000_000..100_000_000_000_000 => clock.until(epoch(n.of(MILLISECOND).ms), 1),
+            100_000_000_000_000..100_000_000_000_000_000 => clock.until(epoch(n.of(1_000).ms), 1),
+            _ => clock.until(epoch(n.of(1).ms), 1),
+        },
+        None => duration(text, SECOND).or_else(|| Some(clock.until(date::parse(text, clock.now)?, 1000)))?,
+    };
+    Some(span.into())
+}
+
+fn epoch(ms: u64) -> Wall {
+    Wall::from_millis(i64::try_from(ms).unwrap_or(i64::MAX))
+}
+
+impl From<Span> for Reset {
+    fn from(span: Span) -> Reset {
+        Reset { after: Duration::from_millis(span.ms), step: Duration::from_millis(span.step_ms) }
+    }
+}
+
+fn part(field: Field, value: &[u8], clock: Clock) -> Option<Part> {
+    let mut part = Part::default();
+    match field {
+        Field::Limit => part.limit = Some(count(value)?),
+        Field::Remaining => part.remaining = Some(least(value)?),
+        Field::Used => part.used = Some(count(value)?),
+        Field::Reset => part.reset = Some(latest(value, |text| reset(text, clock))?),
+        Field::ResetAfter => part.reset_after = Some(duration(trim(value), SECOND)?.into()),
+        Field::Window => part.window = Some(window(duration(trim(value), SECOND)?.ms)?),
+    }
+    Some(part)
+}
+
+pub(super) fn window(ms: u64) -> Option<Duration> {
+    (ms > 0).then_some(Duration::from_millis(ms))
+}
+
+/// A count of calls; a fraction of a call is none.
+pub(super) fn count(text: &[u8]) -> Option<u64> {
+    number(trim(text)).map(|n| n.whole)
+}
+
+/// The least of the list, as a proxy joins repeated headers. Less than nothing left is nothing.
+fn least(value: &[u8]) -> Option<u64> {
+    value.split(|&b| b == b',').map(trim).try_fold(u64::MAX, |least, text| {
+        Some(least.min(match text.strip_prefix(b"-") {
+            Some(below) => count(below).map(|_| 0)?,
+            None => count(text)?,
+        }))
+    })
+}
+
+/// The latest of the list, unless the value as a whole is a date.
+fn latest(value: &[u8], reset: impl Fn(&[u8]) -> Option<Reset>) -> Option<Reset> {
+    reset(trim(value)).or_else(|| {
+        value
+            .split(|&b| b == b',')
+            .map(trim)
+            .try_fold(Reset::default(), |late, text| Some(late.max(reset(text)?)))
+    })
+}
+
+/// `usage=97;max=10000`.
+fn esri(value: &[u8]) -> Option<Part> {
+    let mut part = Part::default();
+    for pair in value.split(|&b| b == b';').map(trim) {
+        let at = pair.iter().position(|&b| b == b'=')?;
+        let (name, number) = (pair.get(..at)?, pair.get(at + 1..)?);
+        match trim(name) {
+            b"usage" => part.used = Some(count(number)?),
+            b"max" => part.limit = Some(count(number)?),
+            _ => {}
+        }
+    }
+    (part.limit.is_some() && part.used.is_some()).then_some(part)
+}

@@ -1,0 +1,174 @@
+//! The IETF's rate-limit fields, in the three shapes that are alive.
+//!
+//! | draft | shape |
+//! |---|---|
+//! | current | `RateLimit: "burst";r=50;t=30` with `RateLimit-Policy: "burst";q=100;w=60` |
+//! | older | `RateLimit: limit=20, remaining=19, reset=1` with `RateLimit-Policy: 20;w=1, 4000;w=1800` |
+//! | oldest | `RateLimit-Limit: 100, 100;w=60`, `RateLimit-Remaining`, `RateLimit-Reset` |
+//!
+//! In the older ones only the number connects a policy with its counter; `quota` folds the two
+//! when their limits agree. A reset never promises a full refill, so nothing here infers one.
+
+use super::field::{count, window};
+use super::name::{Family, Scope};
+use super::quota::{Key, Part, Parts, both, push};
+use super::sf::{self, Bare, Item, Malformed};
+use super::span::{Span, trim};
+
+/// `100`, and with the policies that an older draft puts behind it, `100, 100;w=60`.
+pub(super) fn limit<'a>(value: &'a [u8], family: Family, scope: Scope, parts: &mut Parts<'a>) -> bool {
+    if let Some(limit) = count(value) {
+        return push(parts, family, scope, Some(Part { limit: Some(limit), ..Part::default() }));
+    }
+    whole_field(value, parts, |value, parts| {
+        let (mut bare, mut any, mut good) = (None, None, true);
+        for item in sf::list(value) {
+            let Ok((key, part)) = numbered_policy(&item?) else {
+                good = false;
+                continue;
+            };
+            any = both(any, part.limit, u64::min);
+            if part.window.is_some() {
+                parts.push((key, part));
+            } else {
+                bare = both(bare, part.limit, u64::min);
+            }
+        }
+        let limit = bare.or(any);
+        Ok(push(parts, family, scope, limit.map(|_| Part { limit, ..Part::default() })) && good)
+    })
+}
+
+/// Reads a structured field. If its grammar fails anywhere, nothing of it counts; a member that
+/// is well-formed but makes no sense (`read` answers false) is left out alone. An empty field
+/// says nothing.
+fn whole_field<'a>(
+    value: &'a [u8],
+    parts: &mut Parts<'a>,
+    read: impl FnOnce(&'a [u8], &mut Parts<'a>) -> Result<bool, Malformed>,
+) -> bool {
+    let before = parts.len();
+    let good = read(trim(value), parts);
+    if good.is_err() {
+        parts.truncate(before);
+    }
+    good == Ok(true) && parts.len() > before
+}
+
+/// `"burst";r=50;t=30`, or of an older draft `limit=20, remaining=19, reset=1`.
+pub(super) fn rate_limit<'a>(value: &'a [u8], parts: &mut Parts<'a>) -> bool {
+    whole_field(value, parts, rate_limits)
+}
+
+fn rate_limits<'a>(value: &'a [u8], parts: &mut Parts<'a>) -> Result<bool, Malformed> {
+    let (before, mut good) = (parts.len(), true);
+    for item in sf::list(value) {
+        let Ok(item) = item else {
+            parts.truncate(before);
+            return older_rate_limit(value, parts);
+        };
+        let member = named_limit(&item);
+        good &= member.is_ok();
+        parts.extend(member);
+    }
+    Ok(good)
+}
+
+fn named_limit<'a>(item: &Item<'a>) -> Result<(Key<'a>, Part), Malformed> {
+    let key = named(item)?;
+    let mut part = Part::default();
+    for (name, value) in item.params() {
+        match name {
+            b"r" => part.remaining = Some(natural(value)?),
+            b"t" => part.reset = Some(seconds(value)?.into()),
+            _ => {}
+        }
+    }
+    if part.remaining.is_some() { Ok((key, part)) } else { Err(Malformed) }
+}
+
+fn older_rate_limit(value: &[u8], parts: &mut Parts<'_>) -> Result<bool, Malformed> {
+    let mut part = Part::default();
+    for member in sf::dictionary(value) {
+        let (name, item) = member?;
+        match name {
+            b"limit" => part.limit = Some(natural(item.bare)?),
+            b"remaining" => part.remaining = Some(natural(item.bare)?),
+            b"reset" => part.reset = Some(seconds(item.bare)?.into()),
+            _ => {}
+        }
+    }
+    if part == Part::default() {
+        return Err(Malformed);
+    }
+    Ok(push(parts, Family::RateLimit, Scope::Whole, Some(part)))
+}
+
+/// `"burst";q=100;w=60`, or of an older draft `100;w=60`.
+pub(super) fn policies<'a>(value: &'a [u8], parts: &mut Parts<'a>) -> bool {
+    whole_field(value, parts, |value, parts| {
+        let mut good = true;
+        for item in sf::list(value) {
+            let item = item?;
+            let member = match item.bare {
+                Bare::Integer(_) => numbered_policy(&item),
+                _ => named_policy(&item),
+            };
+            good &= member.is_ok();
+            parts.extend(member);
+        }
+        Ok(good)
+    })
+}
+
+fn named_policy<'a>(item: &Item<'a>) -> Result<(Key<'a>, Part), Malformed> {
+    let key = named(item)?;
+    let mut part = Part::default();
+    for (name, value) in item.params() {
+        match (name, value) {
+            (b"q", _) => part.limit = Some(natural(value)?),
+            (b"w", _) => part.window = Some(window(seconds(value)?.ms).ok_or(Malformed)?),
+            (b"qu", Bare::String(unit) | Bare::Token(unit)) => {
+                part.other_unit = !matches!(unit, b"requests" | b"request");
+            }
+            (b"qu", _) => return Err(Malformed),
+            _ => {}
+        }
+    }
+    if part.limit.is_some() { Ok((key, part)) } else { Err(Malformed) }
+}
+
+fn numbered_policy<'a>(item: &Item<'a>) -> Result<(Key<'a>, Part), Malformed> {
+    let mut part = Part { limit: Some(natural(item.bare)?), ..Part::default() };
+    for (name, value) in item.params() {
+        if name == b"w" {
+            part.window = Some(window(seconds(value)?.ms).ok_or(Malformed)?);
+        }
+    }
+    Ok((Key { family: Family::Policy, scope: Scope::Whole, name: Some(item.text) }, part))
+}
+
+fn named<'a>(item: &Item<'a>) -> Result<Key<'a>, Malformed> {
+    match item.bare {
+        Bare::String(name) | Bare::Token(name) => {
+            Ok(Key { family: Family::Ietf, scope: Scope::Whole, name: Some(name) })
+        }
+        _ => Err(Malformed),
+    }
+}
+
+fn natural(value: Bare<'_>) -> Result<u64, Malformed> {
+    match value {
+        Bare::Integer(n) => u64::try_from(n).map_err(|_| Malformed),
+        _ => Err(Malformed),
+    }
+}
+
+fn seconds(value: Bare<'_>) -> Result<Span, Malformed> {
+    let (ms, step_ms) = match value {
+        Bare::Integer(n) => (n.saturating_mul(1000), 1000),
+        Bare::Decimal(thousandths) => (thousandths, 1),
+        _ => return Err(Malformed),
+    };
+    Ok(Span { ms: u64::try_from(ms).map_err(|_| Malformed)?, step_ms })
+}

@@ -1,0 +1,205 @@
+//! Many partial statements become at most four quotas.
+//!
+//! A quota reaches us in pieces: the limit in one header, what is left in another, the window in
+//! a policy of a third. Each piece is a [`Part`] under a [`Key`]; parts of one key are joined.
+//! The join takes the tighter of two statements about one thing, so it does not matter in which
+//! order they came or how often. Then quotas which say the same in two dialects (gateways like to
+//! send both) are folded into one.
+
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::time::Duration;
+
+use super::Quota;
+use super::name::{Family, Scope};
+
+/// Which quota a statement is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key<'a> {
+    pub(super) family: Family,
+    pub(super) scope: Scope,
+    /// The name of the policy, where policies have names. Not an empty slice for "none": comparing
+    /// two of those reads, masked, from an address that does not exist, which costs 100 ns.
+    pub(super) name: Option<&'a [u8]>,
+}
+
+/// When the quota is restored, and how coarsely that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Reset {
+    pub(super) after: Duration,
+    pub(super) step: Duration,
+}
+
+/// What one header says about a quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) limit: Option<u64>,
+    pub(super) window: Option<Duration>,
+    pub(super) remaining: Option<u64>,
+    pub(super) used: Option<u64>,
+    pub(super) reset: Option<Reset>,
+    /// Preferred to `reset`: it needs no clock.
+    pub(super) reset_after: Option<Reset>,
+    /// It counts bytes, tokens or calls at once, not calls per time.
+    pub(super) other_unit: bool,
+}
+
+impl Part {
+    fn join(self, other: Part) -> Part {
+        Part {
+            limit: both(self.limit, other.limit, u64::min),
+            window: both(self.window, other.window, Duration::max),
+            remaining: both(self.remaining, other.remaining, u64::min),
+            used: both(self.used, other.used, u64::max),
+            reset: both(self.reset, other.reset, Reset::max),
+            reset_after: both(self.reset_after, other.reset_after, Reset::max),
+            other_unit: self.other_unit || other.other_unit,
+        }
+    }
+
+    fn quota(self, scope: Scope) -> Option<Quota> {
+        let left = || Some(self.limit?.saturating_sub(self.used?));
+        let reset = self.reset_after.or(self.reset);
+        let quota = Quota {
+            limit: self.limit,
+            window: self.window.or(scope.window()),
+            remaining: self.remaining.or_else(left),
+            reset: reset.map(|r| r.after),
+            reset_step: reset.map_or(Duration::ZERO, |r| r.step),
+        };
+        let says = quota.limit.is_some() || quota.remaining.is_some() || quota.reset.is_some();
+        (says && !self.other_unit).then_some(quota)
+    }
+}
+
+/// What all headers say, in pieces.
+pub(super) type Parts<'a> = Vec<(Key<'a>, Part)>;
+
+/// Adds the piece, if the header could be understood, and tells whether it could.
+pub(super) fn push(parts: &mut Parts<'_>, family: Family, scope: Scope, part: Option<Part>) -> bool {
+    parts.extend(part.map(|part| (Key { family, scope, name: None }, part)));
+    part.is_some()
+}
+
+/// Both by `pick`, or the one that is there.
+pub(super) fn both<T>(a: Option<T>, b: Option<T>, pick: impl Fn(T, T) -> T) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(pick(a, b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Folding compares each with each, so a hostile header must not bring thousands.
+const FOLDED_MAX: usize = 32;
+
+/// The tightest quotas that the parts describe, the tightest first.
+pub(super) fn settle(mut parts: Parts<'_>) -> [Option<Quota>; 4] {
+    parts.sort_unstable_by_key(|(key, _)| *key);
+    let mut quotas: Vec<Quota> = Vec::with_capacity(parts.len().min(FOLDED_MAX));
+    for same in parts.chunk_by(|(a, _), (b, _)| a == b) {
+        let Some((key, first)) = same.first() else { continue };
+        let whole = same.iter().skip(1).fold(*first, |joined, (_, part)| joined.join(*part));
+        quotas.extend(whole.quota(key.scope));
+    }
+    if quotas.len() > 1 {
+        quotas.sort_unstable_by(tighter);
+        quotas.truncate(FOLDED_MAX);
+        quotas = fold(quotas);
+        quotas.sort_unstable_by(tighter);
+    }
+    let mut quotas = quotas.into_iter();
+    core::array::from_fn(|_| quotas.next())
+}
+
+fn fold(mut quotas: Vec<Quota>) -> Vec<Quota> {
+    // Short windows first, so that a reset finds the shortest window that can hold it.
+    quotas.sort_unstable_by_key(|q| (q.limit, q.window, q.remaining, q.reset, q.reset_step));
+    let mut folded: Vec<Quota> = Vec::with_capacity(quotas.len());
+    for quota in quotas {
+        match folded.iter_mut().find(|kept| agree(kept, &quota)) {
+            Some(kept) => {
+                kept.window = kept.window.or(quota.window);
+                kept.remaining = kept.remaining.or(quota.remaining);
+                if kept.reset.is_none_or(|reset| Some(reset) < quota.reset) {
+                    (kept.reset, kept.reset_step) = (quota.reset, quota.reset_step);
+                }
+            }
+            None => folded.push(quota),
+        }
+    }
+    folded
+}
+
+/// Whether two statements can be about one quota: one limit, and nothing against it.
+fn agree(a: &Quota, b: &Quota) -> bool {
+    let step = a.reset_step.max(b.reset_step);
+    let fits = match (a.reset.max(b.reset), a.window.or(b.window)) {
+        (Some(reset), Some(window)) => reset <= window.saturating_add(step),
+        _ => true,
+    };
+    a.limit.is_some()
+        && a.limit == b.limit
+        && fits
+        && same(a.window, b.window, |a, b| a == b)
+        && same(a.remaining, b.remaining, |a, b| a == b)
+        && same(a.reset, b.reset, |a, b| a.abs_diff(b) <= step)
+}
+
+fn same<T>(a: Option<T>, b: Option<T>, equal: impl Fn(T, T) -> bool) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => equal(a, b),
+        _ => true,
+    }
+}
+
+/// Fewest calls left first; where that is unknown, the slowest rate.
+fn tighter(a: &Quota, b: &Quota) -> Ordering {
+    let left = |q: &Quota| q.remaining.unwrap_or(u64::MAX);
+    let rate = |q: &Quota| match (q.limit, q.window) {
+        (Some(limit), Some(window)) => limit as f64 / window.as_secs_f64(),
+        _ => f64::INFINITY,
+    };
+    left(a)
+        .cmp(&left(b))
+        .then_with(|| rate(a).total_cmp(&rate(b)))
+        .then_with(|| b.reset.cmp(&a.reset))
+        .then_with(|| (a.limit, a.window, a.reset_step).cmp(&(b.limit, b.window, b.reset_step)))
+        .then_with(|| a.remaining.cmp(&b.remaining))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn key(family: Family) -> Key<'static> {
+        Key { family, scope: Scope::Whole, name: None }
+    }
+
+    #[test]
+    fn two_dialects_of_one_quota_fold() {
+        let counter = Part { limit: Some(20), remaining: Some(19), ..Part::default() };
+        let reset = |s| Some(Reset { after: Duration::from_secs(s), step: Duration::from_secs(1) });
+        let minute = Key { scope: Scope::Minute, ..key(Family::XRateLimit) };
+        let quotas =
+            settle(vec![(minute, counter), (key(Family::RateLimit), Part { reset: reset(47), ..counter })]);
+        let whole = Quota {
+            limit: Some(20),
+            window: Some(Duration::from_secs(60)),
+            remaining: Some(19),
+            reset: Some(Duration::from_secs(47)),
+            reset_step: Duration::from_secs(1),
+        };
+        assert_eq!(quotas, [Some(whole), None, None, None]);
+    }
+
+    #[test]
+    fn four_of_many_the_tightest_first() {
+        let parts = [(&b"a"[..], 9), (b"b", 3), (b"c", 7), (b"d", 1), (b"e", 5)].map(|(name, left)| {
+            let part = Part { limit: Some(left * 10), remaining: Some(left), ..Part::default() };
+            (Key { name: Some(name), ..key(Family::Ietf) }, part)
+        });
+        let left = settle(parts.to_vec()).map(|q| q.and_then(|q| q.remaining));
+        assert_eq!(left, [Some(1), Some(3), Some(5), Some(7)]);
+    }
+}

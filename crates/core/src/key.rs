@@ -1,0 +1,384 @@
+//! Record keys: the same record has the same key, whoever computes it and whenever.
+//!
+//! A key is `source id`, `:`, and the SHA-256, in hex, of the record's canonical form. Two
+//! records have one canonical form exactly when they say the same:
+//!
+//! | difference | same key? | how |
+//! |---|---|---|
+//! | order of attributes | yes | sorted by name |
+//! | spelling of a number: `1`, `1.0`, `1e0` | yes | a whole number is an integer, any other an IEEE double |
+//! | `-0.0` and `0.0` | yes | zero has no sign |
+//! | NaNs of different bits | yes | one NaN |
+//! | start and direction of a ring, its repeated last point | yes | smallest vertex first, then its smaller neighbour (unless that vertex occurs more than eight times) |
+//! | a number and its text, null and absence, 2D and Z = 0 | no | each has a tag of its own |
+//! | order of the parts of a multi-geometry, of a list | no | the order is part of what it says |
+//! | Unicode spelling (é in one or two code points) | no | text is compared by its bytes |
+//!
+//! The form itself, for those who compute it elsewhere: the bytes `tidegate-key-1\n`, then the
+//! attributes as one map, then the geometry. Every value is a tag byte and its content; counts
+//! and lengths are 64-bit little-endian. `n` null, `f`/`t` false/true, `i` + 16 bytes signed
+//! little-endian, `d` + 8 bytes of the double, `s` + length + UTF-8, `b` + length + bytes, `l` +
+//! count + values, `m` + count + (length + name, value) in the byte order of names (of equal
+//! names the last counts). Geometry: `-` for none; else `g`, a type byte (1 point, 2 line, 3
+//! polygon, 4 to 6 their multis, 7 collection), a byte of dimensions (2 to 4), and content:
+//! points are doubles, lines are count + points, polygons are count + rings (count + points,
+//! open), multis and collections are count + geometries.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use sha2::{Digest, Sha256};
+
+/// An attribute's value, borrowed from the record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// Null.
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// A whole number.
+    Int(i128),
+    /// Any other number.
+    Float(f64),
+    /// Text.
+    Text(&'a str),
+    /// Bytes.
+    Bytes(&'a [u8]),
+    /// A list.
+    List(Vec<Value<'a>>),
+    /// A map.
+    Map(Vec<(&'a str, Value<'a>)>),
+}
+
+/// A position; what is beyond the geometry's dimensions is ignored.
+pub type Position = [f64; 4];
+
+/// A geometry, borrowed from the record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shape<'a> {
+    /// One position.
+    Point(Position),
+    /// A line.
+    Line(&'a [Position]),
+    /// Rings, the outer one first.
+    Polygon(Vec<&'a [Position]>),
+    /// Points, lines or polygons: the type byte of the multi, and its parts.
+    Multi(MultiKind, Vec<Shape<'a>>),
+}
+
+/// The type of a geometry with parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MultiKind {
+    /// Points.
+    Points = 4,
+    /// Lines.
+    Lines = 5,
+    /// Polygons.
+    Polygons = 6,
+    /// Anything.
+    Collection = 7,
+}
+
+/// A geometry with its dimensions (2 to 4).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Geometry<'a> {
+    /// Numbers per position.
+    pub dims: u8,
+    /// The geometry.
+    pub shape: Shape<'a>,
+}
+
+/// The key of a record.
+#[must_use]
+pub fn key(source: &str, attributes: &[(&str, Value<'_>)], geometry: Option<&Geometry<'_>>) -> String {
+    let mut form = Form(Sha256::new());
+    form.0.update(b"tidegate-key-1\n");
+    form.map(attributes);
+    match geometry {
+        None => form.tag(b'-'),
+        Some(g) => form.shape(&g.shape, usize::from(g.dims.clamp(2, 4))),
+    }
+    let hash = form.0.finalize();
+    let mut out = format!("{source}:");
+    for byte in hash {
+        for half in [byte >> 4, byte & 15] {
+            out.push(char::from_digit(u32::from(half), 16).unwrap_or('0'));
+        }
+    }
+    out
+}
+
+struct Form(Sha256);
+
+impl Form {
+    fn tag(&mut self, tag: u8) {
+        self.0.update([tag]);
+    }
+
+    fn count(&mut self, n: usize) {
+        self.0.update((n as u64).to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.count(bytes.len());
+        self.0.update(bytes);
+    }
+
+    fn int(&mut self, n: i128) {
+        self.tag(b'i');
+        self.0.update(n.to_le_bytes());
+    }
+
+    fn value(&mut self, value: &Value<'_>) {
+        match value {
+            Value::Null => self.tag(b'n'),
+            Value::Bool(b) => self.tag(if *b { b't' } else { b'f' }),
+            Value::Int(n) => self.int(*n),
+            Value::Float(x) => match whole(*x) {
+                Some(n) => self.int(n),
+                None => {
+                    self.tag(b'd');
+                    self.double(*x);
+                }
+            },
+            Value::Text(s) => {
+                self.tag(b's');
+                self.bytes(s.as_bytes());
+            }
+            Value::Bytes(b) => {
+                self.tag(b'b');
+                self.bytes(b);
+            }
+            Value::List(items) => {
+                self.tag(b'l');
+                self.count(items.len());
+                for item in items {
+                    self.value(item);
+                }
+            }
+            Value::Map(entries) => self.map(entries),
+        }
+    }
+
+    fn map(&mut self, entries: &[(&str, Value<'_>)]) {
+        let mut sorted: Vec<&(&str, Value<'_>)> = entries.iter().collect();
+        sorted.sort_by(|a, b| a.0.cmp(b.0));
+        let last_of_name = |i: usize| sorted.get(i + 1).is_none_or(|next| next.0 != sorted[i].0);
+        let kept: Vec<&(&str, Value<'_>)> =
+            (0..sorted.len()).filter(|&i| last_of_name(i)).map(|i| sorted[i]).collect();
+        self.tag(b'm');
+        self.count(kept.len());
+        for (name, value) in kept {
+            self.bytes(name.as_bytes());
+            self.value(value);
+        }
+    }
+
+    fn double(&mut self, x: f64) {
+        let canonical = if x.is_nan() {
+            f64::NAN
+        } else if x == 0.0 {
+            0.0
+        } else {
+            x
+        };
+        self.0.update(canonical.to_bits().to_le_bytes());
+    }
+
+    fn position(&mut self, p: &Position, dims: usize) {
+        for x in p.iter().take(dims) {
+            self.double(*x);
+        }
+    }
+
+    fn line(&mut self, line: &[Position], dims: usize) {
+        self.count(line.len());
+        for p in line {
+            self.position(p, dims);
+        }
+    }
+
+    fn shape(&mut self, shape: &Shape<'_>, dims: usize) {
+        self.tag(b'g');
+        let dimensions = dims as u8;
+        match shape {
+            Shape::Point(p) => {
+                self.0.update([1, dimensions]);
+                self.position(p, dims);
+            }
+            Shape::Line(line) => {
+                self.0.update([2, dimensions]);
+                self.line(line, dims);
+            }
+            Shape::Polygon(rings) => {
+                self.0.update([3, dimensions]);
+                self.count(rings.len());
+                for ring in rings {
+                    self.ring(ring, dims);
+                }
+            }
+            Shape::Multi(kind, parts) => {
+                self.0.update([*kind as u8, dimensions]);
+                self.count(parts.len());
+                for part in parts {
+                    self.shape(part, dims);
+                }
+            }
+        }
+    }
+
+    /// A ring as a cycle: opened, from its smallest vertex, towards the smaller neighbour. Where
+    /// the smallest vertex occurs more than once, the smallest of the possible spellings counts.
+    fn ring(&mut self, ring: &[Position], dims: usize) {
+        let open = match ring {
+            [first, .., last] if order(first, last, dims).is_eq() => &ring[..ring.len() - 1],
+            all => all,
+        };
+        let n = open.len();
+        self.count(n);
+        let Some(least) = open.iter().min_by(|a, b| order(a, b, dims)) else { return };
+        // Spelling k: from vertex `start`, forwards or backwards.
+        let nth = |(start, forward): (usize, bool), i: usize| {
+            &open[if forward { (start + i) % n } else { (start + n - i) % n }]
+        };
+        let compare = |a: (usize, bool), b: (usize, bool)| {
+            (1..n).map(|i| order(nth(a, i), nth(b, i), dims)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
+        };
+        // Repeated smallest vertices are rare; a cap keeps a hostile ring linear.
+        let starts = (0..n).filter(|&i| order(&open[i], least, dims).is_eq()).take(8);
+        let best =
+            starts.flat_map(|s| [(s, true), (s, false)]).min_by(|a, b| compare(*a, *b)).unwrap_or((0, true));
+        for i in 0..n {
+            self.position(nth(best, i), dims);
+        }
+    }
+}
+
+/// The integer that `x` is, if it is one that a double holds exactly.
+fn whole(x: f64) -> Option<i128> {
+    (x.is_finite() && libm::trunc(x) == x && x.abs() < 1.7e38).then_some(x as i128)
+}
+
+fn order(a: &Position, b: &Position, dims: usize) -> Ordering {
+    let plain = |x: f64| if x == 0.0 { 0.0 } else { x };
+    a.iter()
+        .zip(b)
+        .take(dims)
+        .map(|(a, b)| plain(*a).total_cmp(&plain(*b)))
+        .find(|o| o.is_ne())
+        .unwrap_or(Ordering::Equal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    fn p(x: f64, y: f64) -> Position {
+        [x, y, 0.0, 0.0]
+    }
+
+    fn polygon(ring: &[Position]) -> String {
+        key("s", &[], Some(&Geometry { dims: 2, shape: Shape::Polygon(vec![ring]) }))
+    }
+
+    #[test]
+    fn the_form_is_stable() {
+        // A contract with every ledger ever written; computed from the form above by another program.
+        assert_eq!(
+            key("roads", &[], None),
+            "roads:db40fd871b1a718237586a4feffc6698408041cae6017203073dc296f561978b"
+        );
+        let line = [p(1.0, 2.0), p(-0.0, 4.5)];
+        assert_eq!(
+            key(
+                "roads",
+                &[("name", Value::Text("A 1")), ("lanes", Value::Int(2))],
+                Some(&Geometry { dims: 2, shape: Shape::Line(&line) })
+            ),
+            "roads:c117a59ebc97a8aaae0af0eabdc2fd7f98cd373c03017793aece965194c9c901"
+        );
+    }
+
+    #[test]
+    fn what_says_the_same_has_one_key() {
+        let a = key("s", &[("a", Value::Int(1)), ("b", Value::Float(0.0))], None);
+        let b = key("s", &[("b", Value::Float(-0.0)), ("a", Value::Float(1.0))], None);
+        assert_eq!(a, b);
+        let square = [p(0.0, 0.0), p(1.0, 0.0), p(1.0, 1.0), p(0.0, 1.0), p(0.0, 0.0)];
+        let moved = [p(1.0, 1.0), p(0.0, 1.0), p(-0.0, 0.0), p(1.0, 0.0), p(1.0, 1.0)];
+        let turned = [p(0.0, 0.0), p(0.0, 1.0), p(1.0, 1.0), p(1.0, 0.0)];
+        assert_eq!(polygon(&square), polygon(&moved));
+        assert_eq!(polygon(&square), polygon(&turned));
+    }
+
+    #[test]
+    fn what_says_something_else_has_another() {
+        let keys = [
+            key("s", &[], None),
+            key("t", &[], None),
+            key("s", &[("a", Value::Null)], None),
+            key("s", &[("a", Value::Text("1"))], None),
+            key("s", &[("a", Value::Int(1))], None),
+            key("s", &[("a", Value::Bool(true))], None),
+            key("s", &[("a", Value::Bytes(b"1"))], None),
+            key("s", &[("a", Value::List(vec![Value::Int(1)]))], None),
+            key("s", &[("a", Value::Map(vec![("1", Value::Null)]))], None),
+            key("s", &[("a", Value::Float(1.5))], None),
+            key("s", &[], Some(&Geometry { dims: 2, shape: Shape::Point(p(1.0, 2.0)) })),
+            key("s", &[], Some(&Geometry { dims: 3, shape: Shape::Point(p(1.0, 2.0)) })),
+            key("s", &[], Some(&Geometry { dims: 2, shape: Shape::Line(&[]) })),
+            key("s", &[], Some(&Geometry { dims: 2, shape: Shape::Multi(MultiKind::Points, vec![]) })),
+            key("s", &[], Some(&Geometry { dims: 2, shape: Shape::Multi(MultiKind::Lines, vec![]) })),
+        ];
+        for (i, a) in keys.iter().enumerate() {
+            for b in &keys[..i] {
+                assert_ne!(a, b);
+            }
+        }
+    }
+
+    proptest! {
+        /// Start, direction and closing point of a ring do not matter, also with repeated vertices.
+        #[test]
+        fn a_ring_is_a_cycle(
+            ring in prop::collection::vec((0i8..3, 0i8..3), 1..12), turn in 0usize..12, back in any::<bool>(),
+        ) {
+            let open: Vec<Position> = ring.iter().map(|&(x, y)| p(f64::from(x), f64::from(y))).collect();
+            // A ring that ends where it starts is a closed one already.
+            prop_assume!(open.len() == 1 || open.first() != open.last());
+            let mut other = open.clone();
+            other.rotate_left(turn % open.len());
+            if back {
+                other.reverse();
+            }
+            other.push(other[0]);
+            prop_assert_eq!(polygon(&open), polygon(&other));
+        }
+
+        #[test]
+        fn attributes_have_no_order(mut names in prop::collection::vec("[a-c]{0,3}", 0..6), seed in any::<u64>()) {
+            names.sort();
+            names.dedup();
+            let of = |names: &[String]| {
+                let attributes: Vec<(&str, Value<'_>)> =
+                    names.iter().map(|n| (n.as_str(), Value::Int(n.len() as i128))).collect();
+                key("s", &attributes, None)
+            };
+            let one = of(&names);
+            let mut rng = crate::chance::Rng::new(seed);
+            for i in (1..names.len()).rev() {
+                names.swap(i, crate::chance::Chance::below(&mut rng, i as u64 + 1) as usize);
+            }
+            prop_assert_eq!(one, of(&names));
+        }
+
+        #[test]
+        fn whole_numbers_are_integers(n in -(1i64 << 53)..(1i64 << 53)) {
+            let (as_int, as_float) = (Value::Int(i128::from(n)), Value::Float(n as f64));
+            prop_assert_eq!(key("s", &[("a", as_int)], None), key("s", &[("a", as_float)], None));
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The state shared by all calls to one thing that can be overloaded.
+//!
+//! A lane joins a limiter, a breaker and a retry budget for one key: a host and a credential, or
+//! one prefix of an object store. It is a plain value behind three questions, asked by the
+//! simulator, the engine and Python alike:
+//!
+//! ```
+//! use tidegate_core::{lane::{Admit, Lane, LaneConfig}, hint::Hints, Mono, Verdict};
+//!
+//! let mut lane = Lane::new(&LaneConfig::default());
+//! let now = Mono::ZERO;
+//! match lane.admit(now) {
+//!     Admit::Go(permit) => lane.settle(permit, &Verdict::DONE, &Hints::default(), now),
+//!     Admit::Wait(until) => println!("not before {until:?}"),
+//!     Admit::Full => println!("ask again after a call has settled"),
+//!     Admit::Shut(until, why) => println!("{why} until {until:?}"),
+//! }
+//! ```
+//!
+//! One hint is one wait for the whole lane: what the server told one call, all obey. The breaker
+//! is asked first, so that an open lane spends neither tokens nor attempts. A permit must come
+//! back, by [`Lane::settle`] or, when its call was abandoned, by [`Lane::release`]; drivers hold
+//! it in a guard that does so on drop.
+
+use crate::breaker::{Breaker, BreakerConfig, Health, Pass, Ready};
+use crate::hint::Hints;
+use crate::limit::{self, LimitConfig, Limiter, Seen, Ticket};
+use crate::retry::budget::{Budget, BudgetConfig};
+use crate::taxonomy::Code;
+use crate::time::Mono;
+use crate::verdict::{Kind, Verdict};
+use core::time::Duration;
+
+/// The settings of a [`Lane`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LaneConfig {
+    /// Pace and calls in flight.
+    pub limit: LimitConfig,
+    /// When to keep away.
+    pub breaker: BreakerConfig,
+    /// How much to retry in all.
+    pub budget: BudgetConfig,
+    /// How long the lane stays shut when its quota is spent and the server did not say until when.
+    pub quota_wait: Duration,
+}
+
+impl Default for LaneConfig {
+    fn default() -> LaneConfig {
+        LaneConfig {
+            limit: LimitConfig::default(),
+            breaker: BreakerConfig::default(),
+            budget: BudgetConfig::default(),
+            quota_wait: Duration::from_secs(3600),
+        }
+    }
+}
+
+/// The right to make one call. Give it back with [`Lane::settle`] or [`Lane::release`].
+#[must_use]
+#[derive(Debug, PartialEq)]
+pub struct Permit {
+    ticket: Ticket,
+    pass: Pass,
+    sent: Mono,
+}
+
+/// The answer to a call that asks.
+#[derive(Debug, PartialEq)]
+pub enum Admit {
+    /// Go.
+    Go(Permit),
+    /// Not before this time: pace, or a wait that the server asked for.
+    Wait(Mono),
+    /// As many calls or probes as may be are out: ask again after one has come back.
+    Full,
+    /// The breaker is open or the quota is spent: not before this time.
+    Shut(Mono, Code),
+}
+
+/// The lane.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    limiter: Limiter,
+    breaker: Breaker,
+    budget: Budget,
+    quota_wait: Duration,
+    quota_until: Mono,
+}
+
+impl Lane {
+    /// A lane that knows nothing yet.
+    #[must_use]
+    pub fn new(config: &LaneConfig) -> Lane {
+        Lane {
+            limiter: Limiter::new(&config.limit),
+            breaker: Breaker::new(&config.breaker),
+            budget: Budget::new(&config.budget),
+            quota_wait: config.quota_wait,
+            quota_until: Mono::ZERO,
+        }
+    }
+
+    /// May a call go out now?
+    pub fn admit(&mut self, now: Mono) -> Admit {
+        if now < self.quota_until {
+            return Admit::Shut(self.quota_until, Code::QUOTA_EXHAUSTED);
+        }
+        // The breaker is looked at first and taken last: an open lane uses up no pace, and a probe
+        // goes out only when the pace allows it.
+        match self.breaker.ready(now) {
+            Ready::Yes => {}
+            Ready::Probing => return Admit::Full,
+            Ready::Shut(until) => return Admit::Shut(until, Code::CIRCUIT_OPEN),
+        }
+        match self.limiter.admit(now) {
+            limit::Admit::Go(ticket) => Admit::Go(Permit { ticket, pass: self.breaker.pass(now), sent: now }),
+            limit::Admit::At(until) => Admit::Wait(until),
+            limit::Admit::Full => Admit::Full,
+        }
+    }
+
+    /// A call came back.
+    pub fn settle(&mut self, permit: Permit, verdict: &Verdict, hints: &Hints, now: Mono) {
+        let Permit { ticket, pass, sent } = permit;
+        let (seen, health) = match verdict.kind {
+            Kind::Done | Kind::NoMatch | Kind::Permanent => (Seen::Accepted, Health::Good),
+            Kind::Throttled { until } => (Seen::Throttled { until }, Health::Neutral),
+            Kind::Transient { until } => (Seen::Failed { until }, Health::Bad),
+            Kind::QuotaSpent { until } => {
+                self.quota_until = self.quota_until.max(until.unwrap_or(now + self.quota_wait));
+                (Seen::Throttled { until }, Health::Neutral)
+            }
+        };
+        self.limiter.settle(ticket, now, seen, hints);
+        self.breaker.settle(pass, health, now.since(sent), now);
+    }
+
+    /// A call was abandoned: nothing is learned, its places are free again.
+    pub fn release(&mut self, permit: Permit, now: Mono) {
+        let Permit { ticket, pass, sent } = permit;
+        self.limiter.release(ticket, now);
+        self.breaker.settle(pass, Health::Neutral, now.since(sent), now);
+    }
+
+    /// A new call was started: the budget earns its share.
+    pub fn start(&mut self, now: Mono) {
+        self.budget.earn(now);
+    }
+
+    /// The retry budget, for [`crate::call::Call::next`].
+    pub const fn budget_mut(&mut self) -> &mut Budget {
+        &mut self.budget
+    }
+
+    /// The breaker, for metrics.
+    #[must_use]
+    pub const fn breaker(&self) -> &Breaker {
+        &self.breaker
+    }
+
+    /// The limiter, for metrics.
+    #[must_use]
+    pub const fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(s: f64) -> Mono {
+        Mono::from_secs_f64(s)
+    }
+
+    fn go(lane: &mut Lane, now: Mono) -> Permit {
+        match lane.admit(now) {
+            Admit::Go(permit) => permit,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn verdict(kind: Kind) -> Verdict {
+        Verdict { kind, code: Code::UNKNOWN, status: None }
+    }
+
+    #[test]
+    fn one_hint_is_one_wait_for_all() {
+        let mut lane = Lane::new(&LaneConfig::default());
+        let (a, b) = (go(&mut lane, at(0.0)), go(&mut lane, at(0.0)));
+        let throttled = verdict(Kind::Throttled { until: Some(at(7.0)) });
+        lane.settle(a, &throttled, &Hints::default(), at(0.1));
+        lane.settle(b, &Verdict::DONE, &Hints::default(), at(0.2));
+        match lane.admit(at(6.9)) {
+            Admit::Wait(t) => assert!(t >= at(7.0)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_spent_quota_shuts_the_lane() {
+        let mut lane = Lane::new(&LaneConfig::default());
+        let permit = go(&mut lane, at(0.0));
+        let spent = verdict(Kind::QuotaSpent { until: None });
+        lane.settle(permit, &spent, &Hints::default(), at(1.0));
+        assert_eq!(lane.admit(at(2.0)), Admit::Shut(at(3601.0), Code::QUOTA_EXHAUSTED));
+    }
+
+    #[test]
+    fn failures_open_the_breaker_and_probes_are_few() {
+        let mut config = LaneConfig::default();
+        config.breaker.probes = 1;
+        let mut lane = Lane::new(&config);
+        let mut now = at(0.0);
+        let failed = verdict(Kind::Transient { until: None });
+        let until = loop {
+            match lane.admit(now) {
+                Admit::Go(permit) => lane.settle(permit, &failed, &Hints::default(), now),
+                Admit::Wait(t) => now = t,
+                Admit::Shut(until, code) => {
+                    assert_eq!(code, Code::CIRCUIT_OPEN);
+                    break until;
+                }
+                Admit::Full => panic!("nothing is in flight"),
+            }
+        };
+        let mut now = until;
+        let probe = loop {
+            match lane.admit(now) {
+                Admit::Go(permit) => break permit,
+                Admit::Wait(t) => now = t,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(lane.admit(now), Admit::Full);
+        lane.release(probe, now);
+        let Admit::Go(probe) = lane.admit(now + Duration::from_secs(60)) else { panic!() };
+        lane.settle(probe, &Verdict::DONE, &Hints::default(), now + Duration::from_secs(60));
+        assert_eq!(lane.breaker().state(now), crate::breaker::State::Closed);
+    }
+}

@@ -1,0 +1,197 @@
+use super::*;
+use crate::hint::Quota;
+use proptest::prelude::*;
+
+fn at(s: f64) -> Mono {
+    Mono::from_secs_f64(s)
+}
+
+fn go(limiter: &mut Limiter, now: Mono) -> Ticket {
+    match limiter.admit(now) {
+        Admit::Go(ticket) => ticket,
+        other => panic!("{other:?} at {now:?}"),
+    }
+}
+
+#[test]
+fn a_hint_silences_the_whole_lane() {
+    let mut l = Limiter::new(&LimitConfig::default());
+    let (a, b) = (go(&mut l, at(0.0)), go(&mut l, at(0.0)));
+    l.settle(a, at(0.1), Seen::Throttled { until: Some(at(5.0)) }, &Hints::default());
+    l.settle(b, at(0.2), Seen::Accepted, &Hints::default());
+    assert_eq!(l.admit(at(4.999)), Admit::At(at(5.0)));
+    assert_eq!(l.gate(), at(5.0));
+}
+
+#[test]
+fn the_users_ceiling_holds_whatever_is_learned() {
+    let config = LimitConfig { rate_max: Some(10.0), burst: Some(3.0), ..LimitConfig::default() };
+    let mut l = Limiter::new(&config);
+    let mut now = at(0.0);
+    let mut sent = 0;
+    while now < at(10.0) {
+        match l.admit(now) {
+            Admit::Go(ticket) => {
+                sent += 1;
+                l.settle(ticket, now, Seen::Accepted, &Hints::default());
+            }
+            Admit::At(t) => now = t,
+            Admit::Full => panic!("nothing is out"),
+        }
+    }
+    assert!((98..=103).contains(&sent), "{sent}");
+}
+
+#[test]
+fn without_learning_refusals_change_nothing_but_the_gate() {
+    let mut l = Limiter::new(&LimitConfig { learn: false, in_flight_max: 8, ..LimitConfig::default() });
+    for i in 0..100 {
+        let now = at(f64::from(i));
+        let ticket = go(&mut l, now);
+        l.settle(ticket, now, Seen::Throttled { until: None }, &Hints::default());
+    }
+    assert_eq!((l.cap(), l.rate()), (8, None));
+}
+
+/// One client against a bucket, one call at a time: the smallest world.
+fn drain(rate: f64, burst: f64, calls: u32) -> (f64, u32, f64) {
+    let mut l = Limiter::new(&LimitConfig::default());
+    let (mut level, mut last, mut now) = (burst, 0.0, 0.0);
+    let (mut done, mut refused) = (0, 0);
+    while done < calls {
+        match l.admit(at(now)) {
+            Admit::At(t) => now = t.as_secs_f64().max(now + 1e-9),
+            Admit::Full => panic!("one call at a time is never too many"),
+            Admit::Go(ticket) => {
+                level = f64::min(burst, level + (now - last) * rate);
+                last = now;
+                now += 0.001;
+                let seen = if level >= 1.0 {
+                    level -= 1.0;
+                    done += 1;
+                    Seen::Accepted
+                } else {
+                    refused += 1;
+                    Seen::Throttled { until: None }
+                };
+                l.settle(ticket, at(now), seen, &Hints::default());
+            }
+        }
+    }
+    (now, refused, l.rate().unwrap_or(0.0))
+}
+
+#[test]
+fn a_bucket_is_learned_from_its_refusals() {
+    for (rate, burst) in [(10.0, 10.0), (50.0, 100.0), (200.0, 20.0), (37.0, 5.0)] {
+        let calls = 5000;
+        let (took, refused, learned) = drain(rate, burst, calls);
+        let ideal = (f64::from(calls) - burst) / rate;
+        assert!(took <= ideal * 1.02, "{rate}/s: {took} of {ideal}");
+        assert!(f64::from(refused) <= 0.012 * f64::from(calls), "{rate}/s: {refused} refused");
+        assert!((learned / rate - 1.0).abs() < 0.01, "{rate}/s learned as {learned}");
+    }
+}
+
+#[test]
+fn after_an_outage_the_lane_begins_gently() {
+    let mut l = Limiter::new(&LimitConfig::default());
+    let mut now = at(0.0);
+    for _ in 0..2000 {
+        match l.admit(now) {
+            Admit::Go(ticket) => {
+                l.settle(ticket, now + Duration::from_millis(2), Seen::Accepted, &Hints::default());
+            }
+            Admit::At(t) => now = t,
+            Admit::Full => {}
+        }
+        now += Duration::from_millis(2);
+    }
+    for _ in 0..5 {
+        let ticket = go(&mut l, now);
+        l.settle(ticket, now, Seen::Failed { until: None }, &Hints::default());
+        now += Duration::from_secs(1);
+    }
+    // In the first tenth of a second after the outage only a few calls go out.
+    let (from, mut sent) = (now, 0);
+    while now < from + Duration::from_millis(100) {
+        match l.admit(now) {
+            Admit::Go(ticket) => {
+                sent += 1;
+                l.settle(ticket, now + Duration::from_millis(2), Seen::Accepted, &Hints::default());
+            }
+            Admit::At(t) => now = t,
+            Admit::Full => now += Duration::from_millis(1),
+        }
+    }
+    assert!((1..=8).contains(&sent), "{sent}");
+}
+
+fn any_quota() -> impl Strategy<Value = Option<Quota>> {
+    let n = || prop::option::of(prop_oneof![0u64..200, Just(u64::MAX), any::<u64>()]);
+    let span = || prop::option::of((0u64..100_000_000_000).prop_map(Duration::from_nanos));
+    prop::option::of((n(), n(), span(), span()).prop_map(|(limit, remaining, window, reset)| Quota {
+        limit,
+        window,
+        remaining,
+        reset,
+        reset_step: Duration::from_secs(1),
+    }))
+}
+
+proptest! {
+    /// Under any answers: never before a hint, never more out than the cap, and never shut for
+    /// ever: when the server accepts again, calls flow again.
+    #[test]
+    fn the_promises_of_a_limiter(
+        steps in prop::collection::vec((0u64..500_000_000, 0u8..8, 0u64..5_000_000_000, any_quota()), 1..200),
+        max in 1u32..40,
+    ) {
+        let mut l = Limiter::new(&LimitConfig { in_flight_max: max, ..LimitConfig::default() });
+        let (mut now, mut gate, mut out) = (at(1.0), Mono::ZERO, alloc::vec::Vec::new());
+        for (gap, what, wait, quota) in steps {
+            now += Duration::from_nanos(gap);
+            if what < 4 {
+                match l.admit(now) {
+                    Admit::Go(ticket) => {
+                        prop_assert!(now >= gate);
+                        out.push(ticket);
+                        prop_assert!(out.len() as u32 <= max);
+                    }
+                    Admit::At(t) => prop_assert!(t > now),
+                    Admit::Full => prop_assert!(!out.is_empty()),
+                }
+            } else if let Some(ticket) = out.pop() {
+                let until = (wait % 3 == 0).then(|| now + Duration::from_nanos(wait));
+                let hints = Hints { quotas: [quota, None, None, None], ..Hints::default() };
+                match what {
+                    4 => l.release(ticket, now),
+                    5 => l.settle(ticket, now, Seen::Accepted, &hints),
+                    6 => l.settle(ticket, now, Seen::Throttled { until }, &hints),
+                    _ => l.settle(ticket, now, Seen::Failed { until }, &hints),
+                }
+                if what >= 6 {
+                    gate = gate.max(until.unwrap_or(Mono::ZERO));
+                }
+            }
+        }
+        for ticket in out {
+            l.settle(ticket, now, Seen::Accepted, &Hints::default());
+        }
+        let mut accepted = 0;
+        for _ in 0..200 {
+            match l.admit(now) {
+                Admit::Go(ticket) => {
+                    accepted += 1;
+                    l.settle(ticket, now, Seen::Accepted, &Hints::default());
+                }
+                Admit::At(t) => {
+                    prop_assert!(t > now);
+                    now = t;
+                }
+                Admit::Full => prop_assert!(false, "full with nothing out"),
+            }
+        }
+        prop_assert!(accepted >= 20, "{accepted}");
+    }
+}

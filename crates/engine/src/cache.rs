@@ -1,0 +1,305 @@
+//! The response cache: what was paid for once is not paid for again.
+//!
+//! Every answer that ends a record (a match, an empty answer, a permanent failure) is stored
+//! under the hash of its request before the run counts the record as done. A re-run, or a run
+//! after a crash, finds it there. That also is how an interrupted run resumes: it starts again
+//! at the first row and everything already answered comes from here.
+//!
+//! Format: one SQLite file in WAL mode with `synchronous=FULL` (an acknowledged answer survives a
+//! power cut). Rows are appended in the order of arrival and found through an index on the first
+//! eight bytes of the hash; the whole hash is compared. Why not the hash as primary key: hashes
+//! are random, and a table ordered by them rewrites a page of answers per insert.
+//!
+//! Operation: one writer thread takes whatever has queued up, writes it in one transaction and
+//! commits; while the disk syncs, the next batch queues. So the commit rate follows the disk and
+//! the answer rate does not. The queue is bounded: when the disk is too slow, callers wait. If
+//! the disk fails, the cache is dead and every later call says so; nothing pretends.
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The hash of a request.
+pub type Key = [u8; 32];
+
+/// A stored answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// When it was stored, in milliseconds since 1970.
+    pub at_ms: i64,
+    /// The job that asked; failures are reused only by the same job.
+    pub job: u64,
+    /// Whether the record failed for good.
+    pub failed: bool,
+    /// The answer in the caller's own form.
+    pub answer: Vec<u8>,
+}
+
+/// The cache cannot be used.
+#[derive(Clone, Debug)]
+pub struct CacheError {
+    /// The file.
+    pub path: PathBuf,
+    /// What happened.
+    pub what: String,
+}
+
+impl fmt::Display for CacheError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the response cache {}: {}", self.path.display(), self.what)
+    }
+}
+
+impl std::error::Error for CacheError {}
+
+type Done = Box<dyn FnOnce(Result<(), CacheError>) + Send>;
+
+enum Order {
+    Put(Box<(Key, Stored)>, Done),
+    Close,
+}
+
+/// The writing side. Cloned freely.
+#[derive(Clone)]
+pub struct Writer {
+    orders: SyncSender<Order>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    path: PathBuf,
+    stored: AtomicU64,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The reading side: one per thread that asks.
+pub struct Reader {
+    connection: Connection,
+    path: PathBuf,
+}
+
+const QUEUE: usize = 4096;
+
+/// Opens or makes the cache in `dir`.
+///
+/// # Errors
+/// When the directory or the file cannot be made, opened or trusted.
+pub fn open(dir: &Path) -> Result<(Writer, Reader), CacheError> {
+    let path = dir.join("responses.db");
+    let fail = |what: String| CacheError { path: path.clone(), what };
+    std::fs::create_dir_all(dir).map_err(|e| fail(format!("{} cannot be made: {e}", dir.display())))?;
+    let connection = Connection::open(&path).map_err(|e| fail(e.to_string()))?;
+    prepare(&connection).map_err(|e| fail(e.to_string()))?;
+    let reader = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+        .map_err(|e| fail(e.to_string()))?;
+    let (orders, received) = sync_channel(QUEUE);
+    let shared = Arc::new(Shared { path: path.clone(), stored: AtomicU64::new(0), thread: Mutex::new(None) });
+    let thread = std::thread::Builder::new()
+        .name("cache-writer".into())
+        .spawn({
+            let shared = Arc::clone(&shared);
+            move || write(connection, &received, &shared)
+        })
+        .map_err(|e| fail(e.to_string()))?;
+    if let Ok(mut slot) = shared.thread.lock() {
+        *slot = Some(thread);
+    }
+    Ok((Writer { orders, shared }, Reader { connection: reader, path }))
+}
+
+fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(Duration::from_secs(10))?;
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    connection.pragma_update(None, "synchronous", "full")?;
+    connection.execute_batch(
+        "CREATE TABLE IF NOT EXISTS answer (
+             id INTEGER PRIMARY KEY,
+             key BLOB NOT NULL,
+             at_ms INTEGER NOT NULL,
+             job INTEGER NOT NULL,
+             failed INTEGER NOT NULL,
+             answer BLOB NOT NULL
+         );
+         CREATE INDEX IF NOT EXISTS answer_by_key ON answer (substr(key, 1, 8));
+         PRAGMA user_version = 1;",
+    )
+}
+
+fn write(mut connection: Connection, orders: &Receiver<Order>, shared: &Shared) {
+    let mut dead: Option<CacheError> = None;
+    let mut batch = Vec::with_capacity(QUEUE);
+    let mut open = true;
+    while open {
+        let Ok(first) = orders.recv() else { return };
+        let mut next = Some(first);
+        while let Some(order) = next {
+            match order {
+                Order::Put(entry, done) => batch.push((entry, done)),
+                Order::Close => open = false,
+            }
+            next = if batch.len() < QUEUE { orders.try_recv().ok() } else { None };
+        }
+        if dead.is_none()
+            && let Err(e) = store(&mut connection, &batch)
+        {
+            dead = Some(CacheError { path: shared.path.clone(), what: e.to_string() });
+        }
+        if dead.is_none() {
+            shared.stored.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        }
+        for (_, done) in batch.drain(..) {
+            done(dead.clone().map_or(Ok(()), Err));
+        }
+    }
+}
+
+fn store(connection: &mut Connection, batch: &[(Box<(Key, Stored)>, Done)]) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    {
+        let mut insert = transaction.prepare_cached(
+            "INSERT INTO answer (key, at_ms, job, failed, answer) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?;
+        for (entry, _) in batch {
+            let (key, stored) = entry.as_ref();
+            insert.execute(params![
+                key.as_slice(),
+                stored.at_ms,
+                stored.job.cast_signed(),
+                stored.failed,
+                stored.answer
+            ])?;
+        }
+    }
+    transaction.commit()
+}
+
+impl Writer {
+    /// Stores an answer; `done` is called when it is durable, or cannot be.
+    pub fn put(&self, key: Key, stored: Stored, done: impl FnOnce(Result<(), CacheError>) + Send + 'static) {
+        let order = Order::Put(Box::new((key, stored)), Box::new(done));
+        if let Err(std::sync::mpsc::SendError(Order::Put(_, done))) = self.orders.send(order) {
+            let what = "the writer has stopped".to_string();
+            done(Err(CacheError { path: self.shared.path.clone(), what }));
+        }
+    }
+
+    /// How many answers this process has stored.
+    #[must_use]
+    pub fn stored(&self) -> u64 {
+        self.shared.stored.load(Ordering::Relaxed)
+    }
+
+    /// Writes out what is queued and stops the writer.
+    pub fn close(&self) {
+        let _ = self.orders.send(Order::Close);
+        let thread = self.shared.thread.lock().ok().and_then(|mut slot| slot.take());
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("path", &self.shared.path).finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    /// The newest answer to this request.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn get(&self, key: &Key) -> Result<Option<Stored>, CacheError> {
+        self.try_get(key).map_err(|e| CacheError { path: self.path.clone(), what: e.to_string() })
+    }
+
+    fn try_get(&self, key: &Key) -> rusqlite::Result<Option<Stored>> {
+        self.connection
+            .prepare_cached(
+                "SELECT at_ms, job, failed, answer FROM answer
+                 WHERE substr(key, 1, 8) = ?1 AND key = ?2 ORDER BY id DESC LIMIT 1",
+            )?
+            .query_row(params![&key[..8], key.as_slice()], |row| {
+                Ok(Stored {
+                    at_ms: row.get(0)?,
+                    job: row.get::<_, i64>(1)?.cast_unsigned(),
+                    failed: row.get(2)?,
+                    answer: row.get(3)?,
+                })
+            })
+            .optional()
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    fn stored(n: u64, failed: bool) -> Stored {
+        Stored { at_ms: n as i64, job: u64::MAX - n, failed, answer: n.to_le_bytes().to_vec() }
+    }
+
+    fn key(n: u64) -> Key {
+        let mut key = [7; 32];
+        key[24..].copy_from_slice(&n.to_le_bytes());
+        key
+    }
+
+    #[test]
+    fn what_was_put_is_found_also_by_another_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let (writer, reader) = open(dir.path()).unwrap();
+        let (tx, rx) = channel();
+        for n in 0..5000 {
+            let tx = tx.clone();
+            writer.put(key(n), stored(n, n % 2 == 0), move |r| tx.send(r.is_ok()).unwrap());
+        }
+        for _ in 0..5000 {
+            assert!(rx.recv().unwrap());
+        }
+        // Durable when `done` was called, while the writer is still open.
+        let (_, second) = open(dir.path()).unwrap();
+        for n in [0, 1, 2499, 4999] {
+            assert_eq!(reader.get(&key(n)).unwrap(), Some(stored(n, n % 2 == 0)));
+            assert_eq!(second.get(&key(n)).unwrap(), Some(stored(n, n % 2 == 0)));
+        }
+        assert_eq!(reader.get(&key(5000)).unwrap(), None);
+        assert_eq!(writer.stored(), 5000);
+        writer.close();
+        let (tx, rx) = channel();
+        writer.put(key(1), stored(1, false), move |r| tx.send(r.is_err()).unwrap());
+        assert!(rx.recv().unwrap(), "a closed cache says so");
+    }
+
+    #[test]
+    fn the_newest_answer_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let (writer, reader) = open(dir.path()).unwrap();
+        writer.put(key(1), stored(1, true), |_| {});
+        writer.put(key(1), stored(2, false), |_| {});
+        writer.close();
+        assert_eq!(reader.get(&key(1)).unwrap(), Some(stored(2, false)));
+    }
+
+    #[test]
+    fn a_file_that_is_no_database_is_refused_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("responses.db"), vec![b'x'; 8192]).unwrap();
+        let error = open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("responses.db") && error.contains("not a database"), "{error}");
+        assert_eq!(std::fs::read(dir.path().join("responses.db")).unwrap(), vec![b'x'; 8192]);
+    }
+}

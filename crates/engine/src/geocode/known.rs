@@ -1,0 +1,94 @@
+//! Equal questions are asked once.
+//!
+//! While a question is out, equal ones join it and share its answer. An answer stays known for a
+//! while after it has come, so that a row that was looked up in the cache just before the answer
+//! was stored there does not ask again. Memory is bounded by two generations: when the young one
+//! is full, it becomes the old one and the old one is forgotten.
+
+use super::answer::Finished;
+use crate::cache::Key;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const GENERATION: usize = 32 * 1024;
+
+/// What a question finds.
+#[derive(Debug)]
+pub(super) enum Known<T> {
+    /// Nobody asked: it is yours to ask, and to answer.
+    Ask(T),
+    /// Somebody asks: you will be answered with them.
+    Joined,
+    /// It has been answered.
+    Answered(T, Arc<Finished>),
+}
+
+/// The questions that are out, and the answers of late.
+#[derive(Debug)]
+pub(super) struct Questions<T> {
+    out: HashMap<Key, Vec<T>>,
+    young: HashMap<Key, Arc<Finished>>,
+    old: HashMap<Key, Arc<Finished>>,
+}
+
+impl<T> Default for Questions<T> {
+    fn default() -> Questions<T> {
+        Questions { out: HashMap::new(), young: HashMap::new(), old: HashMap::new() }
+    }
+}
+
+impl<T> Questions<T> {
+    /// A question comes.
+    pub(super) fn come(&mut self, key: Key, who: T) -> Known<T> {
+        if let Some(joined) = self.out.get_mut(&key) {
+            joined.push(who);
+            return Known::Joined;
+        }
+        if let Some(finished) = self.young.get(&key).or_else(|| self.old.get(&key)) {
+            return Known::Answered(who, Arc::clone(finished));
+        }
+        self.out.insert(key, Vec::new());
+        Known::Ask(who)
+    }
+
+    /// Its answer comes: who else waits for it?
+    pub(super) fn answer(&mut self, key: Key, finished: &Arc<Finished>) -> Vec<T> {
+        if self.young.len() >= GENERATION {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, Arc::clone(finished));
+        self.out.remove(&key).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::Code;
+
+    #[test]
+    fn equal_questions_are_asked_once() {
+        let mut q = Questions::default();
+        let key = [1; 32];
+        assert!(matches!(q.come(key, 1), Known::Ask(1)));
+        assert!(matches!(q.come(key, 2), Known::Joined));
+        assert!(matches!(q.come([2; 32], 3), Known::Ask(3)));
+        let finished = Arc::new(Finished::failed(Code::UNKNOWN, String::new()));
+        assert_eq!(q.answer(key, &finished), [2]);
+        assert!(matches!(q.come(key, 4), Known::Answered(4, _)));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut q = Questions::<()>::default();
+        let finished = Arc::new(Finished::failed(Code::UNKNOWN, String::new()));
+        for n in 0..200_000u64 {
+            let mut key = [0; 32];
+            key[..8].copy_from_slice(&n.to_le_bytes());
+            q.come(key, ());
+            q.answer(key, &finished);
+        }
+        assert!(q.young.len() + q.old.len() <= 2 * GENERATION);
+        assert!(q.out.is_empty());
+    }
+}

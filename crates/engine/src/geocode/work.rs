@@ -1,0 +1,388 @@
+//! The middle of a run: questions to answers.
+
+use super::answer::{Finished, Kept};
+use super::known::{Known, Questions};
+use super::order::Credit;
+use super::sink::{CREDIT, Out, Sink};
+use super::source::{Item, Source, Step};
+use super::{By, End, Job, JobError, Prepared, Run, reconcile};
+use crate::cache::{self, Key, Stored, Writer};
+use crate::call::Outcome;
+use crate::csv::Row;
+use crate::http::{Answer, Answered, Exchange, Request};
+use crate::profile::Sniffed;
+use crate::telemetry::Ended;
+use sha2::{Digest, Sha256};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tidegate_core::breaker::State;
+use tidegate_core::call::{Next, Why};
+use tidegate_core::{Code, Kind, Rng, Wall};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+/// Rows read ahead of the work.
+const READ_AHEAD: usize = 1024;
+/// Calls waiting or out, for each that may be out. More than one, so that rows that back off do
+/// not keep the lane idle.
+const WINDOW_PER_CALL: u32 = 16;
+/// The largest body that the cache keeps.
+const KEPT_MAX: usize = 256 * 1024;
+
+/// Milliseconds since 1970.
+pub(super) fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64)
+}
+
+/// The same job has the same number: its input, its question, its service.
+pub(super) fn job_id(job: &Job) -> u64 {
+    let by = match &job.by {
+        By::Address(columns) => columns.join("\u{1}"),
+        By::Place { lon, lat } => format!("{lon}\u{2}{lat}"),
+    };
+    let input = std::path::absolute(&job.input).unwrap_or_else(|_| job.input.clone());
+    let mut hash = Sha256::new();
+    for part in [input.to_string_lossy().as_bytes(), by.as_bytes(), job.profile.name().as_bytes()] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    let bytes: [u8; 32] = hash.finalize().into();
+    bytes.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b))
+}
+
+/// What all rows of a run share.
+struct Shop {
+    job: Arc<Job>,
+    exchange: Exchange<Sniffed>,
+    run: Arc<Run>,
+    cache: Option<Writer>,
+    id: u64,
+    questions: Mutex<Questions<Row>>,
+    out: Sender<(u64, Out)>,
+    stopped_by: Mutex<Option<End>>,
+    broken: Mutex<Option<JobError>>,
+}
+
+/// All calls run on this one thread: a call costs microseconds of it and milliseconds of the
+/// network, and one thread needs no locks between them.
+pub(super) async fn go(prepared: Prepared) -> Result<End, JobError> {
+    tokio::task::LocalSet::new().run_until(work(prepared)).await
+}
+
+async fn work(prepared: Prepared) -> Result<End, JobError> {
+    let Prepared { job, exchange, run } = prepared;
+    let (source, size) = Source::open(&job)?;
+    run.bytes.1.store(size, std::sync::atomic::Ordering::Relaxed);
+    let (cache, reader) = match &job.state {
+        Some(dir) => cache::open(dir).map(|(w, r)| (Some(w), Some(r))),
+        None => Ok((None, None)),
+    }
+    .map_err(|e| JobError::Setup(e.to_string()))?;
+    let sink = Sink::open(&job, source.header())?;
+
+    let credit = Arc::new(Credit::new(CREDIT));
+    // As many rows as there are credits, so it needs no bound of its own.
+    let (out, outs) = channel();
+    let (items, mut rows) = mpsc::channel(READ_AHEAD);
+    let reading = thread("source", {
+        let (job, run, credit) = (Arc::clone(&job), Arc::clone(&run), Arc::clone(&credit));
+        move || source.read(&job, &run, &credit, reader.as_ref(), |item| items.blocking_send(item).is_ok())
+    })?;
+    let sinking = thread("sink", {
+        let (run, credit) = (Arc::clone(&run), Arc::clone(&credit));
+        move || {
+            let done = sink.take(&outs, &credit, &run);
+            if done.is_err() {
+                run.stop();
+                credit.close();
+            }
+            done
+        }
+    })?;
+
+    let id = job_id(&job);
+    let window = job.lane.limit.in_flight_max.saturating_mul(WINDOW_PER_CALL).clamp(64, 4096) as usize;
+    let places = Arc::new(Semaphore::new(window));
+    let shop = Arc::new(Shop {
+        job,
+        exchange,
+        run: Arc::clone(&run),
+        cache,
+        id,
+        questions: Mutex::default(),
+        out,
+        stopped_by: Mutex::new(None),
+        broken: Mutex::new(None),
+    });
+    let mut tasks = JoinSet::new();
+    let watching = tokio::task::spawn_local(watch_breaker(Arc::clone(&shop)));
+    let stopped = run.stopped();
+    tokio::pin!(stopped);
+    while !run.is_stopping() {
+        let item = tokio::select! {
+            item = rows.recv() => item,
+            () = &mut stopped => None,
+        };
+        let Some(item) = item else { break };
+        if !shop.take(item, &places, &mut tasks).await {
+            break;
+        }
+        while tasks.try_join_next().is_some() {}
+    }
+    rows.close();
+    while rows.try_recv().is_ok() {}
+    home(&run, &mut tasks).await;
+    watching.abort();
+    // The shop that it held is dropped with it.
+    let _ = watching.await;
+    credit.close();
+    let cache = shop.cache.clone();
+    let (stopped_by, broken) = (lock(&shop.stopped_by).take(), lock(&shop.broken).take());
+    // The last sender of rows goes with the shop and what the cache still has to tell.
+    drop(shop);
+    let ended = tokio::task::spawn_blocking(move || {
+        if let Some(cache) = cache {
+            cache.close();
+        }
+        (join(reading), join(sinking))
+    })
+    .await
+    .map_err(|e| JobError::Broken(e.to_string()))?;
+    ended.0?;
+    let (sink, written) = ended.1?;
+    if let Some(broken) = broken {
+        return Err(broken);
+    }
+    if run.is_stopping() {
+        return Ok(stopped_by.unwrap_or(End::Cancelled));
+    }
+    reconcile(&run, written)?;
+    sink.finish()?;
+    Ok(End::Done)
+}
+
+/// Waits until every row has been answered or, when the run is stopping, until every call that is
+/// out has come back. Rows that wait for their lane or their backoff are then let go.
+async fn home(run: &Run, tasks: &mut JoinSet<()>) {
+    loop {
+        tokio::select! {
+            ended = tasks.join_next() => if ended.is_none() { return },
+            () = run.stopped() => break,
+        }
+    }
+    run.lane.close();
+    let a_moment = || tokio::time::sleep(Duration::from_millis(20));
+    while run.lane.snapshot().in_flight > 0 {
+        a_moment().await;
+    }
+    // An answer that has just come is being handed to the cache.
+    a_moment().await;
+    tasks.shutdown().await;
+}
+
+/// A service that has been failing for longer than our patience: try later. The breaker itself
+/// never says so, because each of its waits is short.
+async fn watch_breaker(shop: Arc<Shop>) {
+    let clock = shop.exchange.lanes.clock();
+    let patience = shop.job.patience;
+    let mut failing_since = None;
+    loop {
+        tokio::time::sleep((patience / 8).clamp(Duration::from_millis(100), Duration::from_secs(1))).await;
+        let lane = shop.run.lane.snapshot();
+        if lane.breaker == State::Closed {
+            failing_since = None;
+            continue;
+        }
+        if lane.now.since(*failing_since.get_or_insert(lane.now)) > patience {
+            let until = Wall::from_millis(clock.wall().millis().saturating_add(patience.as_millis() as i64));
+            lock(&shop.stopped_by).get_or_insert(End::TryLater { code: Code::CIRCUIT_OPEN, until });
+            shop.run.stop();
+            return;
+        }
+    }
+}
+
+impl Shop {
+    /// Takes one row on; false when the run is stopping.
+    async fn take(self: &Arc<Self>, item: Item, places: &Arc<Semaphore>, tasks: &mut JoinSet<()>) -> bool {
+        let Item { row, step } = item;
+        match step {
+            Step::Ready(finished) => {
+                if finished.cached {
+                    self.run.meter.cached();
+                }
+                self.end(row, Arc::new(finished));
+            }
+            Step::Ask(request, key) => {
+                let known = lock(&self.questions).come(key, row);
+                match known {
+                    Known::Joined => self.run.meter.shared(),
+                    Known::Answered(row, finished) => {
+                        self.run.meter.shared();
+                        self.end(row, shared(&finished));
+                    }
+                    Known::Ask(row) => {
+                        let place = tokio::select! {
+                            place = Arc::clone(places).acquire_owned() => place,
+                            () = self.run.stopped() => return false,
+                        };
+                        let Ok(place) = place else { return false };
+                        let shop = Arc::clone(self);
+                        tasks.spawn_local(async move { shop.ask(row, &request, key, place).await });
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Asks until there is an end to it.
+    async fn ask(self: Arc<Self>, row: Row, request: &Request, key: Key, place: OwnedSemaphorePermit) {
+        let clock = self.exchange.lanes.clock();
+        let mut rng = Rng::fork(self.job.seed, row.number);
+        let mut parked = Duration::ZERO;
+        loop {
+            let outcome = self.exchange.call_in(&self.run.lane, request, &mut rng).await;
+            self.run.meter.call(outcome.history());
+            if self.run.is_stopping() && !outcome.is_accepted() {
+                return;
+            }
+            let Next::Park(until, why) = outcome.next else {
+                self.settle(row, key, &outcome, place);
+                return;
+            };
+            // Neither the server nor the breaker asked for the wait: the time of the row is over.
+            if outcome.verdict.code == Code::DEADLINE_EXCEEDED {
+                self.settle(row, key, &outcome, place);
+                return;
+            }
+            // Waits that never end are no better than one that is too long.
+            let wait = until.since(clock.mono());
+            parked += wait;
+            if parked > self.job.patience {
+                let wall = Wall::from_millis(clock.wall().millis().saturating_add(wait.as_millis() as i64));
+                let code = if why == Why::QuotaSpent { Code::QUOTA_EXHAUSTED } else { outcome.verdict.code };
+                lock(&self.stopped_by).get_or_insert(End::TryLater { code, until: wall });
+                self.run.stop();
+                return;
+            }
+            clock.sleep_until(until).await;
+        }
+    }
+
+    /// A row has its answer: keep it, then let it go. `place` is given back when it is durable.
+    fn settle(
+        self: &Arc<Self>,
+        row: Row,
+        key: Key,
+        outcome: &Outcome<Answered<Sniffed>>,
+        place: OwnedSemaphorePermit,
+    ) {
+        let (kept, finished) = self.read(outcome);
+        let finished = Arc::new(finished);
+        let shop = Arc::clone(self);
+        let done = {
+            let finished = Arc::clone(&finished);
+            move |stored: Result<(), cache::CacheError>| {
+                if let Err(e) = stored {
+                    lock(&shop.broken).get_or_insert(JobError::Broken(format!(
+                        "{e}. Nothing was lost; free the disk and run the same command with --resume"
+                    )));
+                    shop.run.stop();
+                    return;
+                }
+                let joined = lock(&shop.questions).answer(key, &finished);
+                shop.end(row, Arc::clone(&finished));
+                for row in joined {
+                    shop.end(row, shared(&finished));
+                }
+                drop(place);
+            }
+        };
+        match (&self.cache, kept) {
+            (Some(cache), Some(kept)) => {
+                let failed = finished.ended == Ended::Failed;
+                let stored = Stored { at_ms: now_ms(), job: self.id, failed, answer: kept.to_bytes() };
+                cache.put(key, stored, done);
+            }
+            _ => done(Ok(())),
+        }
+    }
+
+    /// What an outcome means for the row, and what of it is kept.
+    fn read(&self, outcome: &Outcome<Answered<Sniffed>>) -> (Option<Kept>, Finished) {
+        let (attempts, elapsed) = (outcome.attempts(), outcome.elapsed);
+        let redactor = &self.exchange.redactor;
+        if let (true, Some(Ok(Answer { response, read }))) = (outcome.is_accepted(), &outcome.value)
+            && let Some(mut finished) = Finished::of(read)
+        {
+            // A service may repeat the request, and the key with it.
+            if let Some(label) = finished.answer.as_mut().and_then(|a| a.label.as_mut()) {
+                *label = redactor.text(label).into_owned();
+            }
+            let kept = (self.cache.is_some() && response.body.len() <= KEPT_MAX).then(|| Kept::Response {
+                status: response.status.as_u16(),
+                content_type: response.content_type().unwrap_or_default().to_string(),
+                body: redactor.bytes(&response.body).into_owned(),
+            });
+            return (kept, Finished { attempts, elapsed, ..finished });
+        }
+        let code = match outcome.verdict.kind {
+            Kind::Done | Kind::NoMatch => Code::UNEXPECTED_BODY,
+            _ => outcome.verdict.code,
+        };
+        // No number of a row: equal rows share it, and a later run may find it elsewhere.
+        let mut message = match outcome.history().last() {
+            Some(last) if code == Code::DEADLINE_EXCEEDED => {
+                format!("its time is over; the last attempt: {}", last.verdict.code)
+            }
+            _ => outcome.word(),
+        };
+        if let Some(Err(failure)) = &outcome.value {
+            message.push_str(&format!(": {failure}"));
+        } else if let Some(Ok(answer)) = &outcome.value {
+            let said = answer.response.excerpt(200, redactor);
+            if !said.is_empty() {
+                message.push_str(&format!(": the service said {said:?}"));
+            }
+        }
+        let message = redactor.text(&message).into_owned();
+        let kept = Kept::Failure { code, message: message.clone() };
+        (Some(kept), Finished { attempts, elapsed, ..Finished::failed(code, message) })
+    }
+
+    /// A row has ended. It is counted here and not in the sink, where it may wait for its turn.
+    fn end(&self, row: Row, finished: Arc<Finished>) {
+        self.run.meter.ended(finished.ended);
+        if finished.ended == Ended::Failed {
+            lock(&self.run.dead).entry(finished.code).or_insert_with(|| (0, finished.message.clone())).0 += 1;
+        }
+        // A sink that has gone has said why.
+        let _ = self.out.send((row.number, Out { row, finished }));
+    }
+}
+
+/// The answer of an equal row: it cost this one nothing.
+fn shared(finished: &Finished) -> Arc<Finished> {
+    Arc::new(Finished { attempts: 0, cached: true, ..finished.clone() })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+type Thread<T> = std::thread::JoinHandle<Result<T, JobError>>;
+
+fn thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> Result<T, JobError> + Send + 'static,
+) -> Result<Thread<T>, JobError> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map_err(|e| JobError::Setup(e.to_string()))
+}
+
+fn join<T>(thread: Thread<T>) -> Result<T, JobError> {
+    thread
+        .join()
+        .unwrap_or_else(|_| Err(JobError::Broken("a part of the run failed on a fault of its own".into())))
+}

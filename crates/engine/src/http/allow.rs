@@ -1,0 +1,160 @@
+//! Which URLs a pipeline may ask.
+//!
+//! Every URL is judged here before it is sent: the first one, each hop of a redirect, each link
+//! of a paged answer. URLs are read as browsers read them, so `http://0x7f.1/`,
+//! `http://2130706433/` and `http://0177.0.0.1/` are all seen as the address that they mean.
+
+use super::address::Addresses;
+use std::fmt;
+use std::net::IpAddr;
+use url::{Host, Url};
+
+/// Which hosts and addresses may be asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allow {
+    /// Names of hosts, in lower case: `example.org`, or `*.example.org` for all names below it.
+    /// Empty allows every name.
+    pub hosts: Vec<String>,
+    /// What the names may resolve to.
+    pub addresses: Addresses,
+}
+
+/// Why a URL is not asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Forbidden {
+    /// Neither http nor https.
+    Scheme(String),
+    /// The URL names no host.
+    NoHost,
+    /// The host is not in the list.
+    Host(String),
+    /// The address is not one to connect to.
+    Address(IpAddr),
+}
+
+impl fmt::Display for Forbidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Forbidden::Scheme(scheme) => write!(f, "the scheme {scheme} is neither http nor https"),
+            Forbidden::NoHost => f.write_str("the URL names no host"),
+            Forbidden::Host(host) => write!(f, "the host {host} is not among those allowed"),
+            Forbidden::Address(address) => write!(f, "{address} is not a public address"),
+        }
+    }
+}
+
+impl std::error::Error for Forbidden {}
+
+impl Allow {
+    /// Every public host.
+    #[must_use]
+    pub fn public() -> Allow {
+        Allow::default()
+    }
+
+    /// May this URL be asked? Names are judged again when they have been resolved.
+    ///
+    /// # Errors
+    /// Says why not.
+    pub fn url(&self, url: &Url) -> Result<(), Forbidden> {
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(Forbidden::Scheme(url.scheme().to_owned()));
+        }
+        let name = url.host_str().ok_or(Forbidden::NoHost)?;
+        if !self.host(name) {
+            return Err(Forbidden::Host(name.to_owned()));
+        }
+        match literal(url) {
+            Some(address) => self.address(address),
+            None => Ok(()),
+        }
+    }
+
+    /// May this address be connected to?
+    ///
+    /// # Errors
+    /// Says why not.
+    pub fn address(&self, address: IpAddr) -> Result<(), Forbidden> {
+        if self.addresses.allow(address) { Ok(()) } else { Err(Forbidden::Address(address)) }
+    }
+
+    fn host(&self, name: &str) -> bool {
+        let name = name.trim_end_matches('.');
+        self.hosts.is_empty()
+            || self.hosts.iter().any(|pattern| match pattern.strip_prefix("*.") {
+                Some(parent) => {
+                    name.strip_suffix(parent).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+                }
+                None => name == pattern,
+            })
+    }
+}
+
+/// The address, if the host of the URL is one.
+#[must_use]
+fn literal(url: &Url) -> Option<IpAddr> {
+    match url.host()? {
+        Host::Ipv4(v4) => Some(IpAddr::V4(v4)),
+        Host::Ipv6(v6) => Some(IpAddr::V6(v6)),
+        Host::Domain(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(allow: &Allow, url: &str) -> Result<(), Forbidden> {
+        allow.url(&Url::parse(url).unwrap())
+    }
+
+    #[test]
+    fn odd_spellings_are_seen_through() {
+        let allow = Allow::public();
+        let loopback = Err(Forbidden::Address("127.0.0.1".parse().unwrap()));
+        for url in [
+            "http://127.0.0.1/",
+            "http://0x7f.1/",
+            "http://2130706433/",
+            "http://0177.0.0.1/",
+            "http://127.1/",
+            "http://0x7f000001/",
+            "http://017700000001/",
+            "http://127.0.0.1./",
+            "http://１２７.0.0.1/",
+        ] {
+            assert_eq!(judge(&allow, url), loopback, "{url}");
+        }
+        for url in [
+            "http://[::1]/",
+            "http://[::ffff:169.254.169.254]/latest",
+            "http://[64:ff9b::a9fe:a9fe]/",
+            "http://0/",
+        ] {
+            assert!(matches!(judge(&allow, url), Err(Forbidden::Address(_))), "{url}");
+        }
+        assert_eq!(judge(&allow, "http://8.8.8.8/"), Ok(()));
+        assert_eq!(judge(&allow, "ftp://example.org/"), Err(Forbidden::Scheme("ftp".into())));
+        assert_eq!(judge(&allow, "data:text/plain,x"), Err(Forbidden::Scheme("data".into())));
+    }
+
+    #[test]
+    fn a_list_of_hosts_is_a_list() {
+        let allow = Allow { hosts: vec!["example.org".into(), "*.geo.test".into()], ..Allow::default() };
+        for good in
+            ["http://example.org/", "https://EXAMPLE.org./", "http://a.geo.test/", "http://b.a.geo.test/"]
+        {
+            assert_eq!(judge(&allow, good), Ok(()), "{good}");
+        }
+        for bad in [
+            "http://example.org.evil.test/",
+            "http://evilexample.org/",
+            "http://geo.test/",
+            "http://xgeo.test/",
+            "http://example.org@evil.test/",
+            "http://8.8.8.8/",
+        ] {
+            assert!(matches!(judge(&allow, bad), Err(Forbidden::Host(_))), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! One connection: resolve, judge, connect, and shake hands where the scheme says so.
+//!
+//! Why not a ready connector: the addresses must be judged where they are used, literals
+//! included, and a failure must say what failed. Ready ones skip the resolver for literals and
+//! fold everything into one error. Proxies named in the environment are not used, because behind
+//! a proxy nobody here could judge an address.
+
+use super::allow::{Allow, Forbidden};
+use super::failure::ConnectError;
+use super::resolve::Resolve;
+use futures_util::future::BoxFuture;
+use http::Uri;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Makes connections. Clones share the settings.
+#[derive(Clone)]
+pub(super) struct Connector(Arc<Inner>);
+
+struct Inner {
+    allow: Allow,
+    resolver: Arc<dyn Resolve>,
+    tls: TlsConnector,
+    timeout: Duration,
+}
+
+impl Connector {
+    pub(super) fn new(
+        allow: Allow,
+        resolver: Arc<dyn Resolve>,
+        tls: Arc<rustls::ClientConfig>,
+        timeout: Duration,
+    ) -> Connector {
+        Connector(Arc::new(Inner { allow, resolver, tls: TlsConnector::from(tls), timeout }))
+    }
+
+    async fn connect(self, uri: Uri) -> Result<TokioIo<Stream>, ConnectError> {
+        let timeout = self.0.timeout;
+        match tokio::time::timeout(timeout, self.open(&uri)).await {
+            Ok(done) => done.map(TokioIo::new),
+            Err(_) => Err(ConnectError::Timeout),
+        }
+    }
+
+    async fn open(&self, uri: &Uri) -> Result<Stream, ConnectError> {
+        let secure = uri.scheme_str() == Some("https");
+        let host = uri.host().unwrap_or_default();
+        let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let stream = self.tcp(&self.addresses(host).await?, port).await?;
+        if !secure {
+            return Ok(Stream::Plain(stream));
+        }
+        let name =
+            ServerName::try_from(host.to_owned()).map_err(|_| ConnectError::Tls("no server name".into()))?;
+        let tls = self.0.tls.connect(name, stream).await.map_err(|e| ConnectError::Tls(e.to_string()))?;
+        Ok(Stream::Tls(Box::new(tls)))
+    }
+
+    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
+        let all = match host.parse::<IpAddr>() {
+            Ok(literal) => vec![literal],
+            Err(_) => self.0.resolver.resolve(host).await.map_err(|e| ConnectError::Dns(e.to_string()))?,
+        };
+        let good: Vec<IpAddr> = all.iter().copied().filter(|a| self.0.allow.address(*a).is_ok()).collect();
+        match (good.is_empty(), all.first()) {
+            (false, _) => Ok(good),
+            (true, Some(bad)) => Err(ConnectError::Forbidden(Forbidden::Address(*bad))),
+            (true, None) => Err(ConnectError::Dns("the name has no address".into())),
+        }
+    }
+
+    /// The first address that answers. Each but the last gets its share of the time.
+    async fn tcp(&self, addresses: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError> {
+        let share = self.0.timeout / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+        let mut failed = ConnectError::Timeout;
+        for address in addresses {
+            match tokio::time::timeout(share, TcpStream::connect(SocketAddr::new(*address, port))).await {
+                Ok(Ok(stream)) => {
+                    // Without it small requests wait for acknowledgements; failing to set it costs speed only.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Ok(Err(e)) => failed = ConnectError::from_io(&e),
+                Err(_) => failed = ConnectError::Timeout,
+            }
+        }
+        Err(failed)
+    }
+}
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = TokioIo<Stream>;
+    type Error = ConnectError;
+    type Future = BoxFuture<'static, Result<TokioIo<Stream>, ConnectError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        Box::pin(self.clone().connect(uri))
+    }
+}
+
+/// A connection, in clear or not.
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        match self {
+            Stream::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(b"h2") => {
+                Connected::new().negotiated_h2()
+            }
+            Stream::Tls(_) | Stream::Plain(_) => Connected::new(),
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(s) => Pin::new(s).poll_read(cx, buf),
+            Stream::Tls(s) => Pin::new(s).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(s) => Pin::new(s).poll_write(cx, buf),
+            Stream::Tls(s) => Pin::new(s).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(s) => Pin::new(s).poll_write_vectored(cx, bufs),
+            Stream::Tls(s) => Pin::new(s).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Stream::Plain(s) => s.is_write_vectored(),
+            Stream::Tls(s) => s.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(s) => Pin::new(s).poll_flush(cx),
+            Stream::Tls(s) => Pin::new(s).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(s) => Pin::new(s).poll_shutdown(cx),
+            Stream::Tls(s) => Pin::new(s).poll_shutdown(cx),
+        }
+    }
+}

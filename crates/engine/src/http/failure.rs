@@ -1,0 +1,124 @@
+//! What can go wrong below an answer, and which signal each is.
+
+use super::allow::Forbidden;
+use std::error::Error;
+use std::{fmt, io};
+use tidegate_core::Code;
+use tidegate_core::signal::{Finding, Means, Network, Signal};
+
+/// A connection that was not made.
+#[derive(Debug)]
+pub(super) enum ConnectError {
+    Timeout,
+    Refused,
+    Reset,
+    Dns(String),
+    Tls(String),
+    Forbidden(Forbidden),
+    Other(String),
+}
+
+impl ConnectError {
+    pub(super) fn from_io(error: &io::Error) -> ConnectError {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => ConnectError::Refused,
+            io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => ConnectError::Reset,
+            io::ErrorKind::TimedOut => ConnectError::Timeout,
+            _ => ConnectError::Other(error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectError::Timeout => f.write_str("no connection in time"),
+            ConnectError::Refused => f.write_str("the connection was refused"),
+            ConnectError::Reset => f.write_str("the connection was reset"),
+            ConnectError::Dns(why) => write!(f, "the name does not resolve: {why}"),
+            ConnectError::Tls(why) => write!(f, "no trusted connection: {why}"),
+            ConnectError::Forbidden(why) => write!(f, "{why}"),
+            ConnectError::Other(why) => write!(f, "no connection: {why}"),
+        }
+    }
+}
+
+impl Error for ConnectError {}
+
+/// A request without a usable answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It broke on the way.
+    Network(Network, String),
+    /// The URL, or where it leads, may not be asked. Nothing was sent there.
+    Forbidden(Forbidden),
+    /// A redirect that is not followed.
+    Redirect(String),
+    /// The answer is over a limit of size or ratio.
+    TooLarge(String),
+    /// The answer is not HTTP, or not of an encoding that was asked for.
+    Malformed(String),
+}
+
+impl Failure {
+    /// As the classifier takes it.
+    #[must_use]
+    pub fn signal(&self) -> Signal<'static> {
+        let task = |means, code| Signal::Task(Finding { means, code });
+        match self {
+            Failure::Network(network, _) => Signal::Network(*network),
+            Failure::Forbidden(_) => task(Means::Permanent, Code::HOST_NOT_ALLOWED),
+            Failure::Redirect(_) => task(Means::Permanent, Code::UNEXPECTED_REDIRECT),
+            Failure::TooLarge(_) => task(Means::Permanent, Code::PAYLOAD_TOO_LARGE),
+            Failure::Malformed(_) => task(Means::Transient, Code::UNEXPECTED_BODY),
+        }
+    }
+
+    pub(super) fn of_send(error: &hyper_util::client::legacy::Error) -> Failure {
+        let mut source = error.source();
+        while let Some(cause) = source {
+            if let Some(connect) = cause.downcast_ref::<ConnectError>() {
+                return Failure::of_connect(connect);
+            }
+            if let Some(hyper) = cause.downcast_ref::<hyper::Error>()
+                && hyper.is_parse()
+            {
+                return Failure::Malformed(hyper.to_string());
+            }
+            source = cause.source();
+        }
+        Failure::Network(Network::Reset, "the connection broke before the answer".into())
+    }
+
+    fn of_connect(error: &ConnectError) -> Failure {
+        let network = match error {
+            ConnectError::Forbidden(why) => return Failure::Forbidden(why.clone()),
+            ConnectError::Timeout => Network::Timeout,
+            ConnectError::Refused | ConnectError::Other(_) => Network::Refused,
+            ConnectError::Reset => Network::Reset,
+            ConnectError::Dns(_) => Network::Dns,
+            ConnectError::Tls(_) => Network::Tls,
+        };
+        Failure::Network(network, error.to_string())
+    }
+}
+
+impl From<Forbidden> for Failure {
+    fn from(why: Forbidden) -> Failure {
+        Failure::Forbidden(why)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Forbidden(why) => write!(f, "{why}"),
+            Failure::Network(_, why)
+            | Failure::Redirect(why)
+            | Failure::TooLarge(why)
+            | Failure::Malformed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl Error for Failure {}

@@ -1,0 +1,213 @@
+//! What is asked, and the key by which the same question is known again.
+
+use crate::secret::{Secret, is_secret_header};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+use url::Url;
+
+/// Where a credential goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In a header, after a prefix such as `Bearer ` or none.
+    Header(HeaderName, String),
+    /// In a parameter of the query.
+    Query(String),
+}
+
+/// A secret, its place in a request, and the name under which it may be spoken of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    /// A name for lanes and logs, such as `env:GEO_KEY`.
+    pub name: String,
+    /// Where it goes.
+    pub place: Place,
+    /// The value.
+    pub secret: Secret,
+}
+
+/// One question to a service. Credentials are kept apart from the rest, so that they can be left
+/// behind when a redirect leaves the host that they are for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// GET, POST and so on.
+    pub method: Method,
+    /// The URL without credentials.
+    pub url: Url,
+    /// Headers without credentials.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+    /// Sent to the origin of `url` and to no other.
+    pub credentials: Vec<Credential>,
+    /// Send the key of this request as `Idempotency-Key`, which makes a repeat safe.
+    pub idempotency_key: bool,
+}
+
+impl Request {
+    /// A GET.
+    #[must_use]
+    pub fn get(url: Url) -> Request {
+        Request::new(Method::GET, url, Bytes::new())
+    }
+
+    /// Any method.
+    #[must_use]
+    pub fn new(method: Method, url: Url, body: Bytes) -> Request {
+        Request {
+            method,
+            url,
+            headers: HeaderMap::new(),
+            body,
+            credentials: Vec::new(),
+            idempotency_key: false,
+        }
+    }
+
+    /// Whether asking twice does no more than asking once.
+    #[must_use]
+    pub fn is_repeatable(&self) -> bool {
+        self.idempotency_key || self.method.is_idempotent()
+    }
+
+    /// The names of its credentials, for the key of its lane.
+    #[must_use]
+    pub fn credential_name(&self) -> String {
+        match self.credentials.as_slice() {
+            [] => String::new(),
+            [one] => one.name.clone(),
+            many => many.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join("+"),
+        }
+    }
+
+    /// The key of this request: SHA-256 of the method, the canonical URL and the
+    /// body. Canonical is: as browsers normalise it, without user, fragment and credentials, the
+    /// parameters sorted by name with equal names left in their order. So a new API key or another
+    /// order of parameters asks the same question, and the cache knows it.
+    #[must_use]
+    pub fn key_bytes(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        let mut part = |bytes: &[u8]| {
+            hash.update((bytes.len() as u64).to_be_bytes());
+            hash.update(bytes);
+        };
+        part(self.method.as_str().as_bytes());
+        part(self.url.origin().ascii_serialization().as_bytes());
+        part(self.url.path().as_bytes());
+        let is_credential =
+            |name: &str| self.credentials.iter().any(|c| matches!(&c.place, Place::Query(n) if n == name));
+        let mut pairs: Vec<_> = self.url.query_pairs().filter(|(name, _)| !is_credential(name)).collect();
+        pairs.sort_by(|a, b| a.0.cmp(&b.0));
+        part(&(pairs.len() as u64).to_be_bytes());
+        for (name, value) in &pairs {
+            part(name.as_bytes());
+            part(value.as_bytes());
+        }
+        part(&self.body);
+        hash.finalize().into()
+    }
+
+    /// The key in hexadecimal.
+    #[must_use]
+    pub fn key(&self) -> String {
+        let mut text = String::with_capacity(64);
+        for byte in self.key_bytes() {
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
+    }
+
+    /// The headers as sent to the origin that the request is for.
+    pub(super) fn sent_headers(&self, user_agent: &HeaderValue) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        headers.entry(header::USER_AGENT).or_insert_with(|| user_agent.clone());
+        headers.entry(header::ACCEPT_ENCODING).or_insert(HeaderValue::from_static("gzip"));
+        if self.idempotency_key
+            && let Ok(key) = HeaderValue::from_str(&self.key())
+        {
+            headers.insert(HeaderName::from_static("idempotency-key"), key);
+        }
+        headers
+    }
+}
+
+/// Puts the credentials into a request.
+pub(super) fn attach(credentials: &[Credential], url: &mut Url, headers: &mut HeaderMap) {
+    for credential in credentials {
+        match &credential.place {
+            Place::Query(name) => {
+                url.query_pairs_mut().append_pair(name, credential.secret.reveal());
+            }
+            Place::Header(name, prefix) => {
+                // A secret that no header can hold is left out; the service will say "unauthorized".
+                if let Ok(mut value) =
+                    HeaderValue::from_str(&format!("{prefix}{}", credential.secret.reveal()))
+                {
+                    value.set_sensitive(true);
+                    headers.insert(name.clone(), value);
+                }
+            }
+        }
+    }
+}
+
+/// Takes out of `headers` what must not leave its origin.
+pub(super) fn detach(headers: &mut HeaderMap) {
+    let secret: Vec<HeaderName> = headers
+        .iter()
+        .filter(|(name, value)| value.is_sensitive() || is_secret_header(name))
+        .map(|(name, _)| name.clone())
+        .collect();
+    for name in secret {
+        headers.remove(name);
+    }
+    headers.remove(header::HOST);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(url: &str) -> Request {
+        Request::get(Url::parse(url).unwrap())
+    }
+
+    #[test]
+    fn the_key_is_the_question() {
+        let key = get("https://a.test/search?q=Bern&limit=1").key();
+        assert_eq!(key, "dd7f901a0dca274b62e0bcdd5a6e93a5eec5948148bd3f55241b2d24d185ef7a");
+        let same =
+            ["https://A.test:443/search?limit=1&q=Bern#f", "https://u:p@a.test/search?q=B%65rn&limit=1"];
+        for url in same {
+            assert_eq!(get(url).key(), key, "{url}");
+        }
+        let mut with_key = get("https://a.test/search?q=Bern&limit=1&app=OLD");
+        let place = Place::Query("app".into());
+        with_key.credentials.push(Credential { name: "x".into(), place, secret: Secret::new("NEW".into()) });
+        assert_eq!(with_key.key(), key, "a credential is not part of the question");
+        for other in [
+            "https://a.test/search?q=Bern&limit=2",
+            "http://a.test/search?q=Bern&limit=1",
+            "https://a.test/search?q=Bern&limit=1&limit=1",
+            "https://a.test/search?q=Bernlimit=1",
+            "https://a.test/search/?q=Bern&limit=1",
+        ] {
+            assert_ne!(get(other).key(), key, "{other}");
+        }
+        let post = |body: &'static str| Request::new(Method::POST, get("https://a.test/").url, body.into());
+        assert_ne!(post("a").key(), post("b").key());
+        assert_ne!(post("").key(), get("https://a.test/").key());
+        assert_ne!(get("https://a.test/?a=1&a=2").key(), get("https://a.test/?a=2&a=1").key());
+    }
+
+    #[test]
+    fn a_repeat_is_safe_or_not() {
+        let mut request = get("https://a.test/");
+        assert!(request.is_repeatable());
+        request.method = Method::POST;
+        assert!(!request.is_repeatable());
+        request.idempotency_key = true;
+        assert!(request.is_repeatable());
+    }
+}

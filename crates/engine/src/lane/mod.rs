@@ -1,0 +1,343 @@
+//! The core's lane on tokio: who may send now, who waits, who is told when.
+//!
+//! All decisions are the core's; this module owns a mutex, a queue and one timer per lane. A call
+//! that may not go joins the queue and sleeps. It is woken by a permit, never to ask again: when
+//! a call settles, or when the timer fires, the lane is asked once for each permit that it can
+//! give, and each permit wakes one waiter. Ten thousand waiting records cost ten thousand small
+//! entries and one timer.
+//!
+//! # Precision
+//!
+//! Tokio's timer counts in milliseconds and fires up to two of them late. At 1,000 calls a second
+//! that is one or two whole intervals, and a pacer that starts each interval when it woke would
+//! run at half its rate. So a late wake asks the core in the name of the time for which it was
+//! set, and goes on from slot to slot until it has caught up with the present: several permits in
+//! one tick, and the rate is exact on average. How far it reaches back is bounded by
+//! [`LATE_MAX`], so that a process that was stopped for a minute does not burst when it goes on.
+//!
+//! # Order
+//!
+//! Records that were sent before go first, else first come, first served: see `queue`.
+
+mod clock;
+mod key;
+mod permit;
+mod queue;
+mod registry;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+pub use clock::Clock;
+pub use key::LaneKey;
+pub use permit::Permit;
+pub use queue::Refused;
+pub use registry::Lanes;
+pub use snapshot::{Counts, Due, Snapshot};
+
+use queue::{Queue, Waiter};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tidegate_core::hint::Hints;
+use tidegate_core::lane::{self as core, Admit, LaneConfig};
+use tidegate_core::{Mono, Verdict};
+use tokio::sync::{Notify, oneshot};
+
+/// How late a timer may be and still be made up for.
+pub const LATE_MAX: Duration = Duration::from_millis(5);
+
+/// A lane that is full with nothing out asks again after this. It guards against a lost permit.
+const FULL_RECHECK: Duration = Duration::from_secs(1);
+const STUCK_RECHECK: Duration = Duration::from_millis(1);
+
+/// A handle on one lane. Clones share it.
+#[derive(Clone)]
+pub struct Lane(Arc<Shared>);
+
+struct Shared {
+    key: LaneKey,
+    clock: Clock,
+    state: Mutex<State>,
+    /// Tells the timer that it must look again.
+    rearm: Arc<Notify>,
+}
+
+struct State {
+    core: core::Lane,
+    queue: Queue,
+    due: Option<Due>,
+    in_flight: u32,
+    /// When the timer fires; `None` before it was started.
+    armed: Option<Mono>,
+    counts: Counts,
+    closed: bool,
+}
+
+/// What came of asking the core for one permit.
+enum Asked {
+    Go(core::Permit),
+    /// A call must come back first.
+    Full,
+    Due(Due),
+}
+
+impl Lane {
+    /// A lane that knows nothing yet.
+    #[must_use]
+    pub fn new(key: LaneKey, config: &LaneConfig, clock: Clock) -> Lane {
+        let state = State {
+            core: core::Lane::new(config),
+            queue: Queue::new(),
+            due: None,
+            in_flight: 0,
+            armed: None,
+            counts: Counts::default(),
+            closed: false,
+        };
+        Lane(Arc::new(Shared { key, clock, state: Mutex::new(state), rearm: Arc::default() }))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn key(&self) -> &LaneKey {
+        &self.0.key
+    }
+
+    /// Its clock.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.0.clock
+    }
+
+    /// Waits for the right to send. `by` is when a record that was sent before must be finished;
+    /// `None` is a record that comes for the first time: it waits however long the lane is shut
+    /// (but not for a new quota), because its deadline has not begun.
+    pub async fn acquire(&self, by: Option<Mono>) -> Result<Permit, Refused> {
+        let turn = {
+            let mut state = self.lock();
+            let now = self.0.clock.mono();
+            if state.closed {
+                return Err(Refused::Closed);
+            }
+            if by.is_none() {
+                state.core.start(now);
+                state.counts.started += 1;
+            }
+            if state.queue.len() == 0 {
+                match state.ask(now) {
+                    Asked::Go(permit) => {
+                        state.count_sent();
+                        state.due = None;
+                        return Ok(Permit::new(self.clone(), permit));
+                    }
+                    Asked::Full => state.full(now),
+                    Asked::Due(due) => state.due = Some(due),
+                }
+            }
+            if let Some(refusal) =
+                state.due.filter(|due| due.at > now).map(Due::refusal).filter(|r| r.holds(by))
+            {
+                return Err(refusal);
+            }
+            state.counts.waited += 1;
+            let (tell, turn) = oneshot::channel();
+            state.queue.push(Waiter { by, tell });
+            self.arm(&mut state);
+            turn
+        };
+        // The lane holds the sender until it has told; an error is a lane that ended.
+        turn.await.unwrap_or(Err(Refused::Late(self.0.clock.mono())))
+    }
+
+    /// Closes the lane: calls that are out come back as ever, all others are sent away.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.queue.refuse(Refused::Closed);
+    }
+
+    /// The lane as it is now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let state = self.lock();
+        let now = self.0.clock.mono();
+        Snapshot {
+            key: self.0.key.clone(),
+            now,
+            rate: state.core.limiter().rate(),
+            in_flight: state.in_flight,
+            cap: state.core.limiter().cap(),
+            gate: state.core.limiter().gate(),
+            waiting: state.queue.len(),
+            due: state.due.filter(|due| due.at > now),
+            breaker: state.core.breaker().state(now),
+            breaker_changes: state.core.breaker().changes(),
+            counts: state.counts.clone(),
+        }
+    }
+
+    /// Asks the core's lane something outside of a settling.
+    pub fn with_core<T>(&self, ask: impl FnOnce(&mut core::Lane, Mono) -> T) -> T {
+        let mut state = self.lock();
+        let now = self.0.clock.mono();
+        ask(&mut state.core, now)
+    }
+
+    fn settle<T>(
+        &self,
+        permit: core::Permit,
+        verdict: &Verdict,
+        hints: &Hints,
+        then: impl FnOnce(&mut core::Lane, Mono) -> T,
+    ) -> T {
+        let mut state = self.lock();
+        let now = self.0.clock.mono();
+        state.core.settle(permit, verdict, hints, now);
+        state.in_flight = state.in_flight.saturating_sub(1);
+        state.counts.settle(verdict, hints);
+        let out = then(&mut state.core, now);
+        self.pump(&mut state, now);
+        out
+    }
+
+    fn release(&self, permit: core::Permit) {
+        let mut state = self.lock();
+        let now = self.0.clock.mono();
+        state.core.release(permit, now);
+        state.in_flight = state.in_flight.saturating_sub(1);
+        state.counts.released += 1;
+        self.pump(&mut state, now);
+    }
+
+    /// Gives out every permit that the core gives now.
+    fn pump(&self, state: &mut State, now: Mono) {
+        while state.queue.has_head(now) {
+            match state.ask(now) {
+                Asked::Go(permit) => {
+                    let Some(waiter) = state.queue.pop() else { break };
+                    match waiter.tell.send(Ok(Permit::new(self.clone(), permit))) {
+                        Ok(()) => state.count_sent(),
+                        // Its future was dropped between the look and the telling.
+                        Err(Ok(unsent)) => {
+                            if let Some(permit) = unsent.into_core() {
+                                state.core.release(permit, now);
+                            }
+                        }
+                        Err(Err(_)) => {}
+                    }
+                }
+                Asked::Full => {
+                    state.full(now);
+                    break;
+                }
+                Asked::Due(due) => {
+                    if state.due != Some(due) {
+                        state.due = Some(due);
+                        state.queue.refuse(due.refusal());
+                    }
+                    break;
+                }
+            }
+        }
+        self.arm(state);
+    }
+
+    /// Makes sure that the timer fires when it must.
+    fn arm(&self, state: &mut State) {
+        if state.queue.len() == 0 {
+            state.due = None;
+        }
+        let Some(due) = state.due else { return };
+        match state.armed {
+            Some(armed) if armed <= due.at => {}
+            Some(_) => {
+                state.armed = Some(due.at);
+                self.0.rearm.notify_one();
+            }
+            None => {
+                state.armed = Some(due.at);
+                tokio::spawn(timer(Arc::downgrade(&self.0), self.0.rearm.clone(), self.0.clock));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Asks the core for one permit, in the name of the time for which the timer was set.
+    fn ask(&mut self, now: Mono) -> Asked {
+        let mut at = self.due.map_or(now, |due| due.at.max(now.back(LATE_MAX)).min(now));
+        loop {
+            let due = match self.core.admit(at) {
+                Admit::Go(permit) => {
+                    // The next one is asked for in the name of the same slot.
+                    self.due = (at < now).then_some(Due { at, shut: None });
+                    return Asked::Go(permit);
+                }
+                Admit::Full => return Asked::Full,
+                Admit::Wait(at) => Due { at, shut: None },
+                Admit::Shut(at, code) => Due { at, shut: Some(code) },
+            };
+            if due.at > now {
+                return Asked::Due(due);
+            }
+            if due.at > at {
+                at = due.at;
+            } else if at < now {
+                at = now;
+            } else {
+                // A core that refuses a call at the time that it named itself must not make us spin.
+                return Asked::Due(Due { at: now + STUCK_RECHECK, shut: due.shut });
+            }
+        }
+    }
+
+    fn full(&mut self, now: Mono) {
+        self.due = (self.in_flight == 0).then(|| Due { at: now + FULL_RECHECK, shut: None });
+    }
+
+    fn count_sent(&mut self) {
+        self.in_flight += 1;
+        self.counts.sent += 1;
+    }
+}
+
+impl Due {
+    fn refusal(self) -> Refused {
+        match self.shut {
+            Some(code) => Refused::Shut(self.at, code),
+            None => Refused::Late(self.at),
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.rearm.notify_one();
+    }
+}
+
+/// The timer of one lane. It ends with the lane.
+async fn timer(lane: Weak<Shared>, rearm: Arc<Notify>, clock: Clock) {
+    loop {
+        let due = {
+            let Some(lane) = lane.upgrade().map(Lane) else { return };
+            let mut state = lane.lock();
+            let due = state.due.map_or(Mono::FAR, |due| due.at);
+            state.armed = Some(due);
+            due
+        };
+        tokio::select! {
+            () = clock.sleep_until(due) => {
+                let Some(lane) = lane.upgrade().map(Lane) else { return };
+                let mut state = lane.lock();
+                let now = clock.mono();
+                lane.pump(&mut state, now);
+            }
+            () = rearm.notified() => {}
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Who waits for a lane, and in which order.
+//!
+//! Two queues, each first in, first out. Records that have been sent before go first: their
+//! deadline is running, and behind ten thousand fresh records a single throttled one would die of
+//! old age. Within a queue nobody overtakes.
+//!
+//! A waiter whose future was dropped stays as a closed entry until it is popped or swept; the
+//! sweep runs when the queue has doubled since the last, so a crowd that comes and goes before a
+//! shut lane costs constant time each and bounded memory.
+
+use super::permit::Permit;
+use std::collections::VecDeque;
+use tidegate_core::{Code, Mono};
+use tokio::sync::oneshot;
+
+/// Why a lane sent a call away without a permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The lane is shut until after the deadline of the call, or its quota is spent.
+    Shut(Mono, Code),
+    /// The lane will not send before this time, and that is after the deadline of the call.
+    Late(Mono),
+    /// The lane was closed: its owner wants no more calls.
+    Closed,
+}
+
+pub(super) type Turn = Result<Permit, Refused>;
+
+pub(super) struct Waiter {
+    /// Of a record that was sent before: when it must be finished.
+    pub(super) by: Option<Mono>,
+    pub(super) tell: oneshot::Sender<Turn>,
+}
+
+pub(super) struct Queue {
+    started: VecDeque<Waiter>,
+    fresh: VecDeque<Waiter>,
+    /// No deadline in `started` is earlier than this.
+    by_min: Mono,
+    sweep_at: usize,
+}
+
+impl Queue {
+    pub(super) fn new() -> Queue {
+        Queue { started: VecDeque::new(), fresh: VecDeque::new(), by_min: Mono::FAR, sweep_at: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.started.len() + self.fresh.len()
+    }
+
+    pub(super) fn push(&mut self, waiter: Waiter) {
+        if self.len() >= self.sweep_at.max(64) {
+            self.started.retain(|w| !w.tell.is_closed());
+            self.fresh.retain(|w| !w.tell.is_closed());
+            self.sweep_at = self.len() * 2;
+        }
+        match waiter.by {
+            Some(by) => {
+                self.by_min = self.by_min.min(by);
+                self.started.push_back(waiter);
+            }
+            None => self.fresh.push_back(waiter),
+        }
+    }
+
+    /// Whether anybody waits. Closed entries at the head go; records past their deadline are told.
+    pub(super) fn has_head(&mut self, now: Mono) -> bool {
+        while let Some(head) = self.started.front() {
+            let late = head.by.is_some_and(|by| now >= by);
+            if !late && !head.tell.is_closed() {
+                return true;
+            }
+            if let Some(gone) = self.started.pop_front()
+                && late
+            {
+                // A receiver that has gone needs no answer.
+                let _ = gone.tell.send(Err(Refused::Late(now)));
+            }
+        }
+        while self.fresh.front().is_some_and(|head| head.tell.is_closed()) {
+            self.fresh.pop_front();
+        }
+        !self.fresh.is_empty()
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Waiter> {
+        self.started.pop_front().or_else(|| self.fresh.pop_front())
+    }
+
+    /// Sends away those for whom `refusal` holds. At most refusals nobody is concerned, and to see
+    /// that must not take a look at everybody.
+    pub(super) fn refuse(&mut self, refusal: Refused) {
+        if refusal.holds(Some(self.by_min)) {
+            refuse(&mut self.started, refusal);
+            self.by_min = self.started.iter().filter_map(|w| w.by).min().unwrap_or(Mono::FAR);
+        }
+        if refusal.holds(None) {
+            refuse(&mut self.fresh, refusal);
+        }
+    }
+}
+
+fn refuse(queue: &mut VecDeque<Waiter>, refusal: Refused) {
+    for waiter in std::mem::take(queue) {
+        if refusal.holds(waiter.by) {
+            // A receiver that has gone needs no answer.
+            let _ = waiter.tell.send(Err(refusal));
+        } else {
+            queue.push_back(waiter);
+        }
+    }
+}
+
+impl Refused {
+    /// Does this concern a record that must be finished by `by`? A spent quota concerns all.
+    pub(super) fn holds(&self, by: Option<Mono>) -> bool {
+        match *self {
+            Refused::Shut(_, Code::QUOTA_EXHAUSTED) | Refused::Closed => true,
+            Refused::Shut(until, _) | Refused::Late(until) => by.is_some_and(|by| until >= by),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! What a pipeline is made of, and how it is driven on real time.
+//!
+//! The engine acts where `tidegate-core` decides.
+#![forbid(unsafe_code)]
+
+pub mod cache;
+pub mod call;
+pub mod csv;
+pub mod geocode;
+pub mod http;
+pub mod lane;
+pub mod manifest;
+pub mod profile;
+pub mod secret;
+pub mod spool;
+pub mod store;
+pub mod telemetry;

@@ -1,0 +1,211 @@
+//! Holds a tree against the schema and reports everything that does not fit.
+//!
+//! The checker knows the words of JSON Schema that the types of [`form`](super::form) use, and no
+//! others. It goes on after a fault: one bad key does not hide the next. What fits comes out as
+//! JSON, from which serde builds the types.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Number, Value as Json};
+
+use super::duration::{self, human};
+use super::problem::{Problem, quoted};
+use super::schema::SECONDS;
+use super::tree::{Key, Node, Place, Value};
+use super::words::{
+    alike, bounds, chosen, expected, found, kind, numeric, options, scalar, summary, yes_or_no,
+};
+
+/// Everything in the tree that fits the schema, as JSON. The rest is reported in `problems`.
+pub(super) fn check(root: &Node, schema: &Json, problems: &mut Vec<Problem>) -> Option<Json> {
+    Checker { problems }.node(root, root.place.clone(), schema, "the manifest")
+}
+
+struct Checker<'a> {
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Checker<'_> {
+    fn report(&mut self, code: &'static str, place: Place, message: String, help: impl Into<String>) {
+        self.problems.push(Problem::new(code, place, message).help(help));
+    }
+
+    /// One value. `name` is how messages call it; `home` is where to point if it lacks something.
+    fn node(&mut self, node: &Node, home: Place, schema: &Json, name: &str) -> Option<Json> {
+        match (kind(schema), &node.value) {
+            ("object", Value::Map(entries)) => Some(self.object(entries, home, schema, name)),
+            ("array", Value::List(items)) => Some(self.list(items, schema, name)),
+            ("string", Value::Text(text)) => self.text(node, text, schema, name),
+            ("integer", Value::Integer(number)) => {
+                self.range(node, *number as f64, schema, name, &expected(schema))?;
+                i64::try_from(*number).ok().map(|number| Json::Number(number.into()))
+            }
+            ("number", Value::Integer(number)) => self.number(node, *number as f64, schema, name),
+            ("number", Value::Float(number)) => self.number(node, *number, schema, name),
+            ("boolean", Value::Bool(value)) => Some(Json::Bool(*value)),
+            ("choice", value) if chosen(value, schema) => scalar(value),
+            _ => self.mismatch(node, home, schema, name),
+        }
+    }
+
+    fn object(&mut self, entries: &[(Key, Node)], home: Place, schema: &Json, name: &str) -> Json {
+        let none = Map::new();
+        let known = schema.get("properties").and_then(Json::as_object).unwrap_or(&none);
+        let mut object = Map::new();
+        let mut seen = BTreeSet::new();
+        for (key, node) in entries {
+            let twin = format!("{}{SECONDS}", key.name);
+            let (full, value) = if let Some(schema) = known.get(&key.name) {
+                (key.name.clone(), self.node(node, key.place.clone(), schema, &format!("`{}`", key.name)))
+            } else if let Some(schema) = known.get(&twin) {
+                (twin, self.duration(node, schema, &key.name))
+            } else {
+                // A mistyped key is one problem, not also a missing one.
+                seen.extend(self.unknown(key, known, name));
+                continue;
+            };
+            if object.contains_key(&full) {
+                let other = full.strip_suffix(SECONDS).unwrap_or(&full);
+                let message = format!("`{full}` and `{other}` say the same");
+                self.report("given_twice", key.place.clone(), message, "keep one of the two");
+            }
+            seen.insert(full.clone());
+            if let Some(value) = value {
+                object.insert(full, value);
+            }
+        }
+        let required = schema.get("required").and_then(Json::as_array).into_iter().flatten();
+        for missing in required.filter_map(Json::as_str).filter(|key| !seen.contains(*key)) {
+            self.missing(missing, known.get(missing), home.clone(), name);
+        }
+        Json::Object(object)
+    }
+
+    fn list(&mut self, items: &[Node], schema: &Json, name: &str) -> Json {
+        let null = Json::Null;
+        let each = schema.get("items").unwrap_or(&null);
+        let unique = schema.get("uniqueItems") == Some(&Json::Bool(true));
+        let mut list = Vec::new();
+        for item in items {
+            let Some(value) = self.node(item, item.place.clone(), each, &format!("an entry of {name}"))
+            else {
+                continue;
+            };
+            if unique && list.contains(&value) {
+                let message = format!("{value} stands in {name} twice");
+                self.report("repeated", item.place.clone(), message, "keep one of the two");
+            }
+            list.push(value);
+        }
+        Json::Array(list)
+    }
+
+    fn text(&mut self, node: &Node, text: &str, schema: &Json, name: &str) -> Option<Json> {
+        let bound = |word: &str| schema.get(word).and_then(Json::as_u64);
+        let length = text.trim().chars().count() as u64;
+        let message = if bound("minLength").is_some_and(|min| length < min) {
+            format!("{name} is empty")
+        } else if bound("maxLength").is_some_and(|max| length > max) {
+            format!("{name} is longer than {} characters", bound("maxLength").unwrap_or_default())
+        } else if text.chars().any(char::is_control) {
+            format!("{name} holds a control character")
+        } else {
+            return Some(Json::String(text.to_owned()));
+        };
+        self.report("range", node.place.clone(), message, format!("give {}", expected(schema)));
+        None
+    }
+
+    fn number(&mut self, node: &Node, number: f64, schema: &Json, name: &str) -> Option<Json> {
+        self.range(node, number, schema, name, &expected(schema))?;
+        Number::from_f64(number).map(Json::Number)
+    }
+
+    fn duration(&mut self, node: &Node, schema: &Json, key: &str) -> Option<Json> {
+        let name = format!("`{key}`");
+        let advice = format!("write a duration such as `1m30s`, or `{key}{SECONDS}` with a number");
+        let message = match &node.value {
+            Value::Text(text) => match duration::seconds(text) {
+                Ok(seconds) => {
+                    let wanted =
+                        format!("a duration{}", bounds(schema, |seconds| format!("`{}`", human(seconds))));
+                    self.range(node, seconds, schema, &name, &wanted)?;
+                    return Number::from_f64(seconds).map(Json::Number);
+                }
+                Err(why) => format!("{name} is not a duration: {why}"),
+            },
+            other => format!("{name} takes a duration with a unit, not {}", found(other)),
+        };
+        self.report("type", node.place.clone(), message, advice);
+        None
+    }
+
+    /// Reports a number that is out of range; `wanted` says what would fit.
+    fn range(&mut self, node: &Node, number: f64, schema: &Json, name: &str, wanted: &str) -> Option<()> {
+        let bound = |word: &str| schema.get(word).and_then(Json::as_f64);
+        let fits = number.is_finite()
+            && bound("minimum").is_none_or(|min| number >= min)
+            && bound("exclusiveMinimum").is_none_or(|min| number > min)
+            && bound("maximum").is_none_or(|max| number <= max);
+        if fits {
+            return Some(());
+        }
+        let shown = found(&node.value);
+        let shown = shown.trim_start_matches("the number ").trim_start_matches("the text ");
+        let message = format!("{name} cannot be {shown}");
+        self.report("range", node.place.clone(), message, format!("give {wanted}"));
+        None
+    }
+
+    /// The value is of another kind than the schema wants.
+    fn mismatch(&mut self, node: &Node, home: Place, schema: &Json, name: &str) -> Option<Json> {
+        let (place, message) = match &node.value {
+            Value::Null => (home, format!("{name} has no value")),
+            other => (node.place.clone(), format!("{name} takes {}, not {}", expected(schema), found(other))),
+        };
+        let guess = match &node.value {
+            Value::Text(text) => alike(text, options(schema).into_iter().flatten()),
+            _ => None,
+        };
+        let help = match (guess, &node.value) {
+            (Some(guess), _) => format!("did you mean `{guess}`?"),
+            (None, Value::Null) => format!("give {} after the colon", expected(schema)),
+            (None, Value::Text(text)) if numeric(text, schema) => "remove the quotes".to_owned(),
+            (None, Value::Text(text)) if kind(schema) == "boolean" && yes_or_no(text) => {
+                "write `true` or `false`".to_owned()
+            }
+            (None, Value::Integer(_) | Value::Float(_) | Value::Bool(_)) if kind(schema) == "string" => {
+                "put it in quotes".to_owned()
+            }
+            _ => format!("give {}", expected(schema)),
+        };
+        self.report("type", place, message, help);
+        None
+    }
+
+    /// Returns the key that was probably meant.
+    fn unknown(&mut self, key: &Key, known: &Map<String, Json>, name: &str) -> Option<String> {
+        let twins = known.keys().filter_map(|key| key.strip_suffix(SECONDS));
+        let guess = alike(&key.name, known.keys().map(String::as_str).chain(twins));
+        let help = match guess {
+            Some(guess) => format!("did you mean `{guess}`?"),
+            None => {
+                let names: Vec<_> = known.keys().map(|key| format!("`{key}`")).collect();
+                format!("{name} takes {}", names.join(", "))
+            }
+        };
+        let message = format!("{} is not a key of {name}", quoted(&key.name));
+        self.report("unknown_key", key.place.clone(), message, help);
+        let guess = guess?;
+        let full = format!("{guess}{SECONDS}");
+        Some(if known.contains_key(&full) { full } else { guess.to_owned() })
+    }
+
+    fn missing(&mut self, key: &str, schema: Option<&Json>, home: Place, name: &str) {
+        let example = schema.and_then(|schema| schema.get("examples")?.get(0));
+        let value = example.map(|example| format!(" {example}").replace(',', ", ")).unwrap_or_default();
+        let meaning = schema.map(summary).unwrap_or_default();
+        let help = format!("add `{key}:{value}` to {name}: {meaning}");
+        self.report("missing_key", home, format!("{name} lacks the mandatory key `{key}`"), help);
+    }
+}

@@ -1,0 +1,216 @@
+//! `retry_policy`: what is tried again, how often and after what wait.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tidegate_core::classify::{StatusSet, TERMINAL};
+
+use super::YEAR;
+
+/// What is tried again, how often and after what wait.
+///
+/// The server's word comes first: a `Retry-After` is always obeyed, and no key turns that off.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetryPolicy {
+    /// How often one record is tried in all, the first time included. 1 means no retry.
+    ///
+    /// Touch it to give up sooner, or to outlast longer trouble.
+    #[schemars(range(min = 1, max = u32::MAX), example = 5)]
+    pub max_attempts: u32,
+
+    /// The wait before the first retry, before jitter.
+    ///
+    /// Touch it when the service needs longer to recover than the first retry leaves it.
+    #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0), example = 1.0)]
+    pub base_delay_seconds: f64,
+
+    /// By how much each wait is longer than the one before. 1 keeps the wait constant.
+    ///
+    /// Touch it rarely; below 2 many clients crowd a service that recovers slowly.
+    #[serde(default = "two")]
+    #[schemars(range(min = 1, max = 100))]
+    pub factor: f64,
+
+    /// The longest wait between two attempts, jitter included. A server that asks for more is
+    /// obeyed all the same: the record is then parked.
+    ///
+    /// Touch it when outages last minutes and the deadline allows for them.
+    #[serde(default = "sixty")]
+    #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
+    pub max_delay_seconds: f64,
+
+    /// How chance spreads the waits, so that clients that failed together do not return together.
+    /// `true` means `full`, `false` means `none`.
+    ///
+    /// Touch it only for a test that must see exact waits, or when a wait must not be short.
+    #[serde(default)]
+    pub jitter: Jitter,
+
+    /// The least that `additive` jitter adds. Other kinds do not use it.
+    ///
+    /// Touch it with `jitter: additive` only.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = YEAR))]
+    pub jitter_min_seconds: f64,
+
+    /// The most that `additive` jitter adds. Other kinds do not use it.
+    ///
+    /// Touch it with `jitter: additive` only; it must be about as long as the base delay to help.
+    #[serde(default = "one_second")]
+    #[schemars(range(min = 0, max = YEAR))]
+    pub jitter_max_seconds: f64,
+
+    /// How long one record may take in all: attempts and waits together.
+    ///
+    /// Touch it for slow services, or when a batch may wait longer for a complete result.
+    #[serde(default = "thirty")]
+    #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
+    pub deadline_seconds: f64,
+
+    /// How long one attempt may take before it counts as a timeout. Never longer than what is
+    /// left of the deadline.
+    ///
+    /// Touch it when good answers take longer than this.
+    #[serde(default = "ten")]
+    #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
+    pub attempt_timeout_seconds: f64,
+
+    /// What happens to a record whose server asks for a longer wait than the deadline or
+    /// `max_delay_seconds` allows. It is never retried early.
+    ///
+    /// Touch it when nobody will come back for parked records.
+    #[serde(default)]
+    pub on_long_wait: OnLongWait,
+
+    /// How many throttled answers (429) one record may get that do not count as attempts, because
+    /// the server did no work for them.
+    ///
+    /// Touch it when records are given up only because the service was busy with others.
+    #[serde(default)]
+    #[schemars(range(max = u32::MAX))]
+    pub throttles_free: u32,
+
+    /// How many failures one record may meet while the breaker opens or probes that do not count as
+    /// attempts, because they say something about the service and nothing about the record.
+    ///
+    /// Touch it when records are given up only because they met an outage.
+    #[serde(default)]
+    #[schemars(range(max = u32::MAX))]
+    pub outages_free: u32,
+
+    /// How long a record is parked when the quota is spent and the server did not say until when.
+    ///
+    /// Touch it when the provider's quota is known to return at another interval.
+    #[serde(default = "hour")]
+    #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
+    pub quota_wait_seconds: f64,
+
+    /// The HTTP statuses that are tried again. This list is authoritative: a status that is in
+    /// neither list is not retried.
+    ///
+    /// Touch it when the provider documents another status as temporary.
+    #[schemars(inner(range(min = 100, max = 599)), extend("uniqueItems" = true), example = RETRYABLE)]
+    pub retryable_status_codes: Vec<u16>,
+
+    /// The HTTP statuses that end a record at once. Without this key they are 400, 401, 403, 404
+    /// and 500, less those listed as retryable.
+    ///
+    /// Touch it to say in the manifest what the default leaves unsaid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<u16>", inner(range(min = 100, max = 599)), extend("uniqueItems" = true))]
+    pub terminal_status_codes: Option<Vec<u16>>,
+}
+
+impl RetryPolicy {
+    /// The statuses that end a record at once: those listed, or the default less the retryable.
+    #[must_use]
+    pub fn terminal(&self) -> Vec<u16> {
+        match &self.terminal_status_codes {
+            Some(codes) => codes.clone(),
+            None => TERMINAL.less(&StatusSet::of(&self.retryable_status_codes)).iter().collect(),
+        }
+    }
+}
+
+/// The statuses an example lists as retryable.
+const RETRYABLE: [u16; 3] = [429, 502, 503];
+
+/// How chance spreads the waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", from = "JitterKey")]
+#[schemars(with = "JitterKey")]
+pub enum Jitter {
+    /// No chance: every wait is exact.
+    None,
+    /// Anything from nothing to the whole wait.
+    #[default]
+    Full,
+    /// Half the wait, and up to the other half by chance.
+    Equal,
+    /// Between the base delay and three times the wait before.
+    Decorrelated,
+    /// The whole wait and `jitter_min_seconds` to `jitter_max_seconds` more.
+    Additive,
+}
+
+/// How a jitter is written: a switch or a kind.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum JitterKey {
+    Switch(bool),
+    Kind(JitterKind),
+}
+
+/// The kinds of jitter by name.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum JitterKind {
+    None,
+    Full,
+    Equal,
+    Decorrelated,
+    Additive,
+}
+
+impl From<JitterKey> for Jitter {
+    fn from(key: JitterKey) -> Jitter {
+        match key {
+            JitterKey::Switch(false) | JitterKey::Kind(JitterKind::None) => Jitter::None,
+            JitterKey::Switch(true) | JitterKey::Kind(JitterKind::Full) => Jitter::Full,
+            JitterKey::Kind(JitterKind::Equal) => Jitter::Equal,
+            JitterKey::Kind(JitterKind::Decorrelated) => Jitter::Decorrelated,
+            JitterKey::Kind(JitterKind::Additive) => Jitter::Additive,
+        }
+    }
+}
+
+/// What happens to a record that would have to wait too long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnLongWait {
+    /// Put it aside with the time from which it may be tried again.
+    #[default]
+    Park,
+    /// Make it a dead letter with that time.
+    GiveUp,
+}
+
+// serde takes a default by the name of a function.
+fn one_second() -> f64 {
+    1.0
+}
+fn two() -> f64 {
+    2.0
+}
+fn ten() -> f64 {
+    10.0
+}
+fn thirty() -> f64 {
+    30.0
+}
+fn sixty() -> f64 {
+    60.0
+}
+fn hour() -> f64 {
+    3600.0
+}

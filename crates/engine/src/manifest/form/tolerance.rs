@@ -1,0 +1,35 @@
+//! `tolerance`: how much flawed data a run may hold before it stops.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How much flawed data a run may hold before it stops.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tolerance {
+    /// The share of null values above which the run halts: 0.005 is one in two hundred.
+    ///
+    /// Touch it when the source is known to leave a field empty.
+    #[schemars(range(min = 0.0, max = 1.0), example = 0.005)]
+    pub max_null_rate: f64,
+
+    /// Whether an invalid geometry halts the run. If `false`, the record becomes a dead letter
+    /// and the run goes on.
+    ///
+    /// Touch it when a few broken shapes must not hold up the rest.
+    #[schemars(example = true)]
+    pub halt_on_geometry_invalid: bool,
+
+    /// The fewest decimal places a coordinate must carry; fewer mean that precision was lost on
+    /// the way. 6 places are about 0.1 m in degrees.
+    ///
+    /// Touch it for projected coordinates in metres, where 2 or 3 are plenty.
+    #[serde(default = "six")]
+    #[schemars(range(min = 0, max = 15))]
+    pub precision_decimal_threshold: u32,
+}
+
+// serde takes a default by the name of a function.
+fn six() -> u32 {
+    6
+}

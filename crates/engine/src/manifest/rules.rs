@@ -1,0 +1,88 @@
+//! What one key says about another: the rules a schema cannot express.
+//!
+//! They look at whatever the checker let through, with the defaults of the schema for the rest,
+//! so that a contradiction is reported beside the other faults and not after them.
+
+use serde_json::Value as Json;
+
+use super::problem::Problem;
+use super::tree::{Node, Place};
+
+/// Reports every contradiction in `json`, which is the part of `root` that fits the schema.
+pub(super) fn check(json: &Json, schema: &Json, root: &Node, problems: &mut Vec<Problem>) {
+    code_in_both(json, root, problems);
+    success(json, root, problems);
+    for (section, first, largest) in [
+        ("retry_policy", "base_delay_seconds", "max_delay_seconds"),
+        ("retry_policy", "jitter_min_seconds", "jitter_max_seconds"),
+        ("circuit_breaker", "cooldown_seconds", "cooldown_max_seconds"),
+    ] {
+        order(json, schema, root, (section, first, largest), problems);
+    }
+}
+
+/// The lists of statuses.
+const RETRYABLE: &str = "retryable_status_codes";
+const TERMINAL: &str = "terminal_status_codes";
+
+/// The statuses in a list.
+fn codes(json: &Json, key: &str) -> Vec<i64> {
+    let list = json.pointer(&format!("/pipeline/retry_policy/{key}")).and_then(Json::as_array);
+    list.into_iter().flatten().filter_map(Json::as_i64).collect()
+}
+
+/// The place of a status in a list.
+fn place_of(root: &Node, key: &str, code: i64) -> Place {
+    let list = root.at(&["pipeline", "retry_policy", key]);
+    list.map_or(Place::default(), |list| list.place_of(i128::from(code)))
+}
+
+/// A status cannot be both retryable and terminal.
+fn code_in_both(json: &Json, root: &Node, problems: &mut Vec<Problem>) {
+    let retryable = codes(json, RETRYABLE);
+    for code in codes(json, TERMINAL).into_iter().filter(|code| retryable.contains(code)) {
+        let place = place_of(root, TERMINAL, code);
+        let message = format!("status {code} is in both lists: retryable and terminal");
+        problems.push(
+            Problem::new("code_in_both", place, message)
+                .help("decide whether it is worth another attempt, and keep it in one list"),
+        );
+    }
+}
+
+/// A success is neither retried nor terminal; to list one would have no effect.
+fn success(json: &Json, root: &Node, problems: &mut Vec<Problem>) {
+    for key in [RETRYABLE, TERMINAL] {
+        for code in codes(json, key).into_iter().filter(|code| (200..300).contains(code)) {
+            let message = format!("status {code} is a success and cannot be in `{key}`");
+            let help = "remove it; what a successful answer holds is judged by its body, not by its status";
+            problems.push(Problem::new("success_code", place_of(root, key, code), message).help(help));
+        }
+    }
+}
+
+/// A first value cannot exceed the largest.
+fn order(json: &Json, schema: &Json, root: &Node, keys: (&str, &str, &str), problems: &mut Vec<Problem>) {
+    let (section, first, largest) = keys;
+    let given = |key| json.pointer(&format!("/pipeline/{section}/{key}")).and_then(Json::as_f64);
+    let default = |key| {
+        let property = format!("/properties/pipeline/properties/{section}/properties/{key}/default");
+        schema.pointer(&property).and_then(Json::as_f64)
+    };
+    let node = |key| root.at(&["pipeline", section, key]);
+    // A value that was refused says nothing; only one that is absent means the default.
+    let value = |key| if node(key).is_some() { given(key) } else { default(key) };
+    let (Some(low), Some(high)) = (value(first), value(largest)) else { return };
+    if low <= high {
+        return;
+    }
+    let place = node(first).or_else(|| node(largest)).map_or(Place::default(), |node| node.place.clone());
+    let by_default = |key| if given(key).is_none() { " by default" } else { "" };
+    let message = format!(
+        "`{first}` is {low}{}, more than `{largest}`, which is {high}{}",
+        by_default(first),
+        by_default(largest)
+    );
+    problems
+        .push(Problem::new("order", place, message).help(format!("raise `{largest}` or lower `{first}`")));
+}

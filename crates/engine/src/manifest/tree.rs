@@ -1,0 +1,267 @@
+//! YAML as a tree in which every key and value knows its place.
+//!
+//! Why not deserialise straight into the types: serde stops at the first error, and a person who
+//! wrote five wrong keys should be told of five. So the text first becomes this tree, the tree is
+//! checked as a whole, and only a tree without problems becomes a manifest.
+//!
+//! Aliases and merge keys are resolved here. The budget bounds what a hostile file can cost:
+//! nodes are counted after aliases are expanded, so a bomb of nested aliases ends early.
+
+use core::fmt;
+use core::ops::Range;
+
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
+use serde_saphyr::{Error, Location, Spanned};
+
+use super::problem::{Problem, quoted};
+
+/// The most nodes a manifest may have, with aliases expanded.
+const NODES_MAX: usize = 10_000;
+/// The deepest nesting.
+const DEPTH_MAX: usize = 64;
+
+/// A range of bytes of the source.
+pub(super) type Place = Range<usize>;
+
+/// A value and its place.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) place: Place,
+    pub(super) value: Value,
+}
+
+/// A key and its place.
+#[derive(Debug)]
+pub(super) struct Key {
+    pub(super) place: Place,
+    pub(super) name: String,
+}
+
+/// What a node holds.
+#[derive(Debug)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    Integer(i128),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(Key, Node)>),
+}
+
+/// The tree of a text that holds one YAML document.
+pub(super) fn parse(text: &str) -> Result<Node, Problem> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_nodes: NODES_MAX,
+            max_events: 3 * NODES_MAX,
+            max_depth: DEPTH_MAX,
+            max_recorded_anchor_events: 10 * NODES_MAX,
+        },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 3 * NODES_MAX },
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
+        strict_booleans: true,
+        reject_unsupported_tags: true,
+        with_snippet: false,
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| explain(&error, text))
+}
+
+/// The node of `map` under `name`, or under the twin of `name` that takes a human duration.
+fn child<'a>(map: &'a [(Key, Node)], name: &str) -> Option<&'a Node> {
+    let twin = name.strip_suffix("_seconds");
+    map.iter().find(|(key, _)| key.name == name || Some(key.name.as_str()) == twin).map(|(_, node)| node)
+}
+
+impl Node {
+    /// The node at the end of a path of keys.
+    pub(super) fn at(&self, path: &[&str]) -> Option<&Node> {
+        path.iter().try_fold(self, |node, name| match &node.value {
+            Value::Map(map) => child(map, name),
+            _ => None,
+        })
+    }
+
+    /// The place of a number in this list, or of the list.
+    pub(super) fn place_of(&self, number: i128) -> Place {
+        let items = if let Value::List(items) = &self.value { items.as_slice() } else { &[] };
+        let item = items.iter().find(|item| matches!(item.value, Value::Integer(n) if n == number));
+        item.unwrap_or(self).place.clone()
+    }
+}
+
+/// An error of the YAML parser in our words.
+fn explain(error: &Error, text: &str) -> Problem {
+    let place = error.location().map_or(0..0, |location| place(&location, text));
+    let (code, message, help) = match innermost(error) {
+        Error::DuplicateMappingKey { key, .. } => (
+            "duplicate_key",
+            format!("the key {} stands here a second time", quoted(key.as_deref().unwrap_or_default())),
+            "keep one of the two",
+        ),
+        Error::MultipleDocuments { .. } => (
+            "several_documents",
+            "a second document begins here".to_owned(),
+            "keep one document per file: remove the `---` line or split the file",
+        ),
+        Error::Budget { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. }
+        | Error::AliasReplayCounterOverflow { .. } => (
+            "too_complex",
+            format!(
+                "the file holds too much: at most {NODES_MAX} values, nested at most {DEPTH_MAX} deep, \
+                 aliases counted each time they are used"
+            ),
+            "a manifest needs a few dozen values; remove the nesting or the aliases that multiply it",
+        ),
+        Error::UnknownAnchor { .. } => (
+            "unknown_anchor",
+            "this alias names an anchor that does not exist".to_owned(),
+            "define the anchor with `&name` before using it as `*name`, or quote the text",
+        ),
+        Error::RecursiveReferencesRequireWeakTypes { .. } => {
+            ("recursive_alias", "this alias contains itself".to_owned(), "write the value out instead")
+        }
+        other => syntax(&strip_place(&other.without_snippet().to_string())),
+    };
+    Problem::new(code, place, message).help(help)
+}
+
+/// The code, message and help for a fault of syntax.
+fn syntax(message: &str) -> (&'static str, String, &'static str) {
+    if message.contains("recursion limit") {
+        let message = format!("the values are nested too deeply: at most {DEPTH_MAX} levels");
+        return ("too_complex", message, "a manifest needs four levels; remove the nesting");
+    }
+    if message.starts_with("tabs") {
+        return ("tab", "a tab cannot indent YAML".to_owned(), "indent with spaces");
+    }
+    ("syntax", format!("this is not valid YAML: {message}"), "check the indentation, colons and quotes here")
+}
+
+/// The error that others were wrapped round.
+fn innermost(error: &Error) -> &Error {
+    match error.without_snippet() {
+        Error::AliasError { error, .. } => innermost(error),
+        other => other,
+    }
+}
+
+/// A message of the parser without the place at its end, which we show better.
+fn strip_place(message: &str) -> String {
+    message.split(" at line ").next().unwrap_or_default().to_owned()
+}
+
+/// The bytes a location means.
+fn place(location: &Location, text: &str) -> Place {
+    let span = location.span();
+    let offset = span.byte_offset().and_then(|offset| usize::try_from(offset).ok());
+    let len = span.byte_len().and_then(|len| usize::try_from(len).ok()).unwrap_or(0);
+    let start = offset.unwrap_or_else(|| offset_of(text, location.line(), location.column()));
+    start..start.saturating_add(len)
+}
+
+/// The byte at which a line and a column, both counted from 1, lie; the end if they lie outside.
+fn offset_of(text: &str, line: u64, column: u64) -> usize {
+    let line = usize::try_from(line).unwrap_or(usize::MAX).max(1);
+    let column = usize::try_from(column).unwrap_or(usize::MAX).max(1);
+    let start = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+    let rest = text.get(start..).unwrap_or_default();
+    start + rest.char_indices().nth(column - 1).map_or(rest.trim_end().len(), |(at, _)| at)
+}
+
+/// The bytes a spanned value means. The text is not at hand, and not needed: the parser knows
+/// the bytes of everything it read from a string.
+fn bytes(location: &Location) -> Place {
+    place(location, "")
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Node, D::Error> {
+        let spanned = Spanned::<Value>::deserialize(deserializer)?;
+        Ok(Node { place: bytes(&spanned.referenced), value: spanned.value })
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key, D::Error> {
+        let spanned = Spanned::<String>::deserialize(deserializer)?;
+        Ok(Key { place: bytes(&spanned.referenced), name: spanned.value })
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(Build)
+    }
+}
+
+/// Builds a [`Value`] from what the parser reads.
+struct Build;
+
+impl<'de> Visitor<'de> for Build {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a YAML value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Integer(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Integer(value.into()))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
+        Ok(Value::Integer(value))
+    }
+
+    fn visit_u128<E: serde::de::Error>(self, value: u128) -> Result<Value, E> {
+        i128::try_from(value).map(Value::Integer).map_err(|_| E::custom("the number is too large"))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Float(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::Text(value.to_owned()))
+    }
+
+    fn visit_bytes<E: serde::de::Error>(self, _: &[u8]) -> Result<Value, E> {
+        Err(E::custom("binary data has no place in a manifest"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(node) = access.next_element()? {
+            list.push(node);
+        }
+        Ok(Value::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Vec::new();
+        while let Some(entry) = access.next_entry()? {
+            if map.len() >= NODES_MAX {
+                return Err(A::Error::custom("the mapping is too long"));
+            }
+            map.push(entry);
+        }
+        Ok(Value::Map(map))
+    }
+}

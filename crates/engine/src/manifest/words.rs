@@ -1,0 +1,137 @@
+//! What a schema wants and what a value is, in words.
+
+use serde_json::Value as Json;
+
+use super::problem::quoted;
+use super::tree::Value;
+
+/// Below this likeness (0 to 1) a known key is not offered for an unknown one.
+const LIKENESS_MIN: f64 = 0.75;
+
+/// What a schema wants: a JSON type, or "choice" for a list of fixed values.
+pub(super) fn kind(schema: &Json) -> &str {
+    schema.get("type").and_then(Json::as_str).filter(|_| options(schema).is_none()).unwrap_or("choice")
+}
+
+/// The fixed texts among which a schema lets one choose, if that is what it does.
+pub(super) fn options(schema: &Json) -> Option<Vec<&str>> {
+    if let Some(Json::Array(texts)) = schema.get("enum") {
+        return Some(texts.iter().filter_map(Json::as_str).collect());
+    }
+    if let Some(Json::String(text)) = schema.get("const") {
+        return Some(vec![text]);
+    }
+    let branches = schema.get("oneOf").or_else(|| schema.get("anyOf"))?.as_array()?;
+    Some(branches.iter().filter_map(options).flatten().collect())
+}
+
+/// Whether a schema also takes a plain `true` or `false` beside fixed texts.
+pub(super) fn takes_switch(schema: &Json) -> bool {
+    let branches = schema.get("oneOf").or_else(|| schema.get("anyOf")).and_then(Json::as_array);
+    branches.is_some_and(|branches| branches.iter().any(|branch| kind(branch) == "boolean"))
+}
+
+/// Whether a value is one of the choices.
+pub(super) fn chosen(value: &Value, schema: &Json) -> bool {
+    match value {
+        Value::Bool(_) => takes_switch(schema),
+        Value::Text(text) => options(schema).is_some_and(|options| options.contains(&text.as_str())),
+        _ => false,
+    }
+}
+
+/// A chosen value as JSON.
+pub(super) fn scalar(value: &Value) -> Option<Json> {
+    match value {
+        Value::Bool(value) => Some(Json::Bool(*value)),
+        Value::Text(text) => Some(Json::String(text.clone())),
+        _ => None,
+    }
+}
+
+/// What a schema wants, in words.
+pub(super) fn expected(schema: &Json) -> String {
+    let noun = match kind(schema) {
+        "object" => "keys and values".to_owned(),
+        "array" => "a list such as `[a, b]`".to_owned(),
+        "string" => "a text".to_owned(),
+        "integer" => "a whole number".to_owned(),
+        "number" => "a number".to_owned(),
+        "boolean" => "`true` or `false`".to_owned(),
+        _ => {
+            let switch = if takes_switch(schema) { "`true`, `false` or " } else { "" };
+            let names: Vec<_> =
+                options(schema).into_iter().flatten().map(|option| format!("`{option}`")).collect();
+            format!("{switch}one of {}", names.join(", "))
+        }
+    };
+    format!("{noun}{}", bounds(schema, |bound| bound.to_string()))
+}
+
+/// The bounds of a schema in words, with a space before them; `show` writes a bound.
+pub(super) fn bounds(schema: &Json, show: impl Fn(f64) -> String) -> String {
+    let bound = |word: &str| schema.get(word).and_then(Json::as_f64);
+    let (min, max) = (bound("minimum"), bound("maximum").filter(|max| *max < f64::from(u32::MAX)));
+    if let (Some(min), Some(max)) = (min, max)
+        && min == max
+    {
+        return format!(": only {} so far", show(min));
+    }
+    let words = [
+        min.map(|min| format!("at least {}", show(min))),
+        bound("exclusiveMinimum").map(|min| format!("above {}", show(min))),
+        max.map(|max| format!("at most {}", show(max))),
+        bound("maxLength").map(|max| format!("of 1 to {max} characters")),
+    ];
+    let words: Vec<_> = words.into_iter().flatten().collect();
+    if words.is_empty() { String::new() } else { format!(" {}", words.join(" and ")) }
+}
+
+/// What a value is, in words.
+pub(super) fn found(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".to_owned(),
+        Value::Bool(value) => format!("`{value}`"),
+        Value::Integer(number) => format!("the number {number}"),
+        Value::Float(number) => format!("the number {number:?}"),
+        Value::Text(text) => format!("the text {}", quoted(text)),
+        Value::List(_) => "a list".to_owned(),
+        Value::Map(_) => "keys and values".to_owned(),
+    }
+}
+
+/// Whether a text would be a number without its quotes, where a number is wanted.
+pub(super) fn numeric(text: &str, schema: &Json) -> bool {
+    matches!(kind(schema), "integer" | "number") && text.trim().parse::<f64>().is_ok()
+}
+
+/// Whether a text is what YAML 1.1 took for true or false.
+pub(super) fn yes_or_no(text: &str) -> bool {
+    ["yes", "no", "on", "off", "y", "n", "true", "false"].contains(&text.to_ascii_lowercase().as_str())
+}
+
+/// The known name most like an unknown one, if any is like it at all.
+pub(super) fn alike<'a>(unknown: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let unknown: String = unknown.chars().take(64).collect::<String>().to_lowercase();
+    known
+        .map(|name| {
+            (
+                strsim::jaro_winkler(&unknown, name)
+                    .max(strsim::normalized_damerau_levenshtein(&unknown, name)),
+                name,
+            )
+        })
+        .filter(|(likeness, _)| *likeness >= LIKENESS_MIN)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, name)| name)
+}
+
+/// The first sentence of a description.
+pub(super) fn summary(schema: &Json) -> String {
+    let text = schema.get("description").and_then(Json::as_str).unwrap_or_default();
+    let text = text.split("\n\n").next().unwrap_or_default().replace('\n', " ");
+    match text.find(". ") {
+        Some(end) => text.get(..=end).unwrap_or_default().trim_end_matches('.').to_owned(),
+        None => text.trim_end_matches('.').to_owned(),
+    }
+}

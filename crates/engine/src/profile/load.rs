@@ -1,0 +1,214 @@
+//! Where profiles come from, and what is said when one is wrong.
+
+use super::Profile;
+use super::form::Form;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+macro_rules! embedded {
+    ($($name:literal)*) => {
+        /// The profiles in the binary: name and source.
+        pub const EMBEDDED: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../../../../profiles/", $name, ".yaml")))),*];
+    };
+}
+
+embedded! {
+    "generic" "geoserver-wfs" "ogcapi" "esri" "stac" "overpass" "google" "mapbox" "here" "opencage"
+    "nominatim" "pelias" "photon" "us-census" "csv2geo" "sentinel-hub" "s3" "tiles"
+}
+
+/// A file of profiles larger than this is none.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// What is wrong with a profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file, or the name of an embedded profile.
+    pub file: String,
+    /// The line, from 1, where one is to blame.
+    pub line: Option<u64>,
+    /// The column, from 1.
+    pub column: Option<u64>,
+    /// What is wrong, with a suggestion where there is one.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let (Some(line), Some(column)) = (self.line, self.column) {
+            write!(f, ":{line}:{column}")?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// All profiles by name.
+#[derive(Clone, Debug)]
+pub struct Profiles {
+    all: BTreeMap<String, Loaded>,
+}
+
+/// A profile and where it came from.
+#[derive(Clone, Debug)]
+struct Loaded {
+    profile: Profile,
+    source: String,
+    file: Option<String>,
+}
+
+impl Profiles {
+    /// Those in the binary.
+    pub fn embedded() -> Result<Profiles, Problem> {
+        let mut profiles = Profiles { all: BTreeMap::new() };
+        for (name, source) in EMBEDDED {
+            profiles.add(name, source, None)?;
+        }
+        Ok(profiles)
+    }
+
+    /// One of those in the binary, without reading the others.
+    pub fn embedded_one(name: &str) -> Option<Result<Profile, Problem>> {
+        let (name, source) = EMBEDDED.iter().find(|(n, _)| *n == name)?;
+        Some(parse(name, source).and_then(|form| ready(name, form)))
+    }
+
+    /// These and a person's own: a file, or every `*.yaml` and `*.yml` of a directory in order of
+    /// name. An own profile wins over one of the same name; with `extends` it may build on any
+    /// that was there before, also on the one that it replaces.
+    pub fn with(mut self, path: &Path) -> Result<Profiles, Problem> {
+        let trouble = |file: &Path, what: String| Problem {
+            file: file.display().to_string(),
+            line: None,
+            column: None,
+            what,
+        };
+        let mut files = Vec::new();
+        if path.is_dir() {
+            let entries = std::fs::read_dir(path).map_err(|e| trouble(path, e.to_string()))?;
+            for entry in entries {
+                let file = entry.map_err(|e| trouble(path, e.to_string()))?.path();
+                if file.extension().is_some_and(|e| e == "yaml" || e == "yml") {
+                    files.push(file);
+                }
+            }
+            files.sort();
+        } else {
+            files.push(path.to_owned());
+        }
+        for file in files {
+            let size = std::fs::metadata(&file).map_err(|e| trouble(&file, e.to_string()))?.len();
+            if size > FILE_BYTES_MAX {
+                return Err(trouble(&file, format!("{size} bytes are too many for a profile")));
+            }
+            let source = std::fs::read_to_string(&file).map_err(|e| trouble(&file, e.to_string()))?;
+            self.add(&file.display().to_string(), &source, Some(&file))?;
+        }
+        Ok(self)
+    }
+
+    /// These and one more, from its source.
+    pub fn with_source(mut self, file: &str, source: &str) -> Result<Profiles, Problem> {
+        self.add(file, source, Some(Path::new(file)))?;
+        Ok(self)
+    }
+
+    fn add(&mut self, label: &str, source: &str, file: Option<&Path>) -> Result<(), Problem> {
+        let form = parse(label, source)?;
+        let form = match &form.extends {
+            None => form,
+            Some(base) => match self.all.get(base.as_str()) {
+                Some(base) => form.over(&base.profile.form),
+                None => {
+                    return Err(problem(
+                        label,
+                        format!("`extends`: no profile `{base}`{}", meant(base.as_str(), &self.names())),
+                    ));
+                }
+            },
+        };
+        let profile = ready(label, form)?;
+        let loaded =
+            Loaded { source: source.to_owned(), file: file.map(|f| f.display().to_string()), profile };
+        self.all.insert(loaded.profile.name().to_owned(), loaded);
+        Ok(())
+    }
+
+    /// The names in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        self.all.keys().map(String::as_str).collect()
+    }
+
+    /// All in order of name.
+    pub fn iter(&self) -> impl Iterator<Item = &Profile> {
+        self.all.values().map(|l| &l.profile)
+    }
+
+    /// The one of this name, or a sentence that says which there are.
+    pub fn get(&self, name: &str) -> Result<&Profile, String> {
+        self.loaded(name).map(|l| &l.profile)
+    }
+
+    /// The YAML of the one of this name.
+    pub fn source(&self, name: &str) -> Result<&str, String> {
+        self.loaded(name).map(|l| l.source.as_str())
+    }
+
+    /// The file it came from; none for those in the binary.
+    #[must_use]
+    pub fn file(&self, name: &str) -> Option<&str> {
+        self.all.get(name)?.file.as_deref()
+    }
+
+    fn loaded(&self, name: &str) -> Result<&Loaded, String> {
+        self.all.get(name).ok_or_else(|| {
+            let names = self.names();
+            format!("there is no profile `{name}`{}; there are {}", meant(name, &names), names.join(", "))
+        })
+    }
+}
+
+fn ready(label: &str, form: Form) -> Result<Profile, Problem> {
+    Profile::new(form).map_err(|what| problem(label, what))
+}
+
+fn problem(file: &str, what: String) -> Problem {
+    Problem { file: file.to_owned(), line: None, column: None, what }
+}
+
+fn parse(file: &str, source: &str) -> Result<Form, Problem> {
+    serde_saphyr::from_str::<Form>(source).map_err(|error| {
+        let error = error.without_snippet();
+        let at = error.location();
+        let what = match error {
+            serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
+                format!("there is no key `{field}` here{}", meant(field, expected))
+            }
+            serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => {
+                format!("`{variant}` is not one of {}{}", expected.join(", "), meant(variant, expected))
+            }
+            serde_saphyr::Error::SerdeMissingField { field, .. } => format!("the key `{field}` is missing"),
+            other => {
+                let told = other.to_string();
+                let first = told.lines().next().unwrap_or_default();
+                first.split_once(" at line ").map_or(first, |(what, _)| what).to_owned()
+            }
+        };
+        Problem { file: file.to_owned(), line: at.map(|l| l.line()), column: at.map(|l| l.column()), what }
+    })
+}
+
+/// `; did you mean …?`, if something known is near.
+pub(super) fn meant(name: &str, known: &[&str]) -> String {
+    let near = known
+        .iter()
+        .map(|k| (strsim::damerau_levenshtein(name, k), *k))
+        .filter(|(distance, k)| *distance <= 1 + k.len() / 4)
+        .min();
+    near.map_or_else(String::new, |(_, k)| format!("; did you mean `{k}`?"))
+}

@@ -1,0 +1,121 @@
+//! JSON Pointer (RFC 6901), checked when a profile is loaded.
+
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A path into a JSON document: `/results/0/name`; the empty text is the document itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Pointer {
+    source: String,
+    steps: Vec<String>,
+}
+
+impl Pointer {
+    /// The unescaped names on the way.
+    #[must_use]
+    pub fn steps(&self) -> &[String] {
+        &self.steps
+    }
+
+    /// This path and then that one.
+    #[must_use]
+    pub fn join(&self, then: &Pointer) -> Pointer {
+        let mut steps = self.steps.clone();
+        steps.extend(then.steps.iter().cloned());
+        Pointer { source: format!("{}{}", self.source, then.source), steps }
+    }
+}
+
+/// One pointer or a list of them: the names that different services give to the same thing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Pointers(Vec<Pointer>);
+
+impl Pointers {
+    /// The pointers.
+    pub fn iter(&self) -> impl Iterator<Item = &Pointer> {
+        self.0.iter()
+    }
+}
+
+impl<'de> Deserialize<'de> for Pointers {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Pointers, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Pointers;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON pointer or a list of them")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Pointers, E> {
+                Pointer::try_from(text.to_owned()).map(|p| Pointers(vec![p])).map_err(E::custom)
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Pointers, A::Error> {
+                let mut all = Vec::new();
+                while let Some(pointer) = seq.next_element()? {
+                    all.push(pointer);
+                }
+                if all.is_empty() { Err(A::Error::custom("a pointer is missing")) } else { Ok(Pointers(all)) }
+            }
+        }
+        d.deserialize_any(Read)
+    }
+}
+
+impl TryFrom<String> for Pointer {
+    type Error = String;
+
+    fn try_from(source: String) -> Result<Pointer, String> {
+        let mut steps = Vec::new();
+        if !source.is_empty() {
+            let Some(rest) = source.strip_prefix('/') else {
+                return Err(format!("`{source}` is no JSON pointer; one starts with `/` or is empty"));
+            };
+            for step in rest.split('/') {
+                steps.push(unescape(step).ok_or_else(|| {
+                    format!("`{source}` is no JSON pointer; after `~` only 0 or 1 may stand")
+                })?);
+            }
+        }
+        Ok(Pointer { source, steps })
+    }
+}
+
+impl From<Pointer> for String {
+    fn from(pointer: Pointer) -> String {
+        pointer.source
+    }
+}
+
+fn unescape(step: &str) -> Option<String> {
+    let mut out = String::with_capacity(step.len());
+    let mut chars = step.chars();
+    while let Some(c) = chars.next() {
+        out.push(match c {
+            '~' => match chars.next() {
+                Some('0') => '~',
+                Some('1') => '/',
+                _ => return None,
+            },
+            c => c,
+        });
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_are_read_as_the_rfc_says() {
+        let steps = |s: &str| Pointer::try_from(s.to_owned()).map(|p| p.steps);
+        assert_eq!(steps(""), Ok(vec![]));
+        assert_eq!(steps("/"), Ok(vec![String::new()]));
+        assert_eq!(steps("/a~1b/m~0n/0"), Ok(vec!["a/b".into(), "m~n".into(), "0".into()]));
+        for bad in ["a", "/~2", "/~"] {
+            assert!(steps(bad).is_err(), "{bad}");
+        }
+    }
+}

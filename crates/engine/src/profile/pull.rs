@@ -1,0 +1,355 @@
+//! A few values out of a JSON document, without building it.
+//!
+//! Reading an answer wants five numbers and texts of a body of any shape. A tree of all values
+//! costs an allocation for each; instead the paths of all rules and answers are merged into one
+//! trie when the profile is loaded, and the parser walks trie and document together: it keeps
+//! what a path ends at and skips the rest. Skipped parts are still checked to be JSON, without
+//! recursion, so that no depth can exhaust the stack; along the paths it is as deep as they are.
+//!
+//! Of equal keys the last one counts.
+
+use super::Broken;
+use super::pointer::{Pointer, Pointers};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::borrow::Cow;
+use std::fmt;
+
+/// Answers of one body that are kept; the service ranks them, and nobody asks for more.
+pub(super) const ITEMS_MAX: usize = 100;
+
+/// What a path ended at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum Leaf<'a> {
+    #[default]
+    Absent,
+    Null,
+    Bool(bool),
+    Number(f64),
+    Text(Cow<'a, str>),
+    /// An array or an object, and how many it holds.
+    Many(usize),
+}
+
+/// The values of one element of a list.
+pub(super) type Item<'a> = [Leaf<'a>; FIELDS];
+/// How many values an element has.
+pub(super) const FIELDS: usize = 5;
+
+/// What was pulled out of one document.
+#[derive(Debug, Default)]
+pub(super) struct Pulled<'a> {
+    leaves: Vec<Leaf<'a>>,
+    lists: Vec<Option<Vec<Item<'a>>>>,
+}
+
+impl<'a> Pulled<'a> {
+    /// The value of a path.
+    pub(super) fn leaf(&self, at: usize) -> &Leaf<'a> {
+        self.leaves.get(at).unwrap_or(&Leaf::Absent)
+    }
+
+    /// The elements of a list, if the document has an array there.
+    pub(super) fn list(&self, at: usize) -> Option<&[Item<'a>]> {
+        self.lists.get(at)?.as_deref()
+    }
+}
+
+/// The paths of a profile as one trie.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plan {
+    root: Node,
+    leaves: usize,
+    lists: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Node {
+    leaf: Option<usize>,
+    list: Option<(usize, Box<Node>)>,
+    children: Vec<(String, Node)>,
+}
+
+impl Node {
+    fn at(&mut self, steps: &[String]) -> &mut Node {
+        let Some((first, rest)) = steps.split_first() else { return self };
+        let place = self.children.iter().position(|(name, _)| name == first).unwrap_or_else(|| {
+            self.children.push((first.clone(), Node::default()));
+            self.children.len() - 1
+        });
+        self.children[place].1.at(rest)
+    }
+
+    fn child(&self, name: &str) -> Option<&Node> {
+        self.children.iter().find(|(n, _)| n == name).map(|(_, node)| node)
+    }
+}
+
+impl Plan {
+    /// Adds a path; the number under which its value is found.
+    pub(super) fn leaf(&mut self, pointer: &Pointer) -> usize {
+        let leaves = &mut self.leaves;
+        *self.root.at(pointer.steps()).leaf.get_or_insert_with(|| {
+            *leaves += 1;
+            *leaves - 1
+        })
+    }
+
+    /// Adds a list with the paths inside each element; the number under which it is found. There
+    /// is one list at a place.
+    pub(super) fn list(&mut self, pointer: &Pointer, fields: [Option<&Pointers>; FIELDS]) -> usize {
+        let node = self.root.at(pointer.steps());
+        let mut item = Node::default();
+        for (i, field) in fields.into_iter().enumerate() {
+            for pointer in field.into_iter().flat_map(Pointers::iter) {
+                item.at(pointer.steps()).leaf = Some(i);
+            }
+        }
+        node.list = Some((self.lists, Box::new(item)));
+        self.lists += 1;
+        self.lists - 1
+    }
+
+    /// Pulls the values out of a document.
+    pub(super) fn pull<'a>(&self, body: &'a [u8]) -> Result<Pulled<'a>, Broken> {
+        let text = std::str::from_utf8(body)
+            .map_err(|e| if e.error_len().is_none() { Broken::Cut } else { Broken::Bad })?;
+        self.walk(text).map_err(|e| if e.is_eof() { Broken::Cut } else { Broken::Bad })
+    }
+
+    fn walk<'a>(&self, text: &'a str) -> Result<Pulled<'a>, serde_json::Error> {
+        let mut out = Pulled { leaves: vec![Leaf::Absent; self.leaves], lists: vec![None; self.lists] };
+        let mut parser = serde_json::Deserializer::from_str(text);
+        Walk { node: &self.root, leaves: &mut out.leaves, lists: &mut out.lists }.deserialize(&mut parser)?;
+        parser.end()?;
+        Ok(out)
+    }
+}
+
+struct Walk<'p, 'o, 'a> {
+    node: &'p Node,
+    leaves: &'o mut [Leaf<'a>],
+    lists: &'o mut [Option<Vec<Item<'a>>>],
+}
+
+impl<'a> Walk<'_, '_, 'a> {
+    fn keep(self, leaf: Leaf<'a>) {
+        if let Some(slot) = self.node.leaf.and_then(|i| self.leaves.get_mut(i)) {
+            // Of several names for one thing, a plain value counts more than none, and a number
+            // more than a word (an `accuracy` of "rooftop" beside a `score`).
+            let less =
+                matches!((&*slot, &leaf), (_, Leaf::Null | Leaf::Many(_)) | (Leaf::Number(_), Leaf::Text(_)));
+            if *slot == Leaf::Absent || !less {
+                *slot = leaf;
+            }
+        }
+    }
+}
+
+impl<'a> DeserializeSeed<'a> for Walk<'_, '_, 'a> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'a>>(self, d: D) -> Result<(), D::Error> {
+        d.deserialize_any(self)
+    }
+}
+
+impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        self.keep(Leaf::Null);
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, v: bool) -> Result<(), E> {
+        self.keep(Leaf::Bool(v));
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, v: f64) -> Result<(), E> {
+        self.keep(Leaf::Number(v));
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, v: i64) -> Result<(), E> {
+        self.keep(Leaf::Number(v as f64));
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, v: u64) -> Result<(), E> {
+        self.keep(Leaf::Number(v as f64));
+        Ok(())
+    }
+
+    fn visit_borrowed_str<E>(self, v: &'a str) -> Result<(), E> {
+        self.keep(Leaf::Text(Cow::Borrowed(v)));
+        Ok(())
+    }
+
+    fn visit_str<E>(self, v: &str) -> Result<(), E> {
+        if self.node.leaf.is_some() {
+            self.keep(Leaf::Text(Cow::Owned(v.to_owned())));
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut count = 0;
+        while let Some(child) = map.next_key_seed(Key(self.node))? {
+            count += 1;
+            match child {
+                Some(node) => {
+                    map.next_value_seed(Walk { node, leaves: &mut *self.leaves, lists: &mut *self.lists })?;
+                }
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        self.keep(Leaf::Many(count));
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut seq: A) -> Result<(), A::Error> {
+        let count = match &self.node.list {
+            Some((number, node)) => {
+                let (items, count) = items(&mut seq, node)?;
+                let slot = self.lists.get_mut(*number).ok_or_else(|| A::Error::custom("no such list"))?;
+                *slot = Some(items);
+                count
+            }
+            None if self.node.children.is_empty() => skip(&mut seq)?,
+            None => {
+                let mut count = 0_usize;
+                let mut name = String::new();
+                loop {
+                    name.clear();
+                    let _ = fmt::Write::write_fmt(&mut name, format_args!("{count}"));
+                    let more = match self.node.child(&name) {
+                        Some(node) => seq
+                            .next_element_seed(Walk {
+                                node,
+                                leaves: &mut *self.leaves,
+                                lists: &mut *self.lists,
+                            })?
+                            .is_some(),
+                        None => seq.next_element::<IgnoredAny>()?.is_some(),
+                    };
+                    if !more {
+                        break count;
+                    }
+                    count += 1;
+                }
+            }
+        };
+        self.keep(Leaf::Many(count));
+        Ok(())
+    }
+}
+
+fn skip<'a, A: SeqAccess<'a>>(seq: &mut A) -> Result<usize, A::Error> {
+    let mut count = 0;
+    while seq.next_element::<IgnoredAny>()?.is_some() {
+        count += 1;
+    }
+    Ok(count)
+}
+
+fn items<'a, A: SeqAccess<'a>>(seq: &mut A, node: &Node) -> Result<(Vec<Item<'a>>, usize), A::Error> {
+    let mut items = Vec::new();
+    while items.len() < ITEMS_MAX {
+        let mut item = Item::default();
+        if seq.next_element_seed(Walk { node, leaves: &mut item, lists: &mut [] })?.is_none() {
+            let count = items.len();
+            return Ok((items, count));
+        }
+        items.push(item);
+    }
+    let count = ITEMS_MAX + skip(seq)?;
+    Ok((items, count))
+}
+
+/// A key of an object: which branch of the trie it leads to.
+struct Key<'p>(&'p Node);
+
+impl<'a, 'p> DeserializeSeed<'a> for Key<'p> {
+    type Value = Option<&'p Node>;
+    fn deserialize<D: Deserializer<'a>>(self, d: D) -> Result<Self::Value, D::Error> {
+        d.deserialize_str(self)
+    }
+}
+
+impl<'p> Visitor<'_> for Key<'p> {
+    type Value = Option<&'p Node>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(self.0.child(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Pointer {
+        Pointer::try_from(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn paths_lists_and_indices() {
+        let mut plan = Plan::default();
+        let code = plan.leaf(&at("/error/code"));
+        let error = plan.leaf(&at("/error"));
+        let second = plan.leaf(&at("/a/1"));
+        let many = |text: &str| serde_json::from_str::<Pointers>(text).unwrap();
+        let (x, y) = (many(r#""/g/0""#), many(r#"["/y", "/g/1"]"#));
+        let list = plan.list(&at("/r"), [Some(&x), Some(&y), None, None, None]);
+        let body = br#"{"a":[1,"two",3],"error":{"code":498,"x":[{}]},"r":[{"g":[1.5,-2]},{"g":[]},7]}"#;
+        let got = plan.pull(body).unwrap();
+        assert_eq!(got.leaf(code), &Leaf::Number(498.0));
+        assert_eq!(got.leaf(error), &Leaf::Many(2));
+        assert_eq!(got.leaf(second), &Leaf::Text("two".into()));
+        let items = got.list(list).unwrap();
+        assert_eq!(items.len(), 3);
+        assert_eq!(items[0][..2], [Leaf::Number(1.5), Leaf::Number(-2.0)]);
+        assert_eq!(items[1], Item::default());
+        assert_eq!(plan.pull(br#"{"r":{}}"#).unwrap().list(list), None);
+    }
+
+    #[test]
+    fn a_coordinate_is_read_to_the_last_bit() {
+        let mut plan = Plan::default();
+        let a = plan.leaf(&at("/a"));
+        let got = plan.pull(br#"{"a":-122.08429670000001}"#).unwrap();
+        assert_eq!(got.leaf(a), &Leaf::Number(-122.08429670000001));
+    }
+
+    #[test]
+    fn depth_tails_and_cuts_are_errors() {
+        let plan = Plan::default();
+        let deep = "[".repeat(100_000);
+        let broken = |body: &[u8]| plan.pull(body).unwrap_err();
+        assert_eq!(broken(deep.as_bytes()), Broken::Cut);
+        assert_eq!(broken(b"{} x"), Broken::Bad);
+        assert_eq!(broken(b"{\"a\":\"\xff\"}"), Broken::Bad);
+        assert_eq!(broken(b"{\"a\":"), Broken::Cut);
+        assert_eq!(broken(b"{\"a\":\"\xc3"), Broken::Cut);
+        assert_eq!(broken(b""), Broken::Cut);
+    }
+
+    #[test]
+    fn a_long_list_is_counted_but_not_kept() {
+        let mut plan = Plan::default();
+        let whole = plan.leaf(&at(""));
+        let list = plan.list(&at(""), [None; FIELDS]);
+        let body = format!("[{}0]", "0,".repeat(999));
+        let got = plan.pull(body.as_bytes()).unwrap();
+        assert_eq!(got.leaf(whole), &Leaf::Many(1000));
+        assert_eq!(got.list(list).unwrap().len(), ITEMS_MAX);
+    }
+}

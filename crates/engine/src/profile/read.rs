@@ -1,0 +1,286 @@
+//! From a response to what it says.
+//!
+//! Reading never fails and never guesses. First the rules: the first that fits decides, whatever
+//! the status. Then, for a 2xx only, the body must be what the service documents, because half of
+//! the outages of this trade answer 200: a login page, a proxy's apology, half a document.
+//!
+//! | a 2xx body | means | code |
+//! |---|---|---|
+//! | HTML, the wrong Content-Type, a syntax error | transient | `UNEXPECTED_BODY` |
+//! | empty, or ends too early | transient | `TRUNCATED_BODY` |
+//! | over the size limit | permanent | `PAYLOAD_TOO_LARGE` |
+//! | well-formed, but no shape of `answers` fits | permanent | `UNEXPECTED_BODY` |
+//! | a coordinate that is missing, not a number or off the globe | permanent | `UNEXPECTED_BODY` |
+//! | an empty list of answers, or 204 | no match | `NO_MATCH` |
+//!
+//! A page in the way passes, so it can heal; a well-formed document that lacks what it promises
+//! will lack it again. A latitude of 120 is most likely a swapped pair, and one swapped answer
+//! says that the others are not to be trusted either: none of them becomes data.
+
+use super::Profile;
+use super::form::Format;
+use super::pull::{Item, Leaf, Pulled};
+use super::rule::{Look, Scalar, Want};
+use super::{Broken, xml};
+use std::borrow::Cow;
+use tidegate_core::Code;
+use tidegate_core::signal::{Finding, Means};
+
+/// How much of a body is searched for a text.
+const TEXT_BYTES: usize = 16 * 1024;
+/// The longest label or kind that is kept.
+const LABEL_BYTES_MAX: usize = 4096;
+
+/// What a response says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sniffed {
+    /// What outranks the status, if anything does.
+    pub finding: Option<Finding>,
+    /// The answers in the service's order; none unless the response is a success.
+    pub answers: Vec<Answer>,
+}
+
+/// One answer of a geocoder.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// Longitude in degrees, -180 to 180.
+    pub lon: f64,
+    /// Latitude in degrees, -90 to 90.
+    pub lat: f64,
+    /// The address as the service writes it.
+    pub label: Option<String>,
+    /// How sure the service is, 0 to 1.
+    pub score: Option<f64>,
+    /// What was found, in the service's words.
+    pub kind: Option<String>,
+}
+
+/// A body by its first byte.
+enum Body<'a> {
+    Empty,
+    Json(Result<Pulled<'a>, Broken>),
+    Html,
+    Xml(Result<xml::Found, Broken>),
+    Other,
+}
+
+const PAGE: Finding = Finding { means: Means::Transient, code: Code::UNEXPECTED_BODY };
+const CUT: Finding = Finding { means: Means::Transient, code: Code::TRUNCATED_BODY };
+
+/// What is odd about the body of a success that should have one of these forms.
+fn odd(formats: &[Format], seen: &Body<'_>) -> Option<Finding> {
+    let can = |format| formats.contains(&format);
+    match seen {
+        Body::Empty => Some(CUT),
+        Body::Html => Some(PAGE),
+        Body::Json(result) if can(Format::Json) => result.as_ref().err().map(broken),
+        Body::Xml(result) if can(Format::Xml) => result.as_ref().err().map(broken),
+        _ if can(Format::Binary) => None,
+        _ => Some(PAGE),
+    }
+}
+
+const fn broken(broken: &Broken) -> Finding {
+    match broken {
+        Broken::Cut => CUT,
+        Broken::Bad => PAGE,
+    }
+}
+
+fn only(means: Means, code: Code) -> Sniffed {
+    Sniffed { finding: Some(Finding { means, code }), answers: Vec::new() }
+}
+
+impl Profile {
+    /// What a response to a question ([`Profile::request`]) says.
+    #[must_use]
+    pub fn read(&self, status: u16, content_type: Option<&str>, body: &[u8]) -> Sniffed {
+        let (finding, seen) = self.sniffed(status, content_type, body);
+        if finding.is_some() || !(200..300).contains(&status) || self.shapes.is_empty() {
+            return Sniffed { finding, answers: Vec::new() };
+        }
+        match seen {
+            Body::Empty if status == 204 => only(Means::NoMatch, Code::NO_MATCH),
+            Body::Json(Ok(pulled)) => self.answers(&pulled),
+            // Only a profile without `formats` comes here: whatever the service sends otherwise,
+            // a geocoder answers in JSON.
+            seen => Sniffed { finding: odd(&[Format::Json], &seen), answers: Vec::new() },
+        }
+    }
+
+    /// What a response to any other request says: rules and form, no answers.
+    #[must_use]
+    pub fn sniff(&self, status: u16, content_type: Option<&str>, body: &[u8]) -> Option<Finding> {
+        self.sniffed(status, content_type, body).0
+    }
+
+    fn sniffed<'a>(
+        &self,
+        status: u16,
+        content_type: Option<&str>,
+        body: &'a [u8],
+    ) -> (Option<Finding>, Body<'a>) {
+        let success = (200..300).contains(&status);
+        if body.len() as u64 > self.body_bytes_max() {
+            let large = Finding { means: Means::Permanent, code: Code::PAYLOAD_TOO_LARGE };
+            return (success.then_some(large), Body::Other);
+        }
+        let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
+        let seen = self.look(content_type, text);
+        let mut finding = self.rules(status, &seen, text);
+        if finding.is_none()
+            && success
+            && !(status == 204 && text.is_empty())
+            && !self.formats.contains(&Format::Any)
+        {
+            finding = if self.is_of_type(content_type) { odd(&self.formats, &seen) } else { Some(PAGE) };
+        }
+        (finding, seen)
+    }
+
+    fn is_of_type(&self, content_type: Option<&str>) -> bool {
+        let wanted = self.form.content_types.as_deref().unwrap_or_default();
+        wanted.is_empty() || content_type.is_none_or(|had| wanted.iter().any(|want| starts(had, want)))
+    }
+
+    fn look<'a>(&self, content_type: Option<&str>, text: &'a [u8]) -> Body<'a> {
+        match text.first() {
+            None => Body::Empty,
+            Some(b'{' | b'[') => Body::Json(self.plan.pull(text)),
+            Some(b'<') if is_html(text) => Body::Html,
+            Some(b'<') => Body::Xml(xml::scan(text, &self.attributes, &self.elements)),
+            Some(_) if content_type.is_some_and(|t| starts(t, "text/html")) => Body::Html,
+            Some(_) => Body::Other,
+        }
+    }
+
+    fn rules(&self, status: u16, seen: &Body<'_>, text: &[u8]) -> Option<Finding> {
+        let mut lower = None;
+        let rule = self.rules.iter().find(|rule| {
+            rule.rule.applies(status)
+                && match (&rule.rule.look, seen) {
+                    (Look::Status, _) | (Look::Html, Body::Html) => true,
+                    (Look::Json(_), Body::Json(Ok(pulled))) => fits(&rule.rule.want, pulled.leaf(rule.slot)),
+                    (Look::XmlRoot(root), Body::Xml(Ok(found))) => root.as_str() == found.root,
+                    (Look::XmlAttribute(root, _), Body::Xml(Ok(found))) => {
+                        root.as_str() == found.root && named(&rule.rule.want, found.attributes.get(rule.slot))
+                    }
+                    (Look::XmlElement(root, _), Body::Xml(Ok(found))) => {
+                        root.as_str() == found.root && named(&rule.rule.want, found.elements.get(rule.slot))
+                    }
+                    (Look::Text(_), Body::Json(_)) => false,
+                    (Look::Text(needle), _) => {
+                        let window = text.get(..TEXT_BYTES).unwrap_or(text);
+                        let hay = lower.get_or_insert_with(|| window.to_ascii_lowercase());
+                        hay.windows(needle.len()).any(|w| w == needle.as_bytes())
+                    }
+                    _ => false,
+                }
+        });
+        rule.map(|r| r.rule.finding)
+    }
+
+    fn answers(&self, pulled: &Pulled<'_>) -> Sniffed {
+        let strange = only(Means::Permanent, Code::UNEXPECTED_BODY);
+        for shape in &self.shapes {
+            let single: Item<'_>;
+            let items = match pulled.list(shape.list) {
+                Some(items) => items,
+                None => {
+                    single = shape.fields.each_ref().map(|places| {
+                        let mut found = places.iter().map(|at| pulled.leaf(*at));
+                        found.find(|leaf| **leaf != Leaf::Absent).cloned().unwrap_or_default()
+                    });
+                    if single[0] == Leaf::Absent || single[1] == Leaf::Absent {
+                        continue;
+                    }
+                    std::slice::from_ref(&single)
+                }
+            };
+            if items.is_empty() {
+                return only(Means::NoMatch, Code::NO_MATCH);
+            }
+            let answers: Option<Vec<Answer>> = items.iter().map(|i| answer(i, shape.score_max)).collect();
+            return answers.map_or(strange, |answers| Sniffed { finding: None, answers });
+        }
+        strange
+    }
+}
+
+/// One answer, if its coordinates are on the globe.
+fn answer(item: &Item<'_>, score_max: f64) -> Option<Answer> {
+    let [lon, lat, label, score, kind] = item;
+    let lon = number(lon).filter(|x| x.abs() <= 180.0)?;
+    let lat = number(lat).filter(|y| y.abs() <= 90.0)?;
+    let score = number(score).map(|s| (s / score_max).clamp(0.0, 1.0));
+    Some(Answer { lon, lat, label: words(label), score, kind: words(kind) })
+}
+
+fn number(leaf: &Leaf<'_>) -> Option<f64> {
+    match leaf {
+        Leaf::Number(n) => Some(*n),
+        Leaf::Text(t) => t.trim().parse().ok(),
+        _ => None,
+    }
+    .filter(|n: &f64| n.is_finite())
+}
+
+fn words(leaf: &Leaf<'_>) -> Option<String> {
+    match leaf {
+        Leaf::Text(t) if !t.is_empty() => {
+            let end = (0..=LABEL_BYTES_MAX.min(t.len())).rev().find(|i| t.is_char_boundary(*i))?;
+            t.get(..end).map(str::to_owned)
+        }
+        _ => None,
+    }
+}
+
+fn fits(want: &Want, leaf: &Leaf<'_>) -> bool {
+    match (want, leaf) {
+        (_, Leaf::Absent) => false,
+        (Want::Some, leaf) => *leaf != Leaf::Null,
+        (Want::Empty, Leaf::Null | Leaf::Many(0)) => true,
+        (Want::Empty, Leaf::Text(t)) => t.is_empty(),
+        (Want::Empty, _) => false,
+        (Want::In(list), leaf) => list.iter().any(|s| match (s, leaf) {
+            (Scalar::Bool(a), Leaf::Bool(b)) => a == b,
+            (Scalar::Number(a), Leaf::Number(b)) => a == b,
+            (Scalar::Text(a), Leaf::Text(b)) => a == b,
+            _ => false,
+        }),
+        (Want::Contains(list), Leaf::Text(t)) => contains(list, t),
+        (Want::Contains(_), _) => false,
+    }
+}
+
+fn contains(list: &[String], text: &str) -> bool {
+    let text = text.get(..TEXT_BYTES).map_or(Cow::Borrowed(text), Cow::Borrowed).to_ascii_lowercase();
+    list.iter().any(|needle| text.contains(needle.as_str()))
+}
+
+fn named(want: &Want, value: Option<&Option<String>>) -> bool {
+    let Some(Some(value)) = value else { return false };
+    match want {
+        Want::Some => true,
+        Want::Empty => value.is_empty(),
+        Want::In(list) => list.iter().any(|s| match s {
+            Scalar::Text(t) => t == value,
+            Scalar::Number(n) => value.parse() == Ok(*n),
+            Scalar::Bool(b) => value.parse() == Ok(*b),
+        }),
+        Want::Contains(list) => contains(list, value),
+    }
+}
+
+fn is_html(text: &[u8]) -> bool {
+    let starts = |with: &[u8]| text.get(..with.len()).is_some_and(|t| t.eq_ignore_ascii_case(with));
+    let xhtml = || {
+        let head = text.get(..1024).unwrap_or(text);
+        starts(b"<?xml") && head.windows(5).any(|w| w.eq_ignore_ascii_case(b"<html"))
+    };
+    starts(b"<!doctype html") || starts(b"<html") || starts(b"<head") || starts(b"<body") || xhtml()
+}
+
+fn starts(text: &str, with: &str) -> bool {
+    text.get(..with.len()).is_some_and(|t| t.eq_ignore_ascii_case(with))
+}

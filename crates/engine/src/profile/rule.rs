@@ -1,0 +1,261 @@
+//! What a body says about itself: one rule, one condition, one meaning.
+//!
+//! A rule looks at exactly one thing: a place in a JSON body, the root of an XML body, a text in a
+//! body that is not JSON, an HTML page, or only the status. Rules stand in order and the first
+//! that fits counts. A rule that means an answer (`done`, `no_match`) is held to 2xx unless it
+//! names statuses itself: an empty list under a 402 is no answer.
+
+use super::pointer::Pointer;
+use super::value::{Name, Status};
+use serde::de::{Deserializer, Visitor};
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use tidegate_core::Code;
+use tidegate_core::signal::{Finding, Means};
+
+/// A rule as written.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    status: Vec<Status>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    json: Option<Pointer>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    xml: Option<Name>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attribute: Option<Name>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    element: Option<Name>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    html: bool,
+    #[serde(default, rename = "in", skip_serializing_if = "Vec::is_empty")]
+    one_of: Vec<Scalar>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    contains: Vec<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    empty: bool,
+    means: MeansName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    code: Option<CodeName>,
+}
+
+/// A checked rule.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub struct Rule {
+    written: Written,
+    /// Where it looks.
+    pub(super) look: Look,
+    /// What must be found there.
+    pub(super) want: Want,
+    /// What it means.
+    pub(super) finding: Finding,
+}
+
+/// Where a rule looks.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Look {
+    Json(Pointer),
+    XmlRoot(Name),
+    XmlAttribute(Name, Name),
+    XmlElement(Name, Name),
+    Text(String),
+    Html,
+    Status,
+}
+
+/// What must be found.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Want {
+    /// Anything but null.
+    Some,
+    /// One of these.
+    In(Vec<Scalar>),
+    /// A text that contains one of these, in any case.
+    Contains(Vec<String>),
+    /// Null, `""`, `[]` or `{}`.
+    Empty,
+}
+
+impl Rule {
+    /// Does it speak about this status?
+    pub(super) fn applies(&self, status: u16) -> bool {
+        if self.written.status.is_empty() {
+            !matches!(self.finding.means, Means::Done | Means::NoMatch) || (200..300).contains(&status)
+        } else {
+            self.written.status.iter().any(|s| u16::from(*s) == status)
+        }
+    }
+}
+
+impl TryFrom<Written> for Rule {
+    type Error = String;
+
+    fn try_from(w: Written) -> Result<Rule, String> {
+        let looks = usize::from(w.json.is_some())
+            + usize::from(w.xml.is_some())
+            + usize::from(w.text.is_some())
+            + usize::from(w.html);
+        if looks > 1 {
+            return Err("a rule looks at one of json, xml, text and html".into());
+        }
+        if w.xml.is_none() && (w.attribute.is_some() || w.element.is_some()) {
+            return Err("attribute and element need xml, the name of the root".into());
+        }
+        let look = match (&w.json, &w.xml, &w.text, w.html) {
+            (Some(pointer), ..) => Look::Json(pointer.clone()),
+            (_, Some(root), ..) => match (&w.attribute, &w.element) {
+                (Some(_), Some(_)) => return Err("a rule looks at attribute or element, not at both".into()),
+                (Some(a), None) => Look::XmlAttribute(root.clone(), a.clone()),
+                (None, Some(e)) => Look::XmlElement(root.clone(), e.clone()),
+                (None, None) => Look::XmlRoot(root.clone()),
+            },
+            (_, _, Some(text), _) if text.is_empty() => return Err("text is empty".into()),
+            (_, _, Some(text), _) => Look::Text(text.to_ascii_lowercase()),
+            (_, _, _, true) => Look::Html,
+            _ if w.status.is_empty() => return Err("a rule looks at json, xml, text, html or status".into()),
+            _ => Look::Status,
+        };
+        let wants =
+            usize::from(!w.one_of.is_empty()) + usize::from(!w.contains.is_empty()) + usize::from(w.empty);
+        if wants > 1 {
+            return Err("a rule wants one of in, contains and empty".into());
+        }
+        let valued = matches!(look, Look::Json(_) | Look::XmlAttribute(..) | Look::XmlElement(..));
+        if wants > 0 && !valued {
+            return Err("in, contains and empty go with json, attribute or element".into());
+        }
+        let want = if w.empty {
+            Want::Empty
+        } else if !w.one_of.is_empty() {
+            Want::In(w.one_of.clone())
+        } else if !w.contains.is_empty() {
+            Want::Contains(w.contains.iter().map(|c| c.to_ascii_lowercase()).collect())
+        } else {
+            Want::Some
+        };
+        let means = w.means.0;
+        let code = w.code.map_or_else(|| usual(means), |c| c.0);
+        Ok(Rule { look, want, finding: Finding { means, code }, written: w })
+    }
+}
+
+impl From<Rule> for Written {
+    fn from(rule: Rule) -> Written {
+        rule.written
+    }
+}
+
+const fn usual(means: Means) -> Code {
+    match means {
+        Means::Done => Code::OK,
+        Means::NoMatch => Code::NO_MATCH,
+        Means::Throttled => Code::RATE_LIMITED,
+        Means::QuotaSpent => Code::QUOTA_EXHAUSTED,
+        Means::Transient | Means::Permanent => Code::SERVICE_EXCEPTION,
+    }
+}
+
+/// The name of a meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+struct MeansName(Means);
+
+const MEANS: [(&str, Means); 6] = [
+    ("done", Means::Done),
+    ("no_match", Means::NoMatch),
+    ("throttled", Means::Throttled),
+    ("quota_spent", Means::QuotaSpent),
+    ("transient", Means::Transient),
+    ("permanent", Means::Permanent),
+];
+
+impl Default for MeansName {
+    fn default() -> MeansName {
+        MeansName(Means::Permanent)
+    }
+}
+
+impl TryFrom<String> for MeansName {
+    type Error = String;
+    fn try_from(name: String) -> Result<MeansName, String> {
+        MEANS.iter().find(|(known, _)| *known == name).map(|(_, m)| MeansName(*m)).ok_or_else(|| {
+            let names: Vec<&str> = MEANS.iter().map(|(n, _)| *n).collect();
+            format!("`{name}` is no meaning{}", super::load::meant(&name, &names))
+        })
+    }
+}
+
+impl From<MeansName> for String {
+    fn from(name: MeansName) -> String {
+        MEANS.iter().find(|(_, m)| *m == name.0).map_or_else(String::new, |(n, _)| (*n).to_owned())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+struct CodeName(Code);
+
+impl TryFrom<String> for CodeName {
+    type Error = String;
+    fn try_from(name: String) -> Result<CodeName, String> {
+        name.parse().map(CodeName).map_err(|e| format!("`{name}`: {e}"))
+    }
+}
+
+impl From<CodeName> for String {
+    fn from(code: CodeName) -> String {
+        code.0.as_str().to_owned()
+    }
+}
+
+/// A plain value to compare with.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Scalar {
+    Bool(bool),
+    Number(f64),
+    Text(String),
+}
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Scalar, D::Error> {
+        struct Read;
+        impl Visitor<'_> for Read {
+            type Value = Scalar;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a number, true or false")
+            }
+            fn visit_bool<E>(self, v: bool) -> Result<Scalar, E> {
+                Ok(Scalar::Bool(v))
+            }
+            fn visit_i64<E>(self, v: i64) -> Result<Scalar, E> {
+                Ok(Scalar::Number(v as f64))
+            }
+            fn visit_u64<E>(self, v: u64) -> Result<Scalar, E> {
+                Ok(Scalar::Number(v as f64))
+            }
+            fn visit_f64<E>(self, v: f64) -> Result<Scalar, E> {
+                Ok(Scalar::Number(v))
+            }
+            fn visit_str<E>(self, v: &str) -> Result<Scalar, E> {
+                Ok(Scalar::Text(v.to_owned()))
+            }
+        }
+        d.deserialize_any(Read)
+    }
+}
+
+impl Serialize for Scalar {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Scalar::Bool(b) => s.serialize_bool(*b),
+            Scalar::Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => s.serialize_i64(*n as i64),
+            Scalar::Number(n) => s.serialize_f64(*n),
+            Scalar::Text(t) => s.serialize_str(t),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Texts with places: `/v1/search`, `{lon},{lat}`.
+//!
+//! One rule encodes every value in a path or a query: what is not a letter, a digit or one of
+//! `-._~` becomes `%XX` of its UTF-8 bytes. A space is `%20`, never `+`, because `+` means a space
+//! only in forms and a plus sign elsewhere; a slash in an address is `%2F`, so that an address
+//! cannot climb to another path. The letters of the template itself are sent as they stand.
+//!
+//! Why a place without a value drops its whole parameter: `language=` is not the same question as
+//! no language at all, and several services refuse the former.
+
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+use std::ops::Range;
+
+/// A place in a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// `{address}`: the text to be found.
+    Address,
+    /// `{lat}`: the latitude in degrees.
+    Lat,
+    /// `{lon}`: the longitude in degrees.
+    Lon,
+    /// `{key}`: the credential.
+    Key,
+    /// `{language}`: the language of the answer.
+    Language,
+    /// `{country}`: the country to search in.
+    Country,
+    /// `{limit}`: how many answers at most.
+    Limit,
+}
+
+const PLACES: [(&str, Place); 7] = [
+    ("address", Place::Address),
+    ("lat", Place::Lat),
+    ("lon", Place::Lon),
+    ("key", Place::Key),
+    ("language", Place::Language),
+    ("country", Place::Country),
+    ("limit", Place::Limit),
+];
+
+/// What stands in the places.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Values<'a> {
+    pub(super) address: Option<&'a str>,
+    pub(super) lat: Option<f64>,
+    pub(super) lon: Option<f64>,
+    pub(super) key: Option<&'a str>,
+    pub(super) language: Option<&'a str>,
+    pub(super) country: Option<&'a str>,
+    pub(super) limit: Option<u32>,
+}
+
+impl Values<'_> {
+    fn has(&self, place: Place) -> bool {
+        match place {
+            Place::Address => self.address.is_some(),
+            Place::Lat => self.lat.is_some(),
+            Place::Lon => self.lon.is_some(),
+            Place::Key => self.key.is_some(),
+            Place::Language => self.language.is_some(),
+            Place::Country => self.country.is_some(),
+            Place::Limit => self.limit.is_some(),
+        }
+    }
+
+    fn put(&self, place: Place, out: &mut String, text: fn(&mut String, &str)) {
+        let number = |out: &mut String, n: f64| {
+            // Display never writes an exponent; minus zero is zero.
+            let _ = write!(out, "{}", if n == 0.0 { 0.0 } else { n });
+        };
+        match place {
+            Place::Address => text(out, self.address.unwrap_or_default()),
+            Place::Key => text(out, self.key.unwrap_or_default()),
+            Place::Language => text(out, self.language.unwrap_or_default()),
+            Place::Country => text(out, self.country.unwrap_or_default()),
+            Place::Lat => number(out, self.lat.unwrap_or_default()),
+            Place::Lon => number(out, self.lon.unwrap_or_default()),
+            Place::Limit => {
+                let _ = write!(out, "{}", self.limit.unwrap_or_default());
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Part {
+    Text(String),
+    Place(Place),
+}
+
+/// A text with places, checked.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Template {
+    source: String,
+    parts: Vec<Part>,
+}
+
+impl Template {
+    /// The places in it.
+    pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        self.parts.iter().filter_map(|p| match p {
+            Part::Place(place) => Some(*place),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// Have all its places a value?
+    pub(super) fn is_full(&self, values: &Values<'_>) -> bool {
+        self.places().all(|p| values.has(p))
+    }
+
+    /// Writes it percent-encoded; where the key came to stand goes to `secret`.
+    pub(super) fn put_url(&self, values: &Values<'_>, out: &mut String, secret: &mut Vec<Range<usize>>) {
+        for part in &self.parts {
+            let start = out.len();
+            match part {
+                Part::Text(text) => out.push_str(text),
+                Part::Place(place) => values.put(*place, out, percent),
+            }
+            if *part == Part::Place(Place::Key) {
+                secret.push(start..out.len());
+            }
+        }
+    }
+
+    /// The text as the profile has it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.source
+    }
+}
+
+impl TryFrom<String> for Template {
+    type Error = String;
+
+    fn try_from(source: String) -> Result<Template, String> {
+        let mut parts = Vec::new();
+        let mut rest = source.as_str();
+        while let Some(open) = rest.find('{') {
+            let (before, from) = rest.split_at(open);
+            let Some(close) = from.find('}') else {
+                return Err(format!("`{source}`: a `{{` without its `}}`"));
+            };
+            let name = from.get(1..close).unwrap_or_default();
+            let Some((_, place)) = PLACES.iter().find(|(known, _)| *known == name) else {
+                return Err(format!("`{{{name}}}` is no placeholder{}", super::load::meant(name, &names())));
+            };
+            if !before.is_empty() {
+                parts.push(Part::Text(before.to_owned()));
+            }
+            parts.push(Part::Place(*place));
+            rest = from.get(close + 1..).unwrap_or_default();
+        }
+        if !rest.is_empty() {
+            parts.push(Part::Text(rest.to_owned()));
+        }
+        let plain = |c: char| c.is_ascii_graphic() && !"\"<>\\^`{|}#".contains(c);
+        for part in &parts {
+            if let Part::Text(text) = part
+                && let Some(bad) = text.chars().find(|c| !plain(*c))
+            {
+                return Err(format!("`{source}`: {bad:?} cannot stand in a URL; write it percent-encoded"));
+            }
+        }
+        Ok(Template { source, parts })
+    }
+}
+
+impl From<Template> for String {
+    fn from(template: Template) -> String {
+        template.source
+    }
+}
+
+fn names() -> Vec<&'static str> {
+    PLACES.iter().map(|(name, _)| *name).collect()
+}
+
+/// Writes `text`, all but the unreserved characters of RFC 3986 percent-encoded.
+pub(super) fn percent(out: &mut String, text: &str) {
+    const HEX: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
+    out.reserve(text.len());
+    for b in text.bytes() {
+        if b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~') {
+            out.push(char::from(b));
+        } else {
+            out.push('%');
+            out.push(HEX[usize::from(b >> 4)]);
+            out.push(HEX[usize::from(b & 15)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(template: &str, values: &Values<'_>) -> String {
+        let mut out = String::new();
+        Template::try_from(template.to_owned()).unwrap().put_url(values, &mut out, &mut Vec::new());
+        out
+    }
+
+    #[test]
+    fn values_are_encoded_and_the_template_is_not() {
+        let v = Values { address: Some("a/b?c&d=e#f+g h\né"), ..Default::default() };
+        assert_eq!(put("/x,{address};y", &v), "/x,a%2Fb%3Fc%26d%3De%23f%2Bg%20h%0A%C3%A9;y");
+        let v = Values { lat: Some(-0.0), lon: Some(1e-7), ..Default::default() };
+        assert_eq!(put("{lat},{lon}", &v), "0,0.0000001");
+    }
+
+    #[test]
+    fn a_place_must_be_known_and_a_letter_fit() {
+        let refuse = |t: &str| Template::try_from(t.to_owned()).unwrap_err();
+        assert_eq!(refuse("q={adress}"), "`{adress}` is no placeholder; did you mean `address`?");
+        assert_eq!(refuse("{lat"), "`{lat`: a `{` without its `}`");
+        for bad in ["a b", "a}b", "ü", "a#b", "a\nb"] {
+            assert!(refuse(bad).contains("cannot stand in a URL"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! From what a store answered to a verdict, and to an error that a person can read.
+
+use super::wire::Seen;
+use std::error::Error as _;
+use std::{fmt, io};
+use tidegate_core::call::{Next, Why};
+use tidegate_core::classify::Classifier;
+use tidegate_core::hint::Hints;
+use tidegate_core::signal::{Finding, Means, Network, Signal};
+use tidegate_core::{Code, Kind, Mono, Verdict};
+
+/// Why one attempt failed.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The store said so.
+    Store(object_store::Error),
+    /// What came is shorter than what was declared.
+    Cut,
+}
+
+impl From<object_store::Error> for Fault {
+    fn from(error: object_store::Error) -> Fault {
+        Fault::Store(error)
+    }
+}
+
+/// The verdict about one attempt, its hints, and a few words about it.
+pub(super) fn judge(
+    classifier: &Classifier,
+    fault: Option<&Fault>,
+    seen: Option<Seen>,
+    now: Mono,
+) -> (Verdict, Hints, String) {
+    let (signal, hints, words) = match (seen, fault) {
+        (_, Some(Fault::Cut)) => (
+            Signal::Network(Network::Truncated),
+            Hints::default(),
+            "the object ended before its end".to_owned(),
+        ),
+        (Some(Seen::Failure(failure)), _) => (failure.signal(), Hints::default(), failure.to_string()),
+        (Some(Seen::Answer { status, finding, hints, word }), fault) => {
+            let odd = fault.is_some() && (200..300).contains(&status) && finding.is_none();
+            let finding =
+                if odd { Some(finding_of(Means::Transient, Code::UNEXPECTED_BODY)) } else { finding };
+            let words = match word {
+                Some(word) => format!("{status} {word}"),
+                None => status.to_string(),
+            };
+            (Signal::Http { status, finding }, *hints, words)
+        }
+        (None, Some(Fault::Store(error))) => {
+            let (finding, words) = embedded(error);
+            (Signal::Task(finding), Hints::default(), words)
+        }
+        (None, None) => return (Verdict::DONE, Hints::default(), String::new()),
+    };
+    let mut verdict = classifier.classify(&signal, &hints, now);
+    // To a pipeline an absent object is a refusal, not an empty answer.
+    if verdict.kind == Kind::NoMatch {
+        (verdict.kind, verdict.code) = (Kind::Permanent, Code::NOT_FOUND);
+    }
+    (verdict, hints, words)
+}
+
+const fn finding_of(means: Means, code: Code) -> Finding {
+    Finding { means, code }
+}
+
+/// What an error means that no HTTP answer stands behind: files, memory, and refusals of the
+/// library itself.
+fn embedded(error: &object_store::Error) -> (Finding, String) {
+    use object_store::Error as E;
+    let permanent = |code| finding_of(Means::Permanent, code);
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        if let Some(io) = inner.downcast_ref::<io::Error>() {
+            return (of_io(io), io.to_string());
+        }
+        cause = inner.source();
+    }
+    let finding = match error {
+        E::NotFound { .. } => permanent(Code::NOT_FOUND),
+        E::AlreadyExists { .. } | E::Precondition { .. } | E::NotModified { .. } => permanent(Code::CONFLICT),
+        E::PermissionDenied { .. } => permanent(Code::FORBIDDEN),
+        E::Unauthenticated { .. } => permanent(Code::UNAUTHORIZED),
+        _ => permanent(Code::BAD_REQUEST),
+    };
+    let words = match error {
+        E::NotFound { .. } => "no such object",
+        E::AlreadyExists { .. } => "it exists already",
+        E::Precondition { .. } | E::NotModified { .. } => "it has changed meanwhile",
+        E::NotSupported { .. } | E::NotImplemented { .. } => "this store cannot do that",
+        E::InvalidPath { .. } => "the store holds a name that is no key",
+        _ => "the store refused the request",
+    };
+    (finding, words.to_owned())
+}
+
+fn of_io(error: &io::Error) -> Finding {
+    use io::ErrorKind as K;
+    match error.kind() {
+        K::NotFound | K::NotADirectory => finding_of(Means::Permanent, Code::NOT_FOUND),
+        K::AlreadyExists => finding_of(Means::Permanent, Code::CONFLICT),
+        K::PermissionDenied | K::ReadOnlyFilesystem => finding_of(Means::Permanent, Code::FORBIDDEN),
+        K::Interrupted | K::WouldBlock | K::TimedOut | K::ResourceBusy => {
+            finding_of(Means::Transient, Code::TIMEOUT)
+        }
+        // A full disk, a name that is too long, a broken disk: asking again does not help.
+        _ => finding_of(Means::Permanent, Code::UNPROCESSABLE),
+    }
+}
+
+/// Why the store did not do what it was asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoreError {
+    /// The object, or the prefix of a list.
+    pub key: Box<str>,
+    /// The last verdict.
+    pub verdict: Verdict,
+    /// What the call decided: parked or given up.
+    pub next: Next,
+    /// Attempts sent.
+    pub attempts: u32,
+    /// The status and the service's word for it, or the operating system's.
+    pub words: Box<str>,
+}
+
+impl StoreError {
+    /// A refusal of our own, before anything was asked.
+    pub(super) fn local(key: &str, code: Code, words: impl Into<Box<str>>) -> StoreError {
+        StoreError {
+            key: key.into(),
+            verdict: Verdict { kind: Kind::Permanent, code, status: None },
+            next: Next::GiveUp(Why::Permanent),
+            attempts: 0,
+            words: words.into(),
+        }
+    }
+
+    /// There is no such object.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.verdict.code == Code::NOT_FOUND
+    }
+
+    /// The other side is the reason and time may heal it.
+    #[must_use]
+    pub fn is_later(&self) -> bool {
+        !matches!(self.verdict.kind, Kind::Permanent)
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.verdict.code)?;
+        if !self.words.is_empty() {
+            write!(f, " ({})", self.words)?;
+        }
+        match self.attempts {
+            0 | 1 => Ok(()),
+            n => write!(f, " after {n} attempts"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}

@@ -1,0 +1,189 @@
+//! Objects as they come, resumed where they break.
+//!
+//! The first mebibyte of an object is read while its call is still out. Most objects end there, so
+//! a cut body is a failed attempt like any other and the lane learns of it. What is longer goes on
+//! as a stream; where that breaks or stalls, a new call through the lane asks for the rest, and only
+//! of the same content: an object that was overwritten meanwhile ends in an error, never in a
+//! mixture.
+
+use super::judge::Fault;
+use super::{GetRange, Meta, Store, StoreError, meta, path};
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt, stream};
+use object_store::{GetOptions, ObjectMeta};
+use std::collections::VecDeque;
+use std::ops::Range;
+use tidegate_core::Code;
+
+/// Bytes that are read while the call is out.
+const AHEAD_BYTES: usize = 1 << 20;
+
+/// An object, or a range of one, on its way.
+pub struct Object {
+    /// What it is; its size is that of the whole object.
+    pub meta: Meta,
+    /// The bytes that come, counted in the whole object.
+    pub range: Range<u64>,
+    store: Store,
+    kept: String,
+    found: ObjectMeta,
+    at: u64,
+    stalls: u32,
+    ahead: VecDeque<Bytes>,
+    rest: BoxStream<'static, object_store::Result<Bytes>>,
+}
+
+impl std::fmt::Debug for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Object").field("meta", &self.meta).field("range", &self.range).finish_non_exhaustive()
+    }
+}
+
+/// The head of an answer and the first part of its body.
+struct Opened {
+    found: ObjectMeta,
+    range: Range<u64>,
+    ahead: VecDeque<Bytes>,
+    rest: BoxStream<'static, object_store::Result<Bytes>>,
+}
+
+impl Store {
+    /// A whole object.
+    ///
+    /// # Errors
+    /// There is none, or the store did not give it.
+    pub async fn get(&self, key: &str) -> Result<Object, StoreError> {
+        self.get_range(key, None).await
+    }
+
+    /// A range of an object, or all of it.
+    ///
+    /// # Errors
+    /// There is no such object or range, or the store did not give it.
+    pub async fn get_range(&self, key: &str, range: Option<GetRange>) -> Result<Object, StoreError> {
+        let kept = self.kept(key)?;
+        let wanted = GetOptions { range, ..GetOptions::default() };
+        let Opened { found, range, ahead, rest } = self.begin(key, &kept, &wanted).await?;
+        Ok(Object {
+            meta: meta(key, &found),
+            at: range.start,
+            range,
+            store: self.clone(),
+            kept,
+            found,
+            stalls: 0,
+            ahead,
+            rest,
+        })
+    }
+
+    async fn begin(&self, key: &str, kept: &str, wanted: &GetOptions) -> Result<Opened, StoreError> {
+        let path = path(key, kept)?;
+        let objects = &self.0.backend.objects;
+        let open = || async {
+            let got = objects.get_opts(&path, wanted.clone()).await?;
+            let (found, range) = (got.meta.clone(), got.range.clone());
+            let mut rest = got.into_stream();
+            let (mut ahead, mut bytes) = (VecDeque::new(), 0);
+            while bytes < AHEAD_BYTES {
+                match rest.next().await {
+                    Some(Ok(piece)) => {
+                        bytes += piece.len();
+                        ahead.push_back(piece);
+                    }
+                    Some(Err(_)) => return Err(Fault::Cut),
+                    None if bytes as u64 != range.end.saturating_sub(range.start) => return Err(Fault::Cut),
+                    None => break,
+                }
+            }
+            Ok(Opened { found, range, ahead, rest })
+        };
+        self.call(key, kept, open).await
+    }
+}
+
+impl Object {
+    /// The next piece; `None` when all has come.
+    ///
+    /// # Errors
+    /// The store gave up the rest, or the object has changed.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
+        loop {
+            let piece = match self.ahead.pop_front() {
+                Some(piece) => Some(piece),
+                None if self.at >= self.range.end => return Ok(None),
+                None => {
+                    let patience = self.store.0.policy.attempt_timeout;
+                    let next = tokio::time::timeout(patience, self.rest.next()).await;
+                    next.ok().flatten().and_then(Result::ok)
+                }
+            };
+            if let Some(piece) = piece {
+                let left = self.range.end.saturating_sub(self.at);
+                if piece.len() as u64 > left {
+                    let why = "more bytes came than were declared";
+                    return Err(StoreError::local(&self.meta.key, Code::UNEXPECTED_BODY, why));
+                }
+                self.at += piece.len() as u64;
+                self.stalls = 0;
+                return Ok(Some(piece));
+            }
+            self.resume().await?;
+        }
+    }
+
+    /// Asks for what has not come yet.
+    async fn resume(&mut self) -> Result<(), StoreError> {
+        self.stalls += 1;
+        if self.stalls > self.store.0.policy.attempts_max {
+            let why = "the object breaks off again and again";
+            return Err(StoreError::local(&self.meta.key, Code::TRUNCATED_BODY, why));
+        }
+        let mut wanted = GetOptions {
+            range: Some(GetRange::Bounded(self.at..self.range.end)),
+            if_match: self.found.e_tag.clone(),
+            ..GetOptions::default()
+        };
+        if wanted.if_match.is_none() {
+            wanted.if_unmodified_since = Some(self.found.last_modified);
+        }
+        let opened = self.store.begin(&self.meta.key, &self.kept, &wanted).await?;
+        if opened.found.e_tag != self.found.e_tag || opened.range != (self.at..self.range.end) {
+            let why = "the object changed while it was read";
+            return Err(StoreError::local(&self.meta.key, Code::CONFLICT, why));
+        }
+        (self.ahead, self.rest) = (opened.ahead, opened.rest);
+        Ok(())
+    }
+
+    /// All of it, if it has at most `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// As [`Object::next`], or there are more bytes.
+    pub async fn bytes(mut self, bytes_max: usize) -> Result<Bytes, StoreError> {
+        let length = self.range.end.saturating_sub(self.range.start);
+        if length > bytes_max as u64 {
+            let why = format!("it has {length} bytes, more than {bytes_max}");
+            return Err(StoreError::local(&self.meta.key, Code::PAYLOAD_TOO_LARGE, why));
+        }
+        let Some(first) = self.next().await? else { return Ok(Bytes::new()) };
+        if first.len() as u64 == length {
+            return Ok(first);
+        }
+        let mut whole = BytesMut::with_capacity(usize::try_from(length).unwrap_or_default());
+        whole.extend_from_slice(&first);
+        while let Some(piece) = self.next().await? {
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.freeze())
+    }
+
+    /// Its pieces as a stream.
+    pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, StoreError>> + Send {
+        stream::try_unfold(
+            self,
+            |mut object| async move { Ok(object.next().await?.map(|piece| (piece, object))) },
+        )
+    }
+}

@@ -1,0 +1,283 @@
+//! Objects too large for one request.
+//!
+//! An upload in parts appears whole or not at all. Each part is a call of its own in the lane, so a
+//! throttled part costs that part again and nothing else; some are on their way at once, and memory
+//! is bounded by them. What fails or is dropped half-way is aborted, because stores charge for parts
+//! that nobody finishes.
+//!
+//! Finishing is the one request that is not the same twice: if the first answer is lost, the second
+//! says that there is no such upload. So a SHA-256 is taken of what is sent, and in that case the
+//! object is read back and compared. Equal means done; anything else is the error that it looks like.
+
+use super::judge::Fault;
+use super::{Store, StoreError, path};
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{Stream, StreamExt, TryStreamExt};
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStoreExt, PutPayload};
+use sha2::{Digest, Sha256};
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use tidegate_core::Code;
+
+/// Parts that S3 takes for one object.
+const PARTS_MAX: u64 = 10_000;
+
+impl Store {
+    /// Puts an object of any size as it comes, over whatever is there. `length` is its size if that
+    /// is known: then the parts are made as large as they must be, and a source that gives another
+    /// number of bytes is refused. Returns the bytes put.
+    ///
+    /// # Errors
+    /// The key is none, the source broke, or the store did not take the object.
+    pub async fn put_stream<S>(&self, key: &str, length: Option<u64>, source: S) -> Result<u64, StoreError>
+    where
+        S: Stream<Item = io::Result<Bytes>> + Send,
+    {
+        let kept = self.kept(key)?;
+        let path = path(key, &kept)?;
+        let needed = length.unwrap_or(0).div_ceil(PARTS_MAX).next_multiple_of(1 << 20);
+        let part_bytes = usize::try_from(needed).unwrap_or(usize::MAX).max(self.0.part_bytes);
+        let mut source = Cutter { key, source: pin!(source), part_bytes, left: None, total: 0, length };
+        let first = source.part().await?.unwrap_or_default();
+        let Some(second) = source.part().await? else {
+            let total = first.len() as u64;
+            self.put(key, first).await?;
+            return Ok(total);
+        };
+        source.left = Some(second);
+        match &self.0.backend.parts {
+            Some(parts) => {
+                let at = At { store: self, key, kept: &kept, path: &path, parts };
+                at.upload(first, source).await
+            }
+            None => self.stage(key, &path, first, source).await,
+        }
+    }
+
+    /// For directories: the parts go into one staged file.
+    async fn stage<S>(
+        &self,
+        key: &str,
+        path: &Path,
+        first: Bytes,
+        mut source: Cutter<'_, S>,
+    ) -> Result<u64, StoreError>
+    where
+        S: Stream<Item = io::Result<Bytes>> + Send + Unpin,
+    {
+        let objects = &self.0.backend.objects;
+        let kept = path.as_ref();
+        // A staged file takes its parts in order and once, so the whole of it is one call.
+        let mut upload: Box<dyn MultipartUpload> =
+            self.call(key, kept, || async { Ok(objects.put_multipart(path).await?) }).await?;
+        let fail = |error| {
+            let (verdict, _, words) = super::judge(
+                &self.0.classifier,
+                Some(&Fault::Store(error)),
+                None,
+                self.0.lanes.clock().mono(),
+            );
+            StoreError { verdict, ..StoreError::local(key, Code::UNKNOWN, words) }
+        };
+        let done = async {
+            let mut part = Some(first);
+            while let Some(content) = part {
+                upload.put_part(PutPayload::from_bytes(content)).await.map_err(fail)?;
+                part = source.part().await?;
+            }
+            upload.complete().await.map_err(fail)
+        }
+        .await;
+        match done {
+            Ok(_) => Ok(source.total),
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = upload.abort().await;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// One upload and where it goes.
+struct At<'a> {
+    store: &'a Store,
+    key: &'a str,
+    kept: &'a str,
+    path: &'a Path,
+    parts: &'a Arc<dyn MultipartStore>,
+}
+
+impl At<'_> {
+    async fn upload<S>(&self, first: Bytes, source: Cutter<'_, S>) -> Result<u64, StoreError>
+    where
+        S: Stream<Item = io::Result<Bytes>> + Send + Unpin,
+    {
+        let create = || async { Ok(self.parts.create_multipart(self.path).await?) };
+        let id = self.store.call(self.key, self.kept, create).await?;
+        let mut unfinished = Unfinished {
+            store: self.store.clone(),
+            key: self.key.to_owned(),
+            kept: self.kept.to_owned(),
+            id: Some(id.clone()),
+        };
+        let done = self.send(&id, first, source).await;
+        if done.is_ok() {
+            unfinished.id = None;
+        } else {
+            unfinished.abort().await;
+        }
+        done
+    }
+
+    async fn send<S>(&self, id: &String, first: Bytes, mut source: Cutter<'_, S>) -> Result<u64, StoreError>
+    where
+        S: Stream<Item = io::Result<Bytes>> + Send + Unpin,
+    {
+        let mut hash = Sha256::new();
+        let mut under_way = FuturesUnordered::new();
+        let mut done: Vec<(usize, PartId)> = Vec::new();
+        let (mut next, mut number) = (Some(first), 0);
+        while let Some(content) = next.take() {
+            hash.update(&content);
+            under_way.push(self.part(id, number, content));
+            number += 1;
+            if number as u64 > PARTS_MAX {
+                let why = "it has more than 10,000 parts; choose larger ones";
+                return Err(StoreError::local(self.key, Code::PAYLOAD_TOO_LARGE, why));
+            }
+            if under_way.len() >= self.store.0.parts_at_once
+                && let Some(part) = under_way.try_next().await?
+            {
+                done.push(part);
+            }
+            next = source.part().await?;
+        }
+        while let Some(part) = under_way.try_next().await? {
+            done.push(part);
+        }
+        done.sort_unstable_by_key(|(number, _)| *number);
+        let parts: Vec<PartId> = done.into_iter().map(|(_, part)| part).collect();
+        let complete = || {
+            let parts = parts.clone();
+            async { Ok(self.parts.complete_multipart(self.path, id, parts).await?) }
+        };
+        match self.store.call(self.key, self.kept, complete).await {
+            Ok(_) => Ok(source.total),
+            Err(lost) if lost.is_not_found() && lost.attempts > 1 => {
+                if self.holds(source.total, &hash.finalize()).await { Ok(source.total) } else { Err(lost) }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn part(&self, id: &String, number: usize, content: Bytes) -> Result<(usize, PartId), StoreError> {
+        let put = || {
+            let payload = PutPayload::from_bytes(content.clone());
+            async { Ok(self.parts.put_part(self.path, id, number, payload).await?) }
+        };
+        Ok((number, self.store.call(self.key, self.kept, put).await?))
+    }
+
+    /// Whether the store holds exactly what was sent.
+    async fn holds(&self, length: u64, hash: &[u8]) -> bool {
+        let Ok(mut object) = self.store.get(self.key).await else { return false };
+        if object.meta.size != length {
+            return false;
+        }
+        let mut held = Sha256::new();
+        loop {
+            match object.next().await {
+                Ok(Some(piece)) => held.update(&piece),
+                Ok(None) => return held.finalize()[..] == *hash,
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+/// Aborts an upload that was not finished, also when its future was dropped.
+struct Unfinished {
+    store: Store,
+    key: String,
+    kept: String,
+    id: Option<String>,
+}
+
+impl Unfinished {
+    /// The error that led here is the one to tell, so this one tells none.
+    async fn abort(&mut self) {
+        let (Some(id), Some(parts)) = (self.id.take(), self.store.0.backend.parts.clone()) else { return };
+        let Ok(path) = path(&self.key, &self.kept) else { return };
+        let abort = || async { Ok(parts.abort_multipart(&path, &id).await?) };
+        let _ = self.store.call(&self.key, &self.kept, abort).await;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (store, key, kept) = (self.store.clone(), self.key.clone(), self.kept.clone());
+        runtime.spawn(async move { Unfinished { store, key, kept, id: Some(id) }.abort().await });
+    }
+}
+
+/// Cuts a source into parts of equal size, as some stores demand.
+struct Cutter<'a, S> {
+    key: &'a str,
+    source: S,
+    part_bytes: usize,
+    /// A part, or the beginning of one, that was read already.
+    left: Option<Bytes>,
+    /// Bytes given out and read ahead.
+    total: u64,
+    length: Option<u64>,
+}
+
+impl<S: Stream<Item = io::Result<Bytes>> + Unpin> Cutter<'_, S> {
+    /// The next part; `None` at the end. An empty source has no part.
+    async fn part(&mut self) -> Result<Option<Bytes>, StoreError> {
+        let mut part = BytesMut::new();
+        if let Some(mut left) = self.left.take() {
+            if left.len() >= self.part_bytes {
+                let whole = left.split_to(self.part_bytes);
+                self.left = (!left.is_empty()).then_some(left);
+                return Ok(Some(whole));
+            }
+            part.extend_from_slice(&left);
+        }
+        while part.len() < self.part_bytes {
+            let Some(piece) = self.source.next().await else {
+                return match self.length {
+                    Some(length) if length != self.total => Err(self.odd(length)),
+                    _ if part.is_empty() => Ok(None),
+                    _ => Ok(Some(part.freeze())),
+                };
+            };
+            let mut piece = piece
+                .map_err(|e| StoreError::local(self.key, Code::UNPROCESSABLE, format!("its source: {e}")))?;
+            self.total = self.total.saturating_add(piece.len() as u64);
+            if let Some(length) = self.length.filter(|length| self.total > *length) {
+                return Err(self.odd(length));
+            }
+            let room = self.part_bytes - part.len();
+            if piece.len() > room {
+                part.extend_from_slice(&piece.split_to(room));
+                self.left = Some(piece);
+            } else {
+                part.extend_from_slice(&piece);
+            }
+        }
+        Ok(Some(part.freeze()))
+    }
+
+    fn odd(&self, length: u64) -> StoreError {
+        let why = format!("its source has {} bytes or more and should have {length}", self.total);
+        StoreError::local(self.key, Code::TRUNCATED_BODY, why)
+    }
+}

@@ -1,0 +1,181 @@
+//! The wire under `object_store`: our HTTP client, and a look at what it answers.
+//!
+//! The crate knows how to spell and sign the requests of S3 and how to read its answers. It does
+//! not tell its caller what a throttled answer said: headers are dropped, bodies become prose. So
+//! its pluggable transport is ours. Every request goes out through [`Client`], under the same rules
+//! for hosts and addresses as all other traffic, and what came back is noted where the lane's call
+//! finds it: status, hints, and what the profile finds in the body. The note lies in a task-local
+//! slot, because the crate has no way to hand it up with an error. Requests are signed anew for
+//! each attempt, after the wait for the lane and not before it, so a signature never grows old in a
+//! queue. Redirects are not followed: a signature holds for one host only.
+
+use crate::http::{Client, Failure};
+use crate::profile::Profile;
+use bytes::Bytes;
+use http::{HeaderMap, Method, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
+    HttpService,
+};
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+use tidegate_core::hint::{self, HintProfile, Hints};
+use tidegate_core::signal::{Finding, Network};
+use url::Url;
+
+use crate::lane::Clock;
+
+/// The largest answer that is looked into.
+const LOOK_BYTES_MAX: usize = 1 << 20;
+/// The largest page of a list.
+const PAGE_BYTES_MAX: usize = 64 << 20;
+/// The longest error code that is quoted.
+const CODE_BYTES_MAX: usize = 48;
+
+/// What a request met.
+#[derive(Debug)]
+pub(super) enum Seen {
+    /// An answer.
+    Answer {
+        /// Its status.
+        status: u16,
+        /// What its body means, where that outranks the status.
+        finding: Option<Finding>,
+        /// What its headers ask for.
+        hints: Box<Hints>,
+        /// The service's own word for an error, such as `SlowDown`.
+        word: Option<String>,
+    },
+    /// No answer.
+    Failure(Failure),
+}
+
+tokio::task_local! {
+    static SEEN: Cell<Option<Seen>>;
+}
+
+/// Runs `work` and returns with it what its last request met.
+pub(super) async fn watched<T>(work: impl Future<Output = T>) -> (T, Option<Seen>) {
+    let inside = async {
+        let out = work.await;
+        (out, SEEN.with(Cell::take))
+    };
+    SEEN.scope(Cell::new(None), inside).await
+}
+
+fn note(seen: Seen) {
+    // Outside of a watched call nobody wants to know.
+    let _ = SEEN.try_with(|slot| slot.set(Some(seen)));
+}
+
+/// The transport of one store.
+#[derive(Clone)]
+pub(super) struct Wire {
+    pub(super) client: Client,
+    pub(super) profile: Arc<Profile>,
+    pub(super) hints: HintProfile,
+    pub(super) clock: Clock,
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wire")
+    }
+}
+
+impl HttpConnector for Wire {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
+
+impl Wire {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, Failure> {
+        let (mut parts, body) = request.into_parts();
+        let url = Url::parse(&parts.uri.to_string())
+            .map_err(|_| Failure::Malformed("the key makes no URL".into()))?;
+        for name in ["authorization", "x-amz-security-token"] {
+            if let Some(value) = parts.headers.get_mut(name) {
+                value.set_sensitive(true);
+            }
+        }
+        let body = match body.as_bytes() {
+            Some(whole) => whole.clone(),
+            None => body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default(),
+        };
+        let lists = url.query_pairs().any(|(name, _)| name == "list-type");
+        let reads = matches!(parts.method, Method::GET | Method::HEAD);
+        let answer = self.client.open(parts.method, &url, parts.headers, body).await?;
+        let (head, body) = answer.into_parts();
+        let status = head.status.as_u16();
+        let hints = Box::new(hint::read(&head.headers, self.clock.wall(), &self.hints));
+        let seen = |finding, word| Seen::Answer { status, finding, hints, word };
+        if head.status.is_success() && reads {
+            note(seen(None, None));
+            let most = if lists { PAGE_BYTES_MAX } else { usize::MAX };
+            return Ok(HttpResponse::from_parts(head, streamed(body, most)));
+        }
+        let body = match Limited::new(body, LOOK_BYTES_MAX).collect().await {
+            Ok(whole) => whole.to_bytes(),
+            // The status of an error says enough.
+            Err(_) if !head.status.is_success() => Bytes::new(),
+            Err(_) => {
+                return Err(Failure::Network(Network::Truncated, "the body ended before its end".into()));
+            }
+        };
+        let finding = self.profile.sniff(status, content_type(&head.headers), &body);
+        note(seen(finding, word(&body)));
+        Ok(HttpResponse::from_parts(head, body.into()))
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpService for Wire {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        self.send(request).await.map_err(|failure| {
+            let error = HttpError::new(HttpErrorKind::Unknown, failure.clone());
+            note(Seen::Failure(failure));
+            error
+        })
+    }
+}
+
+fn content_type(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::CONTENT_TYPE)?.to_str().ok()
+}
+
+fn streamed(body: Incoming, most: usize) -> HttpResponseBody {
+    let broken =
+        |e: Box<dyn std::error::Error + Send + Sync>| HttpError::new_boxed(HttpErrorKind::Interrupted, e);
+    HttpResponseBody::new(Limited::new(body, most).map_err(broken))
+}
+
+/// The service's own word for an error. Nothing else of such a body is quoted: it may repeat what
+/// was signed.
+fn word(body: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(body).ok()?;
+    let (_, rest) = text.split_once("<Code>")?;
+    let (code, _) = rest.split_once("</Code>")?;
+    let fits = code.len() <= CODE_BYTES_MAX && code.bytes().all(|b| b.is_ascii_alphanumeric());
+    fits.then(|| code.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::word;
+
+    #[test]
+    fn only_the_word_of_an_error_is_quoted() {
+        assert_eq!(
+            word(b"<Error><Code>SlowDown</Code><Message>x</Message></Error>"),
+            Some("SlowDown".into())
+        );
+        for none in [&b""[..], b"<Code>", b"<Code>a b</Code>", b"\xff<Code>A</Code>"] {
+            assert_eq!(word(none), None);
+        }
+    }
+}

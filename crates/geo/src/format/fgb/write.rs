@@ -1,0 +1,328 @@
+//! Writing FlatGeobuf.
+
+use std::fs::File;
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::atomic::Pending;
+use super::super::hilbert::{Collector, unnamed_file};
+use super::super::{Options, Written};
+use super::flat::{Field, Flat};
+use super::geometry;
+use crate::batch::Batch;
+use crate::bounds::Bounds;
+use crate::column::Value;
+use crate::crs::Crs;
+use crate::error::Error;
+use crate::schema::{Kind, Schema};
+use crate::wkb::{self, Dim, Shape};
+
+pub(super) const MAGIC: [u8; 8] = [0x66, 0x67, 0x62, 3, 0x66, 0x67, 0x62, 0];
+/// How many boxes each node of the index holds.
+const NODE_SIZE: u64 = 16;
+pub(super) const NODE_LEN: u64 = 40;
+
+/// A FlatGeobuf file being written.
+pub struct Writer {
+    file: Pending,
+    /// The features as they came.
+    features: BufWriter<File>,
+    /// Where each of them ends there.
+    ends: Vec<u64>,
+    boxes: Collector,
+    schema: Arc<Schema>,
+    crs: Crs,
+    name: String,
+    dim: Dim,
+    mixed: bool,
+    shape: Option<Shape>,
+    flat: Flat,
+    properties: Vec<u8>,
+}
+
+impl Writer {
+    /// Opens a new file.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn create(path: &Path, schema: &Arc<Schema>, crs: &Crs, options: &Options) -> Result<Writer, Error> {
+        let file = Pending::new(path)?;
+        let features = BufWriter::with_capacity(1 << 18, unnamed_file(file.path())?);
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer");
+        Ok(Writer {
+            file,
+            features,
+            ends: Vec::new(),
+            boxes: Collector::new(),
+            schema: schema.clone(),
+            crs: crs.clone(),
+            name: options.layer.clone().unwrap_or_else(|| stem.to_owned()),
+            dim: Dim::Xy,
+            mixed: false,
+            shape: None,
+            flat: Flat::default(),
+            properties: Vec::new(),
+        })
+    }
+
+    fn header(&self, flat: &mut Flat, total: Option<Bounds>) {
+        let shape =
+            if self.mixed { 0 } else { self.shape.or(self.schema.shape).map_or(0, |shape| shape as u8) };
+        // The index holds every feature or none.
+        let indexed = self.is_indexed();
+        flat.begin();
+        let places = flat.table(
+            flat.root(),
+            &[
+                (0, Field::To),
+                (1, Field::To),
+                (7, Field::To),
+                (10, Field::To),
+                (8, Field::U64(self.ends.len() as u64)),
+                (9, Field::U16(if indexed { NODE_SIZE as u16 } else { 0 })),
+                (2, Field::U8(shape)),
+                (3, Field::U8(u8::from(self.dim.has_z()))),
+            ],
+        );
+        flat.text(places[0], &self.name);
+        let bounds = total.map_or([0.0; 4], |b| [b.min_x, b.min_y, b.max_x, b.max_y]);
+        flat.f64s(places[1], 4, bounds.into_iter());
+        let first = flat.objects(places[2], self.schema.fields().len());
+        for (at, field) in self.schema.fields().iter().enumerate() {
+            let column =
+                flat.table(first + at * 4, &[(0, Field::To), (1, Field::U8(column_type(field.kind)))]);
+            flat.text(column[0], &field.name);
+        }
+        let code = self.crs.epsg_code().and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
+        let crs = flat.table(places[3], &[(0, Field::To), (1, Field::I32(code))]);
+        flat.text(crs[0], "EPSG");
+    }
+
+    fn is_indexed(&self) -> bool {
+        !self.ends.is_empty() && self.boxes.len() == self.ends.len()
+    }
+
+    /// Copies the features out in the order of the curve, and their boxes into the index.
+    fn write_indexed(&mut self, mut source: File, start: u64) -> Result<(), Error> {
+        let boxes = std::mem::replace(&mut self.boxes, Collector::new());
+        let Some(total) = boxes.total() else { return Ok(()) };
+        let levels = levels(self.ends.len() as u64);
+        let nodes: u64 = levels.iter().sum();
+        let path = self.file.path().to_owned();
+        let open = |at: u64| -> std::io::Result<BufWriter<File>> {
+            let mut file = std::fs::OpenOptions::new().write(true).open(&path)?;
+            file.seek(SeekFrom::Start(at))?;
+            Ok(BufWriter::with_capacity(1 << 18, file))
+        };
+        let leaves_from = nodes - levels.first().copied().unwrap_or(0);
+        let mut leaves = open(start + leaves_from * NODE_LEN)?;
+        let mut out = open(start + nodes * NODE_LEN)?;
+        let mut parents: Vec<Bounds> = Vec::new();
+        let (mut offset, mut buffer) = (0u64, Vec::new());
+        for (at, entry) in boxes.sorted(total, &path)?.enumerate() {
+            let entry = entry?;
+            let number = usize::try_from(entry.id).unwrap_or(0);
+            let from = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+            let to = self.ends.get(number).copied().unwrap_or(from);
+            buffer.resize(usize::try_from(to - from).unwrap_or(0), 0);
+            read_at(&mut source, from, &mut buffer)?;
+            out.write_all(&buffer)?;
+            let [min_x, max_x, min_y, max_y] = entry.bounds.map(f64::from);
+            let bounds = Bounds { min_x, min_y, max_x, max_y };
+            write_node(&mut leaves, bounds, offset)?;
+            grow(&mut parents, at, bounds);
+            offset += to - from;
+        }
+        leaves.flush()?;
+        out.flush()?;
+        self.write_upper(&levels, parents, start)
+    }
+
+    /// The levels above the leaves, each from the one below.
+    fn write_upper(&self, levels: &[u64], mut boxes: Vec<Bounds>, start: u64) -> Result<(), Error> {
+        let mut below_from: u64 = levels.iter().skip(1).sum();
+        for count in levels.iter().skip(1) {
+            let from = below_from - count;
+            let mut file = std::fs::OpenOptions::new().write(true).open(self.file.path())?;
+            file.seek(SeekFrom::Start(start + from * NODE_LEN))?;
+            let mut out = BufWriter::new(file);
+            let mut above = Vec::new();
+            for (at, bounds) in boxes.iter().enumerate() {
+                write_node(&mut out, *bounds, below_from + at as u64 * NODE_SIZE)?;
+                grow(&mut above, at, *bounds);
+            }
+            out.flush()?;
+            boxes = above;
+            below_from = from;
+        }
+        Ok(())
+    }
+}
+
+impl super::super::Writer for Writer {
+    fn write(&mut self, batch: &Batch) -> Result<(), Error> {
+        for row in 0..batch.len() {
+            self.properties.clear();
+            for (at, column) in batch.columns().iter().enumerate() {
+                property(&mut self.properties, at, column.get(row));
+            }
+            let geometry = batch.geometry(row);
+            self.flat.begin();
+            let root = self.flat.root();
+            let fields = [(1, Field::To), (0, Field::To)];
+            let places = self
+                .flat
+                .table(root, if geometry.is_some() { &fields } else { fields.get(..1).unwrap_or(&fields) });
+            self.flat.bytes(places[0], &self.properties);
+            if let Some(wkb) = geometry {
+                if let Some((shape, dim)) = wkb::head(wkb) {
+                    self.mixed |= self.shape.is_some_and(|other| other != shape);
+                    self.shape = Some(shape);
+                    self.dim = self.dim.union(dim);
+                }
+                geometry::write(&mut self.flat, places[1], wkb)
+                    .map_err(|problem| problem.of_record(batch.record(row)))?;
+            }
+            let bytes = self.flat.finish();
+            self.features.write_all(bytes)?;
+            let end = self.ends.last().copied().unwrap_or(0) + bytes.len() as u64;
+            if let Some(bounds) = batch.bounds(row) {
+                self.boxes.push(self.ends.len() as i64, bounds, self.file.path())?;
+            }
+            self.ends.push(end);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Written, Error> {
+        let mut flat = std::mem::take(&mut self.flat);
+        self.header(&mut flat, self.boxes.total());
+        let header = flat.finish();
+        self.file.write_all(&MAGIC)?;
+        self.file.write_all(header)?;
+        let start = (MAGIC.len() + header.len()) as u64;
+        let spool = std::mem::replace(&mut self.features, BufWriter::new(unnamed_file(self.file.path())?));
+        let mut spool = spool.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+        if self.is_indexed() {
+            self.write_indexed(spool, start)?;
+        } else {
+            spool.seek(SeekFrom::Start(0))?;
+            std::io::copy(&mut spool, &mut self.file)?;
+        }
+        let features = self.ends.len() as u64;
+        self.file.commit()?;
+        Ok(Written { features })
+    }
+}
+
+#[cfg(unix)]
+fn read_at(file: &mut File, at: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, at)
+}
+
+#[cfg(not(unix))]
+fn read_at(file: &mut File, at: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+    std::io::Seek::seek(file, SeekFrom::Start(at))?;
+    std::io::Read::read_exact(file, buffer)
+}
+
+/// How many nodes each level has, from the leaves up.
+fn levels(features: u64) -> Vec<u64> {
+    let mut levels = vec![features];
+    let mut count = features;
+    while count > 1 {
+        count = count.div_ceil(NODE_SIZE);
+        levels.push(count);
+    }
+    if features == 1 {
+        levels.push(1);
+    }
+    levels
+}
+
+fn write_node(out: &mut impl Write, bounds: Bounds, offset: u64) -> std::io::Result<()> {
+    for number in [bounds.min_x, bounds.min_y, bounds.max_x, bounds.max_y] {
+        out.write_all(&number.to_le_bytes())?;
+    }
+    out.write_all(&offset.to_le_bytes())
+}
+
+/// Adds a box to the parent it falls under.
+fn grow(parents: &mut Vec<Bounds>, at: usize, bounds: Bounds) {
+    match parents.last_mut() {
+        Some(last) if !at.is_multiple_of(NODE_SIZE as usize) => *last = last.union(bounds),
+        _ => parents.push(bounds),
+    }
+}
+
+fn column_type(kind: Kind) -> u8 {
+    match kind {
+        Kind::Bool => 2,
+        Kind::Int => 7,
+        Kind::Real => 10,
+        Kind::Text => 11,
+        Kind::Json => 12,
+        Kind::Date | Kind::DateTime => 13,
+        Kind::Bytes => 14,
+    }
+}
+
+fn property(out: &mut Vec<u8>, at: usize, value: Value<'_>) {
+    if value == Value::Null {
+        return;
+    }
+    out.extend_from_slice(&u16::try_from(at).unwrap_or(u16::MAX).to_le_bytes());
+    let sized = |out: &mut Vec<u8>, bytes: &[u8]| {
+        out.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend_from_slice(bytes);
+    };
+    match value {
+        Value::Null => {}
+        Value::Bool(b) => out.push(u8::from(b)),
+        Value::Int(i) => out.extend_from_slice(&i.to_le_bytes()),
+        Value::Real(x) => out.extend_from_slice(&x.to_le_bytes()),
+        Value::Text(text) | Value::Json(text) => sized(out, text.as_bytes()),
+        Value::Bytes(bytes) => sized(out, bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format;
+
+    #[test]
+    fn levels_shrink_to_one_root() {
+        assert_eq!(levels(1), [1, 1]);
+        assert_eq!(levels(16), [16, 1]);
+        assert_eq!(levels(17), [17, 2, 1]);
+        assert_eq!(levels(5000), [5000, 313, 20, 2, 1]);
+    }
+
+    #[test]
+    fn the_index_is_as_long_as_it_should_be_and_the_features_follow() {
+        let dir = tempfile::tempdir().unwrap();
+        for (count, nodes) in [(0u32, 0), (1, 2), (17, 20)] {
+            let path = dir.path().join(format!("{count}.fgb"));
+            let schema = Arc::new(Schema::new([("n", Kind::Int)]).of_shape(Shape::Point));
+            let mut writer = format::create(&path, &schema, &Crs::wgs84(), &Options::default()).unwrap();
+            let mut batch = Batch::new(schema);
+            for n in 0..count {
+                batch.push_point(f64::from(n), 0.0, [Value::Int(i64::from(n))]).unwrap();
+            }
+            writer.write(&batch).unwrap();
+            assert_eq!(writer.finish().unwrap().features, u64::from(count));
+            let bytes = std::fs::read(&path).unwrap();
+            assert_eq!(bytes[..8], MAGIC);
+            let length = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+            let mut at = 12 + length(8) + nodes * NODE_LEN as usize;
+            let mut features = 0;
+            while at < bytes.len() {
+                at += 4 + length(at);
+                features += 1;
+            }
+            assert_eq!((at, features), (bytes.len(), count));
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Finding the schema of a GeoJSON source: one pass that looks at names and kinds only.
+//!
+//! Why a whole pass and not the first thousand features: a writer prepares its table once, and a
+//! field that first appears in the last feature must have a column. Without geometry to build,
+//! the pass costs a fraction of the reading.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use super::geometry::raw;
+use super::scan::{Scan, Stop, unescape};
+use super::stream::{Found, Stream};
+use crate::error::Error;
+use crate::schema::{Kind, Schema, is_date, is_date_time};
+use crate::wkb::{Dim, Shape};
+
+/// What one pass finds out about a source.
+#[derive(Clone, Debug, Default)]
+pub struct Inferred {
+    /// Fields in the order of their first appearance, and the shape if there is only one.
+    pub schema: Arc<Schema>,
+    /// How many records there are, broken ones included.
+    pub records: u64,
+    /// The text of a legacy `crs` member.
+    pub legacy_crs: Option<String>,
+}
+
+/// Reads a source to its end and tells its schema. A broken record is passed over: reading it
+/// later tells what is wrong.
+///
+/// # Errors
+/// If reading fails, the text of a collection is not JSON, or a record is too large.
+pub fn infer(input: impl Read, record_len_max: usize) -> Result<Inferred, Error> {
+    let mut stream = Stream::new(input, record_len_max);
+    let mut fields = Fields::default();
+    loop {
+        let step = stream.step(|scan, _| {
+            // A record cut by the window is seen again: what it adds twice it adds once.
+            fields.record(scan)
+        })?;
+        if let Found::End = step {
+            break;
+        }
+    }
+    let mut schema = Schema::default();
+    for field in fields.schema.fields() {
+        let known = fields.known.get(schema.fields().len()).copied().unwrap_or(false);
+        schema.add(field.name.clone(), if known { field.kind } else { Kind::Text });
+    }
+    schema.shape = fields.shape.filter(|_| !fields.mixed);
+    schema.dim = fields.dim;
+    Ok(Inferred {
+        schema: Arc::new(schema),
+        records: stream.records(),
+        legacy_crs: stream.crs.take().map(|(text, _)| text),
+    })
+}
+
+#[derive(Default)]
+struct Fields {
+    schema: Schema,
+    /// Whether any value of the field was not null.
+    known: Vec<bool>,
+    shape: Option<Shape>,
+    mixed: bool,
+    dim: Dim,
+}
+
+impl Fields {
+    fn record(&mut self, scan: &mut Scan<'_>) -> Result<(), Stop> {
+        if scan.peek()? != b'{' {
+            return scan.skip();
+        }
+        scan.at += 1;
+        let mut more = !scan.eat(b'}')?;
+        while more {
+            let key = scan.key()?;
+            let value = scan.peek()?;
+            match raw(scan, key) {
+                b"properties" if value == b'{' => self.properties(scan)?,
+                b"geometry" if value == b'{' => self.geometry(scan)?,
+                b"type" if value == b'"' => {
+                    let text = scan.text()?;
+                    self.saw_shape(raw(scan, text));
+                }
+                b"coordinates" => self.coordinates(scan)?,
+                _ => scan.skip()?,
+            }
+            more = scan.comma_or(b'}')?;
+        }
+        Ok(())
+    }
+
+    fn saw_shape(&mut self, name: &[u8]) {
+        if let Some(shape) = Shape::ALL.into_iter().find(|shape| shape.name().as_bytes() == name) {
+            self.mixed |= self.shape.is_some_and(|other| other != shape);
+            self.shape = Some(shape);
+        }
+    }
+
+    fn geometry(&mut self, scan: &mut Scan<'_>) -> Result<(), Stop> {
+        scan.at += 1;
+        let mut more = !scan.eat(b'}')?;
+        while more {
+            let key = scan.key()?;
+            let value = scan.peek()?;
+            match raw(scan, key) {
+                b"type" if value == b'"' => {
+                    let text = scan.text()?;
+                    self.saw_shape(raw(scan, text));
+                }
+                b"coordinates" => self.coordinates(scan)?,
+                _ => scan.skip()?,
+            }
+            more = scan.comma_or(b'}')?;
+        }
+        Ok(())
+    }
+
+    /// Arrays of numbers only, so that brackets alone tell where they end. The text is checked
+    /// when it is read.
+    fn coordinates(&mut self, scan: &mut Scan<'_>) -> Result<(), Stop> {
+        if scan.peek()? != b'[' {
+            return scan.skip();
+        }
+        let mut ahead = *scan;
+        while ahead.peek()? == b'[' {
+            ahead.at += 1;
+        }
+        let first = ahead.bytes.get(ahead.at..).unwrap_or_default();
+        let end = memchr::memchr(b']', first).ok_or(Stop::More)?;
+        let commas = first.get(..end).unwrap_or_default().iter().filter(|b| **b == b',').count();
+        self.dim = self.dim.union(Dim::new(commas > 1, commas > 2));
+        let rest = scan.bytes.get(scan.at..).unwrap_or_default();
+        let mut depth = 0usize;
+        for at in memchr::memchr3_iter(b'[', b']', b'"', rest) {
+            match rest.get(at) {
+                Some(b'[') => depth += 1,
+                Some(b']') => depth = depth.saturating_sub(1),
+                _ => return scan.skip(),
+            }
+            if depth == 0 {
+                scan.at += at + 1;
+                return Ok(());
+            }
+        }
+        Err(Stop::More)
+    }
+
+    fn properties(&mut self, scan: &mut Scan<'_>) -> Result<(), Stop> {
+        scan.at += 1;
+        let mut next = 0;
+        let mut more = !scan.eat(b'}')?;
+        while more {
+            let key = scan.key()?;
+            let name = raw(scan, key);
+            let kind = kind_of(scan)?;
+            let expected = self.schema.fields().get(next);
+            let same = !key.escaped && expected.is_some_and(|field| field.name.as_bytes() == name);
+            let settled = same
+                && self.known.get(next).copied().unwrap_or(false)
+                && expected.is_some_and(|field| kind.is_none_or(|kind| kind == field.kind));
+            if settled {
+                next += 1;
+            } else {
+                next = self.saw_field(name, key.escaped, kind) + 1;
+            }
+            more = scan.comma_or(b'}')?;
+        }
+        Ok(())
+    }
+
+    fn saw_field(&mut self, name: &[u8], escaped: bool, kind: Option<Kind>) -> usize {
+        let mut plain = Vec::new();
+        let name = if escaped && unescape(name, &mut plain).is_ok() { plain.as_slice() } else { name };
+        let name = String::from_utf8_lossy(name);
+        let at = match self.schema.position(&name) {
+            Some(at) if self.known.get(at).copied().unwrap_or(false) || kind.is_none() => {
+                kind.map_or(at, |kind| self.schema.add(name, kind))
+            }
+            Some(at) => {
+                self.schema.set_kind(at, kind.unwrap_or(Kind::Text));
+                at
+            }
+            None => self.schema.add(name, kind.unwrap_or(Kind::Text)),
+        };
+        self.known.resize(self.schema.fields().len(), false);
+        if let Some(known) = self.known.get_mut(at) {
+            *known |= kind.is_some();
+        }
+        at
+    }
+}
+
+/// The kind of the next value, which is skipped; `None` for null.
+fn kind_of(scan: &mut Scan<'_>) -> Result<Option<Kind>, Stop> {
+    Ok(Some(match scan.peek()? {
+        b'"' => {
+            let text = scan.text()?;
+            let text = raw(scan, text);
+            let dated = text.len() >= 10 && text.first().is_some_and(u8::is_ascii_digit);
+            match std::str::from_utf8(text) {
+                Ok(text) if dated && is_date(text) => Kind::Date,
+                Ok(text) if dated && is_date_time(text) => Kind::DateTime,
+                _ => Kind::Text,
+            }
+        }
+        b't' | b'f' => {
+            scan.skip()?;
+            Kind::Bool
+        }
+        b'n' => {
+            scan.skip()?;
+            return Ok(None);
+        }
+        b'-' | b'0'..=b'9' => {
+            if scan.int()?.is_some() {
+                Kind::Int
+            } else {
+                scan.number()?;
+                Kind::Real
+            }
+        }
+        _ => {
+            scan.skip()?;
+            Kind::Json
+        }
+    }))
+}

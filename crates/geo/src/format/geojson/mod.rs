@@ -1,0 +1,17 @@
+//! GeoJSON by RFC 7946: one collection, one feature per line, or the text sequence of RFC 8142.
+
+mod feature;
+mod file;
+mod geometry;
+mod infer;
+mod issues;
+mod read;
+pub(crate) mod scan;
+mod stream;
+mod write;
+
+pub(super) use file::open;
+pub use geometry::Rules;
+pub use infer::{Inferred, infer};
+pub use read::{ReadOptions, Reader};
+pub use write::{Frame, Writer, geometry};

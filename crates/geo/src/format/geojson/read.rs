@@ -1,0 +1,123 @@
+//! Reading GeoJSON into batches.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use super::feature::Features;
+use super::geometry::Rules;
+use super::stream::{Found, Stream};
+use crate::batch::{Batch, Span};
+use crate::error::{Error, Problem};
+use crate::format::Rejected;
+use crate::schema::Schema;
+
+/// Choices for reading.
+#[derive(Clone, Debug)]
+pub struct ReadOptions {
+    /// The layer to read, of a file that has several; the first by default.
+    pub layer: Option<String>,
+    /// What to do with geometry that RFC 7946 forbids.
+    pub rules: Rules,
+    /// Drop properties that the schema does not name instead of refusing the record.
+    pub drop_unknown: bool,
+    /// Keep the bytes of every record with it, for dead letters.
+    pub keep_raw: bool,
+    /// The largest record, in bytes.
+    pub record_len_max: usize,
+    /// A batch ends after this many features,
+    pub batch_rows_max: usize,
+    /// or when its values take this many bytes.
+    pub batch_bytes_max: usize,
+}
+
+impl Default for ReadOptions {
+    fn default() -> ReadOptions {
+        ReadOptions {
+            layer: None,
+            rules: Rules::Refuse,
+            drop_unknown: false,
+            keep_raw: false,
+            record_len_max: 64 << 20,
+            batch_rows_max: 4096,
+            batch_bytes_max: 4 << 20,
+        }
+    }
+}
+
+/// A GeoJSON source being read.
+pub struct Reader<R> {
+    stream: Stream<R>,
+    features: Features,
+    schema: Arc<Schema>,
+    options: ReadOptions,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads records of this schema. [`super::infer`] finds the schema of a file.
+    #[must_use]
+    pub fn new(input: R, schema: Arc<Schema>, options: ReadOptions) -> Reader<R> {
+        let features = Features::new(schema.clone(), options.rules, options.drop_unknown);
+        Reader { stream: Stream::new(input, options.record_len_max), features, schema, options }
+    }
+
+    /// The text of the legacy `crs` member of a collection, if one has been passed.
+    #[must_use]
+    pub fn legacy_crs(&self) -> Option<&str> {
+        self.stream.crs.as_ref().map(|(text, _)| text.as_str())
+    }
+
+    /// The next batch; `None` after the end. Records that cannot be read are added to `rejected`,
+    /// with all their problems.
+    ///
+    /// # Errors
+    /// If reading fails, the text of a collection is not JSON, or a record is too large.
+    pub fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error> {
+        let mut batch = Batch::new(self.schema.clone()).from_record(self.stream.records());
+        loop {
+            let features = &mut self.features;
+            let found = self.stream.step(|scan, place| {
+                features.issues.begin(place.record, place.in_collection, place.base);
+                features.record(scan)
+            })?;
+            let span = match found {
+                Found::End => return Ok((!batch.is_empty()).then_some(batch)),
+                Found::Broken(problem) => {
+                    let record = problem.record.unwrap_or_default();
+                    rejected.push(Rejected {
+                        record,
+                        span: Span::default(),
+                        raw: Vec::new(),
+                        problems: vec![problem],
+                    });
+                    batch.go_to_record(self.stream.records());
+                    continue;
+                }
+                Found::Record(span) => span,
+            };
+            let raw = self.stream.bytes(span);
+            let keep = if self.options.keep_raw { raw } else { &[] };
+            if self.features.issues.found.is_empty()
+                && let Err(problem) = self.features.push(self.stream.window(), span, keep, &mut batch)
+            {
+                let problem =
+                    Problem { offset: Some(span.offset), record: Some(self.stream.records() - 1), ..problem };
+                let path = format!("{}.properties.{}", self.features.issues.path(), problem.path);
+                self.features.issues.found.push(problem.under(path));
+            }
+            if !self.features.issues.found.is_empty() {
+                let problems = std::mem::take(&mut self.features.issues.found);
+                rejected.push(Rejected {
+                    record: self.stream.records() - 1,
+                    span,
+                    raw: raw.to_vec(),
+                    problems,
+                });
+                batch.go_to_record(self.stream.records());
+            }
+            if batch.len() >= self.options.batch_rows_max || batch.byte_len() >= self.options.batch_bytes_max
+            {
+                return Ok(Some(batch));
+            }
+        }
+    }
+}

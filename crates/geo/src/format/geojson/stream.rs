@@ -1,0 +1,320 @@
+//! A stream of GeoJSON, cut into records.
+//!
+//! One grammar covers every framing: a document is a row of values with white space or record
+//! separators between them, and each value is a collection, a feature or a geometry. One
+//! collection is `.geojson`, one feature per line is newline-delimited GeoJSON, a separator before
+//! each is RFC 8142. Nobody has to say which.
+//!
+//! Memory does not depend on the size of the file: the stream holds a window of it, and grows the
+//! window only while one record is larger, up to a limit. A record that runs into the window's end
+//! is read again when more has arrived; that is one record in a
+//! thousand.
+
+use std::io::Read;
+
+use tidegate_core::Code;
+
+use super::geometry::raw;
+use super::scan::{Scan, Stop};
+use crate::batch::Span;
+use crate::error::{Error, Problem};
+use crate::wkb::Shape;
+
+const WINDOW: usize = 1 << 18;
+const SEPARATOR: u8 = 0x1e;
+const BOM: &[u8] = b"\xEF\xBB\xBF";
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    /// Between top-level values.
+    Top,
+    /// Within a collection, before a member or its end.
+    Members { first: bool },
+    /// Within the features of a collection, before one or their end.
+    Features { first: bool },
+    /// After text that is not JSON, looking for the next record.
+    Lost,
+}
+
+/// A record's place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) record: u64,
+    /// Its place in the collection that holds it, if one does.
+    pub(super) in_collection: Option<u64>,
+    /// Where the scanned text begins in the source.
+    pub(super) base: u64,
+}
+
+/// What one step of the stream gave.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// The handler has seen a record, which stood here.
+    Record(Span),
+    /// A top-level value was not JSON; the stream goes on at the next.
+    Broken(Problem),
+    /// The end.
+    End,
+}
+
+pub(super) struct Stream<R> {
+    input: R,
+    window: Vec<u8>,
+    /// How much of the window holds text.
+    filled: usize,
+    at: usize,
+    base: u64,
+    ended: bool,
+    state: State,
+    record: u64,
+    in_collection: u64,
+    record_len_max: usize,
+    /// The text of a collection's legacy `crs` member, and where it stood.
+    pub(super) crs: Option<(String, u64)>,
+}
+
+impl<R: Read> Stream<R> {
+    pub(super) fn new(input: R, record_len_max: usize) -> Stream<R> {
+        Stream {
+            input,
+            window: Vec::new(),
+            filled: 0,
+            at: 0,
+            base: 0,
+            ended: false,
+            state: State::Top,
+            record: 0,
+            in_collection: 0,
+            record_len_max,
+            crs: None,
+        }
+    }
+
+    /// How many records have been seen.
+    pub(super) fn records(&self) -> u64 {
+        self.record
+    }
+
+    /// Goes to the next record and lets `handle` read it. It may be called more than once for the
+    /// same record, when the first time ran into the end of the window.
+    pub(super) fn step(
+        &mut self,
+        mut handle: impl FnMut(&mut Scan<'_>, Place) -> Result<(), Stop>,
+    ) -> Result<Found, Error> {
+        loop {
+            let mut scan = Scan::new(self.window.get(..self.filled).unwrap_or_default(), self.at);
+            let place = Place { record: self.record, in_collection: None, base: self.base };
+            let went = match self.state {
+                State::Top => top(&mut scan, self.base, |scan| handle(scan, place)),
+                State::Members { first } => member(&mut scan, first),
+                State::Features { first } => {
+                    let place = Place { in_collection: Some(self.in_collection), ..place };
+                    feature(&mut scan, first, |scan| handle(scan, place))
+                }
+                State::Lost => lost(&mut scan, self.ended),
+            };
+            match went {
+                Ok(Went::Record(start)) => {
+                    let end = scan.at;
+                    let offset = self.base + start as u64;
+                    self.at = end;
+                    self.record += 1;
+                    if let State::Features { .. } = self.state {
+                        self.in_collection += 1;
+                        self.state = State::Features { first: false };
+                    }
+                    return Ok(Found::Record(Span { offset, len: (end - start) as u64 }));
+                }
+                Ok(Went::To(state)) => {
+                    if matches!((self.state, state), (State::Top, State::Members { .. })) {
+                        self.in_collection = 0;
+                    }
+                    self.at = scan.at;
+                    self.state = state;
+                }
+                Ok(Went::Crs(start, end)) => {
+                    let text = String::from_utf8_lossy(scan.bytes.get(start..end).unwrap_or_default());
+                    self.crs = Some((text.into_owned(), self.base + start as u64));
+                    self.at = scan.at;
+                    self.state = State::Members { first: false };
+                }
+                Err(Stop::More) if !self.ended => {
+                    if self.state == State::Lost {
+                        self.at = scan.at;
+                    }
+                    self.fill()?;
+                }
+                Err(Stop::More) => {
+                    if self.state == State::Top && self.is_blank() {
+                        return Ok(Found::End);
+                    }
+                    let end = self.filled;
+                    return self.broken(end, Code::TRUNCATED_BODY, "the text ends within a value");
+                }
+                Err(Stop::Bad(at, message)) => return self.broken(at, Code::UNEXPECTED_BODY, message),
+            }
+        }
+    }
+
+    /// Text that is not JSON: a broken line is one lost record, a broken collection is the end.
+    fn broken(&mut self, at: usize, code: Code, message: &str) -> Result<Found, Error> {
+        let problem = Problem::new(code, message).of_record(self.record).at(self.base + at as u64);
+        if self.state != State::Top {
+            return Err(problem.under(format!("$.features[{}]", self.in_collection)).into());
+        }
+        let blank = |b: &&u8| matches!(**b, b' ' | b'\n' | b'\r' | b'\t' | SEPARATOR);
+        let rest = self.window().get(self.at..).unwrap_or_default();
+        self.at = self.filled.min(self.at + rest.iter().take_while(blank).count() + 1);
+        self.state = State::Lost;
+        self.record += 1;
+        Ok(Found::Broken(problem.under("$")))
+    }
+
+    fn is_blank(&self) -> bool {
+        let rest = self.window().get(self.at..).unwrap_or_default();
+        let rest = if self.base == 0 && self.at == 0 { rest.strip_prefix(BOM).unwrap_or(rest) } else { rest };
+        rest.iter().all(|b| matches!(b, b' ' | b'\n' | b'\r' | b'\t' | &SEPARATOR))
+    }
+
+    /// The bytes of the record found last, from its start.
+    pub(super) fn bytes(&self, span: Span) -> &[u8] {
+        let start = usize::try_from(span.offset.saturating_sub(self.base)).unwrap_or(usize::MAX);
+        self.window.get(start..self.at).unwrap_or_default()
+    }
+
+    /// The whole window, which places given to the handler refer to.
+    pub(super) fn window(&self) -> &[u8] {
+        self.window.get(..self.filled).unwrap_or_default()
+    }
+
+    /// Reads once: what a pipe gives now is handled now.
+    fn fill(&mut self) -> Result<(), Error> {
+        let left = self.filled - self.at;
+        if left > self.record_len_max {
+            let message = format!("a record is larger than {} bytes", self.record_len_max);
+            let problem = Problem::new(Code::PAYLOAD_TOO_LARGE, message);
+            return Err(problem.of_record(self.record).at(self.base + self.at as u64).into());
+        }
+        self.window.copy_within(self.at..self.filled, 0);
+        self.base += self.at as u64;
+        (self.at, self.filled) = (0, left);
+        if left * 2 > self.window.len() || self.window.is_empty() {
+            self.window.resize(WINDOW.max(left * 2), 0);
+        }
+        loop {
+            match self.input.read(self.window.get_mut(left..).unwrap_or_default()) {
+                Ok(0) => self.ended = true,
+                Ok(len) => self.filled += len,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(e.into()),
+            }
+            return Ok(());
+        }
+    }
+}
+
+enum Went {
+    Record(usize),
+    To(State),
+    Crs(usize, usize),
+}
+
+type Step = Result<Went, Stop>;
+
+fn top(scan: &mut Scan<'_>, base: u64, handle: impl FnOnce(&mut Scan<'_>) -> Result<(), Stop>) -> Step {
+    if base == 0 && scan.at == 0 && scan.bytes.starts_with(BOM) {
+        scan.at = 3;
+    }
+    while scan.peek()? == SEPARATOR {
+        scan.at += 1;
+    }
+    let start = scan.at;
+    if scan.peek()? != b'{' {
+        return Err(Stop::Bad(scan.at, "expected a GeoJSON object"));
+    }
+    if is_collection(*scan)? {
+        scan.at += 1;
+        return Ok(Went::To(State::Members { first: true }));
+    }
+    handle(scan)?;
+    Ok(Went::Record(start))
+}
+
+/// Decides by the first member that tells.
+fn is_collection(mut scan: Scan<'_>) -> Result<bool, Stop> {
+    scan.at += 1;
+    let mut more = !scan.eat(b'}')?;
+    while more {
+        let key = scan.key()?;
+        match raw(&scan, key) {
+            b"features" => return Ok(true),
+            b"geometry" | b"properties" | b"coordinates" | b"geometries" => return Ok(false),
+            b"type" if scan.peek()? == b'"' => {
+                let text = scan.text()?;
+                let name = raw(&scan, text);
+                if name == b"FeatureCollection" {
+                    return Ok(true);
+                }
+                if name == b"Feature" || Shape::ALL.iter().any(|shape| shape.name().as_bytes() == name) {
+                    return Ok(false);
+                }
+            }
+            _ => scan.skip()?,
+        }
+        more = scan.comma_or(b'}')?;
+    }
+    Ok(false)
+}
+
+fn member(scan: &mut Scan<'_>, first: bool) -> Step {
+    if first {
+        if scan.eat(b'}')? {
+            return Ok(Went::To(State::Top));
+        }
+    } else if !scan.comma_or(b'}')? {
+        return Ok(Went::To(State::Top));
+    }
+    let key = scan.key()?;
+    let value = scan.peek()?;
+    match raw(scan, key) {
+        b"features" if value == b'[' => {
+            scan.at += 1;
+            Ok(Went::To(State::Features { first: true }))
+        }
+        b"features" => Err(Stop::Bad(scan.at, "features must be an array")),
+        name => {
+            let is_crs = name == b"crs";
+            let start = scan.at;
+            scan.skip()?;
+            Ok(if is_crs { Went::Crs(start, scan.at) } else { Went::To(State::Members { first: false }) })
+        }
+    }
+}
+
+fn feature(scan: &mut Scan<'_>, first: bool, handle: impl FnOnce(&mut Scan<'_>) -> Result<(), Stop>) -> Step {
+    let ends = if first { scan.eat(b']')? } else { !scan.comma_or(b']')? };
+    if ends {
+        return Ok(Went::To(State::Members { first: false }));
+    }
+    scan.peek()?;
+    let start = scan.at;
+    handle(scan)?;
+    Ok(Went::Record(start))
+}
+
+/// From the start of a broken record, goes to the next place that looks like the start of one: a
+/// separator, or a brace at the start of a line.
+fn lost(scan: &mut Scan<'_>, ended: bool) -> Step {
+    let rest = scan.bytes.get(scan.at..).unwrap_or_default();
+    let starts = |at: usize| match rest.get(at) {
+        Some(&SEPARATOR) => true,
+        _ => rest.get(at + 1) == Some(&b'{'),
+    };
+    if let Some(at) = memchr::memchr2_iter(b'\n', SEPARATOR, rest).find(|at| starts(*at)) {
+        scan.at += at;
+        return Ok(Went::To(State::Top));
+    }
+    let cut_line = !ended && rest.last() == Some(&b'\n');
+    scan.at = scan.bytes.len() - usize::from(cut_line);
+    if ended { Ok(Went::To(State::Top)) } else { Err(Stop::More) }
+}

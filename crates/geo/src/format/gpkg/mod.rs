@@ -1,0 +1,27 @@
+//! GeoPackage 1.4: a SQLite file with spatial tables.
+//!
+//! A new file is written without journal and without waiting for the disk, because nobody can
+//! see it yet: `atomic` flushes and renames it at the end. The spatial index is not filled
+//! row by row (14 times slower when we measured) but packed bottom-up when all bounds are known
+//! (`rtree`), straight into the shadow tables that SQLite's R*Tree module reads. The triggers
+//! that keep it right afterwards are made last, so that they do not run for our rows.
+
+mod ddl;
+mod read;
+mod rtree;
+mod write;
+
+pub use read::{Reader, layers};
+pub use write::Writer;
+
+use tidegate_core::Code;
+
+use crate::error::Problem;
+
+/// An identifier in quotes, the only way names from outside enter a statement.
+fn quote(name: &str) -> Result<String, Problem> {
+    if name.contains('\0') {
+        return Err(Problem::new(Code::SCHEMA_MISMATCH, "a name holds a zero byte").under(name));
+    }
+    Ok(format!("\"{}\"", name.replace('"', "\"\"")))
+}

@@ -1,0 +1,259 @@
+//! Reading a GeoPackage that somebody else made.
+//!
+//! The file is not trusted. It is opened read-only, SQLite's defensive mode is on and its trusted
+//! schema off (so that a view or trigger in the file cannot call what has side effects), no other
+//! file may be attached, and a query that works too long for one batch is interrupted. Names from
+//! the file enter a statement only through the one function that quotes. A geometry goes through
+//! the same door as any other well-known binary.
+//!
+//! Rows are read in pages by their key, so that no statement stays open between batches.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::config::DbConfig;
+use rusqlite::hooks::{AuthAction, Authorization};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags, Row};
+use tidegate_core::Code;
+
+use super::quote;
+use crate::batch::{Batch, Span};
+use crate::column::Value;
+use crate::crs::Crs;
+use crate::error::{Error, Problem};
+use crate::format::{Layer, Rejected};
+use crate::schema::{Kind, Schema};
+use crate::wkb::Shape;
+
+/// How many steps of SQLite's machine one batch may take.
+const STEPS_MAX: u64 = 20_000_000;
+const STEPS_BETWEEN_CHECKS: i32 = 100_000;
+const ROWS_PER_BATCH: usize = 4096;
+/// The largest text, blob or row.
+const VALUE_LEN_MAX: i32 = 64 << 20;
+
+/// A layer of a GeoPackage being read.
+pub struct Reader {
+    db: Connection,
+    layer: Layer,
+    select: String,
+    next_key: i64,
+    record: u64,
+    steps: Arc<std::sync::atomic::AtomicU64>,
+    ended: bool,
+}
+
+/// Opens a file that is not trusted.
+fn open_guarded(path: &Path) -> Result<(Connection, Arc<std::sync::atomic::AtomicU64>), Error> {
+    let mut db = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+    db.set_limit(rusqlite::limits::Limit::SQLITE_LIMIT_LENGTH, VALUE_LEN_MAX)?;
+    db.authorizer(Some(|context: rusqlite::hooks::AuthContext<'_>| match context.action {
+        AuthAction::Select
+        | AuthAction::Read { .. }
+        | AuthAction::Function { .. }
+        | AuthAction::Recursive => Authorization::Allow,
+        AuthAction::Pragma { pragma_name: "table_info", .. } => Authorization::Allow,
+        _ => Authorization::Deny,
+    }))?;
+    let steps = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counted = steps.clone();
+    db.progress_handler(
+        STEPS_BETWEEN_CHECKS,
+        Some(move || {
+            let by = STEPS_BETWEEN_CHECKS.unsigned_abs().into();
+            counted.fetch_add(by, std::sync::atomic::Ordering::Relaxed) > STEPS_MAX
+        }),
+    )?;
+    Ok((db, steps))
+}
+
+/// The names of the layers of features in a file.
+///
+/// # Errors
+/// If the file is not a GeoPackage.
+pub fn layers(path: &Path) -> Result<Vec<String>, Error> {
+    let (db, _) = open_guarded(path)?;
+    layer_names(&db)
+}
+
+fn layer_names(db: &Connection) -> Result<Vec<String>, Error> {
+    let sql = "SELECT c.table_name FROM gpkg_contents c JOIN gpkg_geometry_columns g USING (table_name)
+               WHERE c.data_type = 'features' ORDER BY c.rowid";
+    let mut statement = db.prepare(sql).map_err(|e| not_a_geopackage(&e))?;
+    let names = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    Ok(names)
+}
+
+fn not_a_geopackage(e: &rusqlite::Error) -> Error {
+    Problem::new(Code::CORRUPTED_HEADER, format!("the file is not a GeoPackage: {e}")).into()
+}
+
+impl Reader {
+    /// Opens a layer; the first one if none is named.
+    ///
+    /// # Errors
+    /// If the file is not a GeoPackage or has no such layer.
+    pub fn open(path: &Path, layer: Option<&str>) -> Result<Reader, Error> {
+        let (db, steps) = open_guarded(path)?;
+        let names = layer_names(&db)?;
+        let name = match layer {
+            Some(name) => names.iter().find(|known| known.as_str() == name),
+            None => names.first(),
+        };
+        let Some(name) = name.cloned() else {
+            let message = format!("no such layer; the file has {names:?}");
+            return Err(Problem::new(Code::NOT_FOUND, message).into());
+        };
+        let (geometry, shape, srs_id): (String, String, i64) = db.query_row(
+            "SELECT column_name, geometry_type_name, srs_id FROM gpkg_geometry_columns WHERE table_name = ?1",
+            [&name],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )?;
+        let (schema, select) = columns(&db, &name, &geometry, &shape)?;
+        let crs = crs(&db, srs_id)?;
+        let layer = Layer { name, schema: Arc::new(schema), crs, records: None };
+        Ok(Reader { db, layer, select, next_key: i64::MIN, record: 0, steps, ended: false })
+    }
+}
+
+/// The fields of a table, and the statement that reads a page of it.
+fn columns(db: &Connection, table: &str, geometry: &str, shape: &str) -> Result<(Schema, String), Error> {
+    let mut statement = db.prepare("SELECT name, type, pk FROM pragma_table_info(?1)")?;
+    let all: Vec<(String, String, i64)> = statement
+        .query_map([table], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+        .collect::<Result<_, _>>()?;
+    let key = all.iter().find(|(_, _, pk)| *pk == 1).map(|(name, _, _)| name.clone());
+    let mut schema = Schema::default();
+    let key = quote(key.as_deref().unwrap_or("rowid"))?;
+    let mut select = format!("SELECT {key}, {}", quote(geometry)?);
+    for (name, declared, pk) in &all {
+        if *pk == 0 && name != geometry {
+            schema.add(name.clone(), kind_of(declared));
+            select.push_str(", ");
+            select.push_str(&quote(name)?);
+        }
+    }
+    schema.shape = Shape::ALL.into_iter().find(|known| known.upper_name().eq_ignore_ascii_case(shape));
+    select.push_str(&format!(
+        " FROM {} WHERE {key} >= ?1 ORDER BY {key} LIMIT {ROWS_PER_BATCH}",
+        quote(table)?
+    ));
+    Ok((schema, select))
+}
+
+fn kind_of(declared: &str) -> Kind {
+    let upper = declared.to_ascii_uppercase();
+    match upper.split('(').next().unwrap_or_default().trim() {
+        "BOOLEAN" => Kind::Bool,
+        "TINYINT" | "SMALLINT" | "MEDIUMINT" | "INT" | "INTEGER" | "BIGINT" => Kind::Int,
+        "FLOAT" | "DOUBLE" | "REAL" | "NUMERIC" => Kind::Real,
+        "DATE" => Kind::Date,
+        "DATETIME" => Kind::DateTime,
+        "BLOB" => Kind::Bytes,
+        _ => Kind::Text,
+    }
+}
+
+/// The system of a layer: by its organisation and number, else by its definition. Numbers 0 and
+/// -1 stand for unknown ones.
+fn crs(db: &Connection, srs_id: i64) -> Result<Option<Crs>, Error> {
+    if srs_id <= 0 {
+        return Ok(None);
+    }
+    let (organisation, number, definition): (String, i64, String) = db.query_row(
+        "SELECT organization, organization_coordsys_id, definition FROM gpkg_spatial_ref_sys WHERE srs_id = ?1",
+        [srs_id],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+    )?;
+    let by_number = format!("{organisation}:{number}").parse::<Crs>();
+    Ok(Some(by_number.or_else(|_| definition.parse::<Crs>())?))
+}
+
+impl crate::format::Reader for Reader {
+    fn layer(&self) -> &Layer {
+        &self.layer
+    }
+
+    fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error> {
+        if self.ended {
+            return Ok(None);
+        }
+        self.steps.store(0, std::sync::atomic::Ordering::Relaxed);
+        let mut statement = self.db.prepare_cached(&self.select)?;
+        let mut rows = statement.query([self.next_key])?;
+        let mut batch = Batch::new(self.layer.schema.clone()).from_record(self.record);
+        let mut count = 0;
+        while let Some(row) = rows.next()? {
+            count += 1;
+            let key: i64 = row.get(0)?;
+            self.next_key = key.saturating_add(1);
+            self.record += 1;
+            match push(row, key, &mut batch) {
+                Ok(()) => {}
+                Err(problem) => {
+                    let record = self.record - 1;
+                    let raw = format!("{{\"fid\":{key}}}").into_bytes();
+                    let problems = vec![problem.of_record(record)];
+                    rejected.push(Rejected { record, span: Span::default(), raw, problems });
+                    batch.go_to_record(self.record);
+                }
+            }
+        }
+        self.ended = count < ROWS_PER_BATCH || self.next_key == i64::MAX;
+        Ok((!batch.is_empty() || !self.ended).then_some(batch))
+    }
+}
+
+fn push(row: &Row<'_>, key: i64, batch: &mut Batch) -> Result<(), Problem> {
+    let schema = batch.schema().clone();
+    let mut values = Vec::with_capacity(schema.fields().len());
+    for (at, field) in schema.fields().iter().enumerate() {
+        let value = row.get_ref(at + 2).map_err(|e| Problem::new(Code::DATA_EXCEPTION, e.to_string()))?;
+        values.push(value_of(value, field.kind).map_err(|problem| problem.under(&field.name))?);
+    }
+    let geometry = match row.get_ref(1) {
+        Ok(ValueRef::Null) => None,
+        Ok(ValueRef::Blob(blob)) => Some(body(blob)?),
+        _ => return Err(Problem::new(Code::INVALID_GEOMETRY, "the geometry is not a blob")),
+    };
+    batch.push(geometry, values)?;
+    batch.set_id(&key.to_string());
+    Ok(())
+}
+
+fn value_of(value: ValueRef<'_>, kind: Kind) -> Result<Value<'_>, Problem> {
+    Ok(match (value, kind) {
+        (ValueRef::Null, _) => Value::Null,
+        (ValueRef::Integer(i), Kind::Bool) => Value::Bool(i != 0),
+        (ValueRef::Integer(i), _) => Value::Int(i),
+        (ValueRef::Real(x), _) => Value::Real(x),
+        (ValueRef::Text(text), _) => {
+            let text = std::str::from_utf8(text);
+            Value::Text(text.map_err(|_| Problem::new(Code::DATA_EXCEPTION, "the text is not UTF-8"))?)
+        }
+        (ValueRef::Blob(blob), _) => Value::Bytes(blob),
+    })
+}
+
+/// The well-known binary behind the header of GeoPackage binary.
+fn body(blob: &[u8]) -> Result<&[u8], Problem> {
+    let broken = |message: &str| Problem::new(Code::INVALID_GEOMETRY, message);
+    let [b'G', b'P', _, flags, _, _, _, _, rest @ ..] = blob else {
+        return Err(broken("the blob is not GeoPackage binary"));
+    };
+    let envelope = match flags >> 1 & 7 {
+        0 => 0,
+        1 => 32,
+        2 | 3 => 48,
+        4 => 64,
+        _ => return Err(broken("the blob has an envelope of an unknown kind")),
+    };
+    rest.get(envelope..).ok_or_else(|| broken("the blob ends within its header"))
+}

@@ -1,0 +1,248 @@
+//! The plane cut by segments that meet only at their ends: nodes, edges and faces.
+//!
+//! Every edge is two half-edges, each with a face on its left. Half-edge `2n` and `2n + 1` are
+//! twins. Walking each time to the next edge clockwise goes around a face. A part of the drawing
+//! that lies loose within a face goes around it from inside with its outer walk, which is found at
+//! the part's leftmost node, and belongs to the face that holds it.
+
+use std::collections::HashMap;
+
+use crate::validity::{Location, Point, compare_angle, locate};
+
+/// The face outside everything.
+pub(super) const OUTSIDE: usize = 0;
+
+/// A drawing of the plane.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    nodes: Vec<Point>,
+    /// The node where each half-edge starts.
+    from: Vec<usize>,
+    /// The half-edges that leave each node, counter-clockwise from the east.
+    leaving: Vec<Vec<usize>>,
+    /// The place of each half-edge in that list.
+    place: Vec<usize>,
+    /// The face on the left of each half-edge.
+    face: Vec<usize>,
+    faces: usize,
+}
+
+impl Graph {
+    /// The drawing of these segments; those that lie on each other count once.
+    pub(super) fn new(segments: &[(Point, Point)]) -> Graph {
+        let mut graph = Graph::default();
+        let mut numbers: HashMap<[u64; 2], usize> = HashMap::new();
+        let mut known: HashMap<(usize, usize), ()> = HashMap::new();
+        for (a, b) in segments {
+            let [a, b] = [a, b].map(|p| {
+                // 0 and -0 are one place.
+                let key = p.map(|x| (x + 0.0).to_bits());
+                *numbers.entry(key).or_insert_with(|| {
+                    graph.nodes.push(*p);
+                    graph.nodes.len() - 1
+                })
+            });
+            if a != b && known.insert((a.min(b), a.max(b)), ()).is_none() {
+                graph.from.extend([a, b]);
+            }
+        }
+        graph.sort_leaving();
+        graph.find_faces();
+        graph
+    }
+
+    pub(super) fn point(&self, half: usize) -> Point {
+        self.from.get(half).and_then(|node| self.nodes.get(*node)).copied().unwrap_or([f64::NAN; 2])
+    }
+
+    pub(super) fn node(&self, half: usize) -> usize {
+        self.from.get(half).copied().unwrap_or(0)
+    }
+
+    pub(super) fn halves(&self) -> usize {
+        self.from.len()
+    }
+
+    fn sort_leaving(&mut self) {
+        let mut leaving = vec![Vec::new(); self.nodes.len()];
+        for half in 0..self.from.len() {
+            if let Some(list) = leaving.get_mut(self.node(half)) {
+                list.push(half);
+            }
+        }
+        self.place = vec![0; self.from.len()];
+        for (node, list) in leaving.iter_mut().enumerate() {
+            let at = self.nodes.get(node).copied().unwrap_or_default();
+            list.sort_by(|h, k| compare_angle(at, self.point(h ^ 1), self.point(k ^ 1)));
+            for (place, half) in list.iter().enumerate() {
+                if let Some(slot) = self.place.get_mut(*half) {
+                    *slot = place;
+                }
+            }
+        }
+        self.leaving = leaving;
+    }
+
+    /// From the end of a half-edge, the leaving half-edges clockwise, beginning right of where it
+    /// came from and ending with its twin.
+    pub(super) fn clockwise_after(&self, half: usize) -> impl Iterator<Item = usize> + '_ {
+        let twin = half ^ 1;
+        let list = self.leaving.get(self.node(twin)).map_or(&[][..], Vec::as_slice);
+        let place = self.place.get(twin).copied().unwrap_or(0);
+        (1..=list.len()).filter_map(move |step| list.get((place + list.len() - step) % list.len()).copied())
+    }
+
+    fn find_faces(&mut self) {
+        let mut walk_of = vec![usize::MAX; self.from.len()];
+        let mut walks: Vec<Vec<usize>> = Vec::new();
+        for start in 0..self.from.len() {
+            if walk_of.get(start) != Some(&usize::MAX) {
+                continue;
+            }
+            let mut walk = Vec::new();
+            let mut half = start;
+            loop {
+                if let Some(slot) = walk_of.get_mut(half) {
+                    *slot = walks.len();
+                }
+                walk.push(half);
+                match self.clockwise_after(half).next() {
+                    Some(next) if next != start => half = next,
+                    _ => break,
+                }
+            }
+            walks.push(walk);
+        }
+        let outer = self.outer_walks(&walk_of);
+        let part_of_walk = self.parts(&walks);
+        let mut face_of_walk: Vec<usize> = vec![OUTSIDE; walks.len()];
+        let mut faces = 1;
+        for (walk, face) in face_of_walk.iter_mut().enumerate() {
+            if !outer.contains_key(&walk) {
+                *face = faces;
+                faces += 1;
+            }
+        }
+        for (walk, leftmost) in &outer {
+            let holder = self.holder(*leftmost, *walk, &walks, &outer, &part_of_walk);
+            let face = holder.and_then(|holder| face_of_walk.get(holder)).copied().unwrap_or(OUTSIDE);
+            if let Some(slot) = face_of_walk.get_mut(*walk) {
+                *slot = face;
+            }
+        }
+        self.face = walk_of.iter().map(|walk| face_of_walk.get(*walk).copied().unwrap_or(OUTSIDE)).collect();
+        self.faces = faces;
+    }
+
+    /// Which connected part of the drawing each node belongs to; the smallest node stands for it.
+    fn node_parts(&self) -> Vec<usize> {
+        let mut part = vec![usize::MAX; self.nodes.len()];
+        for root in 0..self.nodes.len() {
+            if part.get(root) != Some(&usize::MAX) {
+                continue;
+            }
+            let mut todo = vec![root];
+            while let Some(node) = todo.pop() {
+                match part.get_mut(node) {
+                    Some(slot) if *slot == usize::MAX => *slot = root,
+                    _ => continue,
+                }
+                todo.extend(self.leaving.get(node).into_iter().flatten().map(|half| self.node(half ^ 1)));
+            }
+        }
+        part
+    }
+
+    fn parts(&self, walks: &[Vec<usize>]) -> Vec<usize> {
+        let parts = self.node_parts();
+        let part = |walk: &Vec<usize>| walk.first().and_then(|half| parts.get(self.node(*half))).copied();
+        walks.iter().map(|walk| part(walk).unwrap_or(0)).collect()
+    }
+
+    /// The outer walk of each part, with the part's leftmost node. There, all edges go east, and
+    /// the walk around the outside leaves by the northernmost.
+    fn outer_walks(&self, walk_of: &[usize]) -> HashMap<usize, Point> {
+        let mut leftmost: HashMap<usize, usize> = HashMap::new();
+        for (node, part) in self.node_parts().into_iter().enumerate() {
+            let best = leftmost.entry(part).or_insert(node);
+            let (p, q) = (self.nodes.get(node), self.nodes.get(*best));
+            if p.zip(q).is_some_and(|(p, q)| p[0] < q[0] || (p[0] == q[0] && p[1] < q[1])) {
+                *best = node;
+            }
+        }
+        let mut outer = HashMap::new();
+        for node in leftmost.into_values() {
+            let Some(at) = self.nodes.get(node).copied() else { continue };
+            let list = self.leaving.get(node).map_or(&[][..], Vec::as_slice);
+            let north = list.iter().rev().find(|half| self.point(**half ^ 1)[1] >= at[1]);
+            if let Some(walk) = north.or(list.last()).and_then(|half| walk_of.get(*half)) {
+                outer.insert(*walk, at);
+            }
+        }
+        outer
+    }
+
+    /// The walk around the smallest face that holds a point of another part.
+    fn holder(
+        &self,
+        p: Point,
+        own: usize,
+        walks: &[Vec<usize>],
+        outer: &HashMap<usize, Point>,
+        parts: &[usize],
+    ) -> Option<usize> {
+        let mut best: Option<(f64, usize)> = None;
+        for (at, walk) in walks.iter().enumerate() {
+            if parts.get(at) == parts.get(own) || outer.contains_key(&at) {
+                continue;
+            }
+            let mut ring: Vec<Point> = walk.iter().map(|half| self.point(*half)).collect();
+            ring.extend(ring.first().copied());
+            let area = double_area(&ring).abs();
+            if locate(p, &ring) == Location::Inside && best.is_none_or(|(least, _)| area < least) {
+                best = Some((area, at));
+            }
+        }
+        best.map(|(_, at)| at)
+    }
+
+    /// How many edges must be crossed to come from the outside to each face.
+    pub(super) fn depths(&self) -> Vec<usize> {
+        let mut halves_of: Vec<Vec<usize>> = vec![Vec::new(); self.faces.max(1)];
+        for (half, face) in self.face.iter().enumerate() {
+            if let Some(list) = halves_of.get_mut(*face) {
+                list.push(half);
+            }
+        }
+        let mut depth = vec![usize::MAX; self.faces.max(1)];
+        let mut ring = vec![OUTSIDE];
+        let mut level = 0;
+        while !ring.is_empty() {
+            let mut next = Vec::new();
+            for face in ring {
+                match depth.get_mut(face) {
+                    Some(slot) if *slot == usize::MAX => *slot = level,
+                    _ => continue,
+                }
+                for half in halves_of.get(face).into_iter().flatten() {
+                    next.extend(self.face(*half ^ 1));
+                }
+            }
+            ring = next;
+            level += 1;
+        }
+        depth
+    }
+
+    /// The face on the left of a half-edge.
+    pub(super) fn face(&self, half: usize) -> Option<usize> {
+        self.face.get(half).copied()
+    }
+}
+
+/// Twice the area of a closed ring, positive if counter-clockwise.
+pub(super) fn double_area(ring: &[Point]) -> f64 {
+    let Some(o) = ring.first().copied() else { return 0.0 };
+    let edges = ring.iter().zip(ring.iter().skip(1));
+    edges.map(|(a, b)| (a[0] - o[0]) * (b[1] - o[1]) - (b[0] - o[0]) * (a[1] - o[1])).sum()
+}

@@ -1,0 +1,256 @@
+//! Making geometry valid.
+//!
+//! The method is the one that PostGIS and shapely call *linework*: take the edges of all rings as
+//! a drawing, and keep what they enclose. Crossing an edge of the drawing once from the outside
+//! leads in, crossing the next leads out; a doubled edge is one edge, and an edge that encloses
+//! nothing changes nothing. So a bow tie becomes two triangles, a loop that runs twice around an
+//! area leaves a hole, and a spike vanishes. In the words of the code: segments are cut where they
+//! meet (`node`), faces are found (`graph`), those at odd depth are chosen and joined to
+//! polygons (`assemble`).
+//!
+//! Why not an overlay library: the even-odd rule counts doubled edges twice, so that its area
+//! differs from GEOS in 3 % of invalid inputs; and its integer grid moves the coordinates.
+//!
+//! Where edges nearly coincide (within the last bits) a sliver lies between them, and crossing both
+//! leads in and out again. GEOS sometimes snaps them together and sometimes not; there the areas
+//! may differ. `oracle/check_repair.py` counts such cases.
+//!
+//! What has lost its area (a spike, a collapsed ring) is dropped and said so, where GEOS adds lines
+//! to a collection: a layer of polygons stays a layer of polygons. Valid geometry is not touched.
+
+mod assemble;
+mod graph;
+mod node;
+
+use crate::validity::{Checker, Flaw, Point, Reason};
+use crate::wkb::{self, Cursor, Dim, Event, Shape, write};
+
+/// What a repair did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Repaired {
+    /// The area before, by the rule of the signed sum; after, as it is now.
+    pub area: (f64, f64),
+    /// Whether heights and measures were dropped.
+    pub flattened: bool,
+    /// Whether rings had to be closed.
+    pub closed: bool,
+}
+
+/// Why a geometry was left as it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    /// It was valid.
+    Valid,
+    /// It is now valid.
+    Repaired(Repaired),
+    /// It cannot be made valid: this flaw stays.
+    Hopeless(Flaw),
+}
+
+/// How often a result that rounding made invalid is treated again.
+const TRIES_MAX: usize = 4;
+
+/// Makes canonical well-known binary valid, appending the result to `out`. What was valid is
+/// appended as it was, and so is what cannot be repaired.
+pub fn make_valid(wkb: &[u8], checker: &mut Checker, out: &mut Vec<u8>) -> Outcome {
+    let Some(flaw) = checker.first_flaw(wkb) else {
+        out.extend_from_slice(wkb);
+        return Outcome::Valid;
+    };
+    if matches!(flaw.reason, Reason::InvalidCoordinate | Reason::NotWkb) {
+        out.extend_from_slice(wkb);
+        return Outcome::Hopeless(flaw);
+    }
+    let mut repaired = Repaired::default();
+    let mut now = wkb.to_vec();
+    for _ in 0..TRIES_MAX {
+        let mut next = Vec::with_capacity(now.len());
+        rebuild(&now, &mut next, &mut repaired);
+        now = next;
+        match checker.first_flaw(&now) {
+            None => {
+                out.extend_from_slice(&now);
+                return Outcome::Repaired(repaired);
+            }
+            Some(flaw) if flaw.reason == Reason::NotWkb => break,
+            Some(_) => {}
+        }
+    }
+    out.extend_from_slice(wkb);
+    Outcome::Hopeless(flaw)
+}
+
+/// Copies a geometry and rebuilds each surface in it, in two dimensions.
+fn rebuild(wkb: &[u8], out: &mut Vec<u8>, repaired: &mut Repaired) {
+    let mut cursor = Cursor::default();
+    let mut open: Vec<(Shape, usize, usize)> = Vec::new();
+    let mut rings: Vec<Vec<Point>> = Vec::new();
+    let mut surface: Option<usize> = None;
+    while let Ok(Some(event)) = cursor.next(wkb) {
+        match event {
+            Event::Begin { shape, dim, .. } => {
+                repaired.flattened |= dim != Dim::Xy;
+                if surface.is_none() {
+                    if let Some((_, count, _)) = open.last_mut() {
+                        *count += 1;
+                    }
+                    if matches!(shape, Shape::Polygon | Shape::MultiPolygon) {
+                        surface = Some(open.len());
+                        rings.clear();
+                    } else {
+                        write::begin(out, shape, Dim::Xy);
+                    }
+                }
+                let counted = surface.is_none() && !matches!(shape, Shape::Point | Shape::LineString);
+                let hole = if counted { write::hole(out) } else { 0 };
+                open.push((shape, 0, hole));
+            }
+            Event::Coords(run) => {
+                let mut line: Vec<Point> = run.xy(wkb).map(|(x, y)| [x, y]).collect();
+                if surface.is_some() {
+                    if line.first() != line.last() {
+                        line.extend(line.first().copied());
+                        repaired.closed = true;
+                    }
+                    rings.push(line);
+                } else {
+                    copy_run(&line, open.last().map(|level| level.0), out);
+                }
+            }
+            Event::End(shape) => {
+                let level = open.pop();
+                if surface == Some(open.len()) {
+                    surface = None;
+                    write_surface(&rings, shape, out, repaired);
+                } else if let (None, Some((shape, count, hole))) = (surface, level)
+                    && !matches!(shape, Shape::Point | Shape::LineString)
+                {
+                    write::fill(out, hole, count);
+                }
+            }
+        }
+    }
+}
+
+/// A line that is only one place has no length: it becomes empty.
+fn copy_run(line: &[Point], shape: Option<Shape>, out: &mut Vec<u8>) {
+    let is_line = shape != Some(Shape::Point);
+    let keep = !is_line || line.iter().any(|p| Some(p) != line.first());
+    let line = if keep { line } else { &[] };
+    if is_line {
+        write::count(out, line.len());
+    }
+    for p in line {
+        write::position(out, p);
+    }
+}
+
+fn write_surface(rings: &[Vec<Point>], shape: Shape, out: &mut Vec<u8>, repaired: &mut Repaired) {
+    let edges = |ring: &Vec<Point>| {
+        ring.windows(2).filter_map(|w| Some((*w.first()?, *w.last()?))).collect::<Vec<_>>()
+    };
+    let segments: Vec<(Point, Point)> = rings.iter().flat_map(edges).collect();
+    let graph = graph::Graph::new(&node::node(segments));
+    let depths = graph.depths();
+    let polygons = assemble::polygons(&graph, |face| depths.get(face).is_some_and(|depth| depth % 2 == 1));
+    repaired.area.0 += rings.iter().map(|ring| graph::double_area(ring) / 2.0).sum::<f64>().abs();
+    repaired.area.1 += polygons.iter().flatten().map(|ring| graph::double_area(ring) / 2.0).sum::<f64>();
+    if let ([polygon], Shape::Polygon) = (polygons.as_slice(), shape) {
+        return write_polygon(polygon, out);
+    }
+    if polygons.is_empty() {
+        write::begin(out, shape, Dim::Xy);
+        return write::count(out, 0);
+    }
+    write::begin(out, Shape::MultiPolygon, Dim::Xy);
+    write::count(out, polygons.len());
+    for polygon in &polygons {
+        write_polygon(polygon, out);
+    }
+}
+
+fn write_polygon(polygon: &[Vec<Point>], out: &mut Vec<u8>) {
+    write::begin(out, Shape::Polygon, Dim::Xy);
+    write::count(out, polygon.len());
+    for ring in polygon {
+        write::count(out, ring.len());
+        for p in ring {
+            write::position(out, p);
+        }
+    }
+}
+
+/// The shape of a geometry after a repair may be the multi of what it was; this makes every
+/// surface and line of a layer a multi one, so that the layer stays uniform.
+#[must_use]
+pub fn promote(wkb: &[u8]) -> Vec<u8> {
+    match wkb::head(wkb) {
+        Some((shape, dim)) if shape.multi() != shape => {
+            let mut out = Vec::with_capacity(wkb.len() + 9);
+            write::begin(&mut out, shape.multi(), dim);
+            write::count(&mut out, usize::from(!wkb::is_empty(wkb)));
+            if !wkb::is_empty(wkb) {
+                out.extend_from_slice(wkb);
+            }
+            out
+        }
+        _ => wkb.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repaired(text: &str) -> String {
+        let (mut wkb, mut out) = (Vec::new(), Vec::new());
+        crate::wkt::read(text, &mut wkb).unwrap();
+        match make_valid(&wkb, &mut Checker::default(), &mut out) {
+            Outcome::Hopeless(flaw) => flaw.to_string(),
+            _ => crate::wkt::to_string(&out),
+        }
+    }
+
+    #[test]
+    fn valid_geometry_is_not_touched() {
+        for text in ["POINT Z (1 2 3)", "POLYGON ((0 0, 0 4, 4 4, 0 0))", "LINESTRING (0 0, 2 2, 2 0, 0 2)"] {
+            assert_eq!(repaired(text), text);
+        }
+    }
+
+    #[test]
+    fn the_classic_cases() {
+        for (text, want) in [
+            (
+                "POLYGON ((0 0, 2 2, 2 0, 0 2, 0 0))",
+                "MULTIPOLYGON (((0 2, 0 0, 1 1, 0 2)), ((1 1, 2 0, 2 2, 1 1)))",
+            ),
+            ("POLYGON ((0 0, 4 0, 4 4, 0 4))", "POLYGON ((0 4, 0 0, 4 0, 4 4, 0 4))"),
+            ("POLYGON ((0 0, 4 0, 6 0, 4 0, 4 4, 0 4, 0 0))", "POLYGON ((0 4, 0 0, 4 0, 4 4, 0 4))"),
+            (
+                "POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0), (5 5, 6 5, 6 6, 5 6, 5 5))",
+                "MULTIPOLYGON (((5 6, 5 5, 6 5, 6 6, 5 6)), ((0 4, 0 0, 4 0, 4 4, 0 4)))",
+            ),
+            (
+                "POLYGON ((0 0, 9 0, 9 9, 0 9, 0 0), (1 1, 8 1, 8 8, 1 8, 1 1), (2 2, 3 2, 3 3, 2 3, 2 2))",
+                "MULTIPOLYGON (((2 3, 2 2, 3 2, 3 3, 2 3)), ((0 9, 0 0, 9 0, 9 9, 0 9), (1 1, 1 8, 8 8, 8 1, 1 1)))",
+            ),
+            ("POLYGON ((0 0, 1 1, 2 2, 0 0))", "POLYGON EMPTY"),
+            ("LINESTRING (1 1, 1 1)", "LINESTRING EMPTY"),
+            ("POLYGON ((0 0, inf 0, 4 4, 0 0))", "Invalid Coordinate[inf 0]"),
+            (
+                "GEOMETRYCOLLECTION (POINT (1 1), POLYGON ((0 0, 4 0, 6 0, 4 0, 4 4, 0 4, 0 0)))",
+                "GEOMETRYCOLLECTION (POINT (1 1), POLYGON ((0 4, 0 0, 4 0, 4 4, 0 4)))",
+            ),
+        ] {
+            assert_eq!(repaired(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_layer_can_be_made_of_multi_shapes_only() {
+        let mut wkb = Vec::new();
+        crate::wkt::read("POLYGON ((0 0, 4 0, 4 4, 0 0))", &mut wkb).unwrap();
+        assert_eq!(crate::wkt::to_string(&promote(&wkb)), "MULTIPOLYGON (((0 0, 4 0, 4 4, 0 0)))");
+    }
+}

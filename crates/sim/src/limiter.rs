@@ -1,0 +1,212 @@
+//! The limiter's table: servers down, what they tell across.
+//!
+//! Each cell is one drain ([`crate::drain`]): utilisation, which is the physically earliest finish
+//! over ours, and the share of calls that were refused. The rivals of [`crate::rival`] drain the
+//! same worlds. The servers stand in `scenarios/limiter.yaml`, which the tests, the benchmark and
+//! the command all read.
+
+use serde::Deserialize;
+use tidegate_core::limit::{LimitConfig, Limiter};
+
+use crate::drain::{self, Dialect, Tells, World, drain};
+use crate::outcome::{Ledger, Outcome};
+use crate::rival::Rival;
+use crate::server::Limit;
+use crate::trace::Trace;
+use crate::world::limit::LimitSpec;
+
+/// The limiter section of a scenario.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub struct LimiterSpec {
+    /// Requests out at once; 64 by default.
+    #[serde(default = "workers")]
+    pub workers: u32,
+    /// The ways to the servers.
+    pub ways: Vec<WaySpec>,
+    /// The servers.
+    pub servers: Vec<ThrottledSpec>,
+}
+
+fn workers() -> u32 {
+    64
+}
+
+/// A way to the servers, in seconds.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub struct WaySpec {
+    /// Its name.
+    pub name: String,
+    /// Mean round trip without service.
+    pub rtt: f64,
+    /// Mean service time.
+    pub service: f64,
+    /// Relative spread of both.
+    #[serde(default)]
+    pub jitter: f64,
+}
+
+/// A server with a limit.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub struct ThrottledSpec {
+    /// Its name.
+    pub name: String,
+    /// Requests to drain.
+    pub requests: u64,
+    /// Its limit; none by default.
+    pub limit: Option<LimitSpec>,
+}
+
+/// What a server tells, and what Tidegate must then reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Told {
+    /// The column's name.
+    pub name: &'static str,
+    /// What the server tells.
+    pub tells: Tells,
+    /// Least utilisation, per cent.
+    pub utilisation: f64,
+    /// Most refused calls, per cent.
+    pub refused: f64,
+}
+
+/// The columns of the table.
+pub const TOLD: [Told; 4] = [
+    Told { name: "none", tells: Tells::Nothing, utilisation: 98.0, refused: 1.0 },
+    Told { name: "retry-after", tells: Tells::RetryAfter, utilisation: 95.0, refused: 1.0 },
+    Told { name: "rate-limit", tells: Tells::Quota(Dialect::RATE_LIMIT), utilisation: 99.5, refused: 0.2 },
+    Told {
+        name: "x-rate-limit",
+        tells: Tells::Quota(Dialect::X_RATE_LIMIT),
+        utilisation: 99.5,
+        refused: 0.2,
+    },
+];
+
+/// Drains a world with the shipped limiter.
+#[must_use]
+pub fn ours(world: &World, seed: u64) -> drain::Outcome {
+    let config = LimitConfig { in_flight_max: world.workers, ..LimitConfig::default() };
+    drain(world, &mut Limiter::new(&config), seed)
+}
+
+impl LimiterSpec {
+    /// What is wrong with it, if anything.
+    #[must_use]
+    pub fn flaw(&self) -> Option<String> {
+        let way = |w: &WaySpec| {
+            (0.0..=3600.0).contains(&w.rtt)
+                && (0.0..=3600.0).contains(&w.service)
+                && (0.0..=1.0).contains(&w.jitter)
+        };
+        if self.workers == 0 || self.ways.is_empty() || self.servers.is_empty() {
+            return Some("`limiter` needs `workers`, `ways` and `servers`".to_owned());
+        }
+        if let Some(bad) = self.ways.iter().find(|w| !way(w)) {
+            return Some(format!("way {}: times up to an hour, `jitter` up to 1", bad.name));
+        }
+        self.servers.iter().find_map(|server| {
+            let flaw = match &server.limit {
+                _ if server.requests == 0 => Some("`requests` must be at least 1"),
+                limit => limit.as_ref().and_then(LimitSpec::flaw),
+            };
+            flaw.map(|flaw| format!("server {}: {flaw}", server.name))
+        })
+    }
+
+    /// The rows: every server over every way, by name, telling nothing.
+    #[must_use]
+    pub fn worlds(&self) -> Vec<(String, World)> {
+        let row = |way: &WaySpec, server: &ThrottledSpec| {
+            let world = World {
+                limit: server.limit.as_ref().map_or(Limit::Open, LimitSpec::limit),
+                requests: server.requests,
+                workers: self.workers,
+                rtt: way.rtt,
+                service: way.service,
+                jitter: way.jitter,
+                tells: Tells::Nothing,
+            };
+            (format!("{}, {}", server.name, way.name), world)
+        };
+        self.ways.iter().flat_map(|way| self.servers.iter().map(move |server| row(way, server))).collect()
+    }
+
+    /// Runs the shipped limiter; cases are called `told/server, way`.
+    pub fn run(&self, seed: u64, trials: u32, outcome: &mut Outcome) {
+        for (row, world) in self.worlds() {
+            for told in TOLD {
+                let world = World { tells: told.tells, ..world.clone() };
+                let name = format!("{}/{row}", told.name);
+                case(name, seed, trials, outcome, |seed| ours(&world, seed));
+            }
+        }
+    }
+
+    /// Runs the rivals; cases are called `rival/server, way`.
+    pub fn compare(&self, rivals: &[Rival], seed: u64, trials: u32, outcome: &mut Outcome) {
+        for rival in rivals {
+            for (row, world) in self.worlds() {
+                let name = format!("{}/{row}", rival.name());
+                case(name, seed, trials, outcome, |seed| rival.drain(&world, seed));
+            }
+        }
+    }
+}
+
+fn case(name: String, seed: u64, trials: u32, outcome: &mut Outcome, run: impl Fn(u64) -> drain::Outcome) {
+    let mut ledger = Ledger::default();
+    for trial in 0..trials {
+        let out = run(seed.wrapping_add(u64::from(trial) << 20));
+        ledger.add("utilisation", out.utilisation());
+        ledger.add("refused", out.refused_percent());
+        ledger.add("early", out.early as f64);
+        // A call arrives and returns.
+        outcome.events += 2 * out.calls;
+        let mut trace = Trace::default();
+        trace.note((out.finish * 1e9) as u64, out.calls);
+        trace.note(out.refused, out.left);
+        outcome.trace = outcome.trace.rotate_left(1) ^ trace.hash();
+    }
+    outcome.cases.push(ledger.case(name));
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scenario::{Options, Scenario};
+
+    const SMALL: &str = "{name: x, reason: y, limiter: {workers: 8,
+        ways: [{name: near, rtt: 0.001, service: 0.005}],
+        servers: [{name: slow, requests: 50, limit: {bucket: {rate: 50, burst: 5}}}, {name: open, requests: 50}]}}";
+
+    #[test]
+    fn rivals_stand_beside_the_limiter() {
+        let scenario = Scenario::parse(SMALL).unwrap();
+        let compare = ["aws", "vector"].map(str::to_owned).to_vec();
+        let outcome = scenario.run(&Options { compare, ..Options::default() }).unwrap();
+        let names: Vec<&str> = outcome.cases.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names.len(), 12);
+        assert_eq!(names[0], "none/slow, near");
+        assert_eq!(names[11], "vector/open, near");
+        let refused = |i: usize| outcome.cases[i].get("refused").unwrap().mean;
+        assert!(refused(8) > 0.0, "the first throttle must be met");
+        assert_eq!(refused(9), 0.0);
+        let unknown = Options { compare: vec!["full".to_owned()], ..Options::default() };
+        assert!(scenario.run(&unknown).unwrap_err().to_string().contains("known are aws"));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for (from, to) in [
+            ("requests: 50,", "requests: 0,"),
+            ("rate: 50", "rate: 0"),
+            ("rtt: 0.001", "rtt: -1"),
+            ("workers: 8", "workers: 0"),
+            ("limiter:", "contention: {clients: [1]}, limiter:"),
+        ] {
+            assert!(Scenario::parse(&SMALL.replace(from, to)).is_err(), "{to}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Many writers, one row: the contention table of "Exponential Backoff And Jitter".
+//!
+//! One server row has a version. N clients start at once; each reads the version, writes with
+//! it, and has lost if somebody else wrote in between; then it backs off and reads again. Every
+//! network hop costs |Normal(10, 2)| milliseconds. What is counted: the writes, and the time at
+//! which the last answer is back.
+//!
+//! Why one event per call and not four: of the four hops only the write changes anything. A read
+//! at time r carries the version of the last commit before r, so a write with that version is
+//! accepted exactly if no commit came after r. The row therefore keeps the time of its last
+//! commit instead of a number, and the read needs no event of its own. Every hop is still drawn.
+
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::retry::{Backoff, Jitter};
+use tidegate_core::{Chance, Rng};
+
+use crate::draw::Normal;
+use crate::outcome::{Axis, Ledger, Line, Outcome, Plot};
+use crate::queue::Queue;
+use crate::trace::Trace;
+
+const MILLI: f64 = 1e6;
+const HOP_MEAN: f64 = 10.0 * MILLI;
+const HOP_DEVIATION: f64 = 2.0 * MILLI;
+const BASE: Duration = Duration::from_millis(5);
+const CAP: Duration = Duration::from_secs(2);
+
+/// A column of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// Again at once.
+    None,
+    /// Exponential backoff without jitter.
+    Exponential,
+    /// Half of it fixed, half drawn.
+    Equal,
+    /// All of it drawn.
+    Full,
+    /// Drawn between the base and three times the last wait.
+    Decorrelated,
+}
+
+impl Strategy {
+    /// All columns, in the order of the table.
+    pub const ALL: [Strategy; 5] =
+        [Strategy::None, Strategy::Exponential, Strategy::Equal, Strategy::Full, Strategy::Decorrelated];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Strategy::None => "none",
+            Strategy::Exponential => "exponential",
+            Strategy::Equal => "equal",
+            Strategy::Full => "full",
+            Strategy::Decorrelated => "decorrelated",
+        }
+    }
+
+    /// The shipped policy with the parameters of the table.
+    #[must_use]
+    pub fn backoff(self) -> Backoff {
+        let (base, jitter) = match self {
+            Strategy::None => (Duration::ZERO, Jitter::None),
+            Strategy::Exponential => (BASE, Jitter::None),
+            Strategy::Equal => (BASE, Jitter::Equal),
+            Strategy::Full => (BASE, Jitter::Full),
+            Strategy::Decorrelated => (BASE, Jitter::Decorrelated),
+        };
+        Backoff::new(base, 2.0, CAP, jitter)
+    }
+}
+
+/// The table, or a part of it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub struct Contention {
+    /// The rows: how many clients.
+    pub clients: Vec<u32>,
+    /// The columns; all by default.
+    #[serde(default = "all")]
+    pub strategies: Vec<Strategy>,
+}
+
+fn all() -> Vec<Strategy> {
+    Strategy::ALL.to_vec()
+}
+
+impl Contention {
+    /// Fills the outcome. Every cell has its own generator: leaving one out changes no other.
+    pub fn run(&self, seed: u64, trials: u32, outcome: &mut Outcome) {
+        let mut occ = Occ::default();
+        let mut plots = ["calls", "time_ms"].map(|metric| Plot {
+            title: if metric == "calls" {
+                "Calls until all have written"
+            } else {
+                "Time until all have written"
+            }
+            .to_owned(),
+            x: Axis::log("clients"),
+            y: Axis::log(if metric == "calls" { "calls" } else { "time (ms)" }),
+            lines: Vec::new(),
+        });
+        for &strategy in &self.strategies {
+            let backoff = strategy.backoff();
+            let mut lines = [const { Vec::new() }; 2];
+            for &clients in &self.clients {
+                let mut rng = Rng::fork(seed, u64::from(clients) << 8 | strategy as u64);
+                let mut ledger = Ledger::default();
+                for _ in 0..trials {
+                    let trial = occ.trial(clients, &backoff, &mut rng);
+                    ledger.add("calls", trial.calls as f64);
+                    ledger.add("time_ms", trial.time_ms);
+                }
+                let case = ledger.case(format!("{}/{clients}", strategy.name()));
+                for (line, metric) in lines.iter_mut().zip(["calls", "time_ms"]) {
+                    line.extend(case.get(metric).map(|value| (f64::from(clients), value.mean)));
+                }
+                outcome.cases.push(case);
+            }
+            for (plot, points) in plots.iter_mut().zip(lines) {
+                plot.lines.push(Line { name: strategy.name().to_owned(), points });
+            }
+        }
+        outcome.plots.extend(plots);
+        outcome.events += occ.events;
+        outcome.trace ^= occ.trace.hash();
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Client {
+    read_at: u64,
+    attempt: u32,
+    previous: u64,
+}
+
+/// What one trial gave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trial {
+    /// Writes.
+    pub calls: u64,
+    /// Time of the last event, in milliseconds.
+    pub time_ms: f64,
+}
+
+/// The row and its clients; memory is kept from trial to trial.
+#[derive(Default)]
+pub struct Occ {
+    queue: Queue<u32>,
+    clients: Vec<Client>,
+    normal: Normal,
+    /// The hash over all trials so far.
+    pub trace: Trace,
+    /// Events handled so far.
+    pub events: u64,
+}
+
+impl Occ {
+    /// One trial: `n` clients until all have written.
+    pub fn trial(&mut self, n: u32, backoff: &Backoff, chance: &mut Rng) -> Trial {
+        self.queue.reset();
+        self.clients.clear();
+        for id in 0..n {
+            let read_at = self.hop(chance);
+            self.clients.push(Client { read_at, attempt: 0, previous: 0 });
+            let write_at = read_at + self.hop(chance) + self.hop(chance);
+            self.queue.push(write_at, id);
+        }
+        let (mut calls, mut last_event, mut last_commit) = (0, 0, 0);
+        while let Some((now, id)) = self.queue.pop() {
+            calls += 1;
+            self.trace.note(now, u64::from(id));
+            let answer_at = now + self.hop(chance);
+            let Some(client) = self.clients.get_mut(id as usize) else { continue };
+            if client.read_at > last_commit {
+                last_commit = now;
+                last_event = last_event.max(answer_at);
+                continue;
+            }
+            client.attempt += 1;
+            client.previous = backoff.delay_nanos(client.attempt, client.previous, chance);
+            client.read_at = answer_at + client.previous + hop(self.normal, chance);
+            let write_at = client.read_at + hop(self.normal, chance) + hop(self.normal, chance);
+            self.queue.push(write_at, id);
+        }
+        self.events += calls;
+        Trial { calls, time_ms: last_event as f64 / MILLI }
+    }
+
+    fn hop(&self, chance: &mut impl Chance) -> u64 {
+        hop(self.normal, chance)
+    }
+}
+
+#[inline]
+fn hop(normal: Normal, chance: &mut impl Chance) -> u64 {
+    (HOP_MEAN + HOP_DEVIATION * normal.draw(chance)).abs() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_writes_once() {
+        let mut rng = Rng::new(5);
+        let trial = Occ::default().trial(1, &Strategy::Full.backoff(), &mut rng);
+        assert_eq!(trial.calls, 1);
+        assert!((20.0..60.0).contains(&trial.time_ms), "four hops: {trial:?}");
+        assert_eq!(Occ::default().trial(0, &Strategy::Full.backoff(), &mut rng).calls, 0);
+    }
+
+    #[test]
+    fn a_seed_decides_and_cells_are_independent() {
+        let run = |clients: &[u32]| {
+            let mut outcome = Outcome::default();
+            Contention { clients: clients.to_vec(), strategies: all() }.run(9, 3, &mut outcome);
+            outcome
+        };
+        assert_eq!(run(&[10, 20]), run(&[10, 20]));
+        let (both, one) = (run(&[10, 20]), run(&[20]));
+        for case in &one.cases {
+            assert!(both.cases.contains(case), "{}", case.name);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What most programs do: so many calls at once, and backoff with full jitter.
+//!
+//! Sixteen at once, base 100 ms, doubled with every refusal, at most 20 s. `Retry-After` is
+//! obeyed by the request that got it, as the usual HTTP libraries do it; the others do not hear of
+//! it. A refused request gives its place to the next one while it waits.
+
+use super::queue::{Next, Queue, Refusals, exponential};
+use super::{Client, Decision, Hints, Mono, Seen, refused};
+
+const AT_ONCE: u32 = 16;
+const BASE: f64 = 0.1;
+const CAP: f64 = 20.0;
+
+/// A fixed number of calls at once.
+#[derive(Clone, Debug)]
+pub struct Fixed {
+    queue: Queue,
+    in_flight: u32,
+}
+
+impl Fixed {
+    /// For so many requests.
+    #[must_use]
+    pub fn new(requests: u64, seed: u64) -> Fixed {
+        Fixed { queue: Queue::new(requests, seed), in_flight: 0 }
+    }
+}
+
+impl Client for Fixed {
+    type Ticket = Refusals;
+
+    fn admit(&mut self, now: Mono) -> Decision<Refusals> {
+        if self.in_flight >= AT_ONCE {
+            return Decision::Full;
+        }
+        match self.queue.peek(now, true) {
+            Next::Ready(refusals) => {
+                self.queue.take(refusals, now);
+                self.in_flight += 1;
+                Decision::Go(refusals)
+            }
+            Next::At(t) => Decision::At(t),
+            Next::Nothing => Decision::Full,
+        }
+    }
+
+    fn settle(&mut self, ticket: Refusals, now: Mono, seen: Seen, hints: &Hints) {
+        self.in_flight -= 1;
+        if refused(seen) {
+            let refusals = ticket.saturating_add(1);
+            let hint = hints.retry_after.map(|wait| now + wait);
+            self.queue.again(refusals, now, exponential(BASE, CAP, refusals), hint);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn sixteen_at_once_and_a_refused_one_makes_room() {
+        let mut client = Fixed::new(100, 1);
+        for _ in 0..16 {
+            assert_eq!(client.admit(Mono::ZERO), Decision::Go(0));
+        }
+        assert_eq!(client.admit(Mono::ZERO), Decision::Full);
+        client.settle(0, Mono::ZERO, Seen::Throttled { until: None }, &Hints::default());
+        assert_eq!(client.admit(Mono::ZERO), Decision::Go(0));
+        client.settle(0, Mono::from_millis(100), Seen::Accepted, &Hints::default());
+        assert_eq!(client.admit(Mono::from_millis(100)), Decision::Go(1), "its backoff is over");
+    }
+
+    #[test]
+    fn a_hint_holds_the_request_that_got_it() {
+        let mut client = Fixed::new(1, 1);
+        assert_eq!(client.admit(Mono::ZERO), Decision::Go(0));
+        let hints = Hints { retry_after: Some(Duration::from_secs(3)), ..Hints::default() };
+        client.settle(0, Mono::ZERO, Seen::Throttled { until: None }, &hints);
+        assert_eq!(client.admit(Mono::ZERO), Decision::At(Mono::from_millis(3000)));
+        assert_eq!(client.admit(Mono::from_millis(3000)), Decision::Go(1));
+    }
+}

@@ -1,0 +1,177 @@
+//! The limiters of the incumbents, for comparison.
+//!
+//! Written anew from their documented rules and constants, each as a [`Client`] of the drain
+//! world. Where the drain asks for more than the original does, the original is given the benefit
+//! of the doubt, and the file says how: nobody gives up after three attempts here, because every
+//! request has to be done; and a retry waits in a queue of its own ([`queue`]).
+//!
+//! Of them only [`fixed`] obeys `Retry-After`, as the usual HTTP libraries do. The rules of the AWS
+//! SDKs name their own `x-amz-retry-after`, which other services do not send; those of Lance and
+//! Vector name neither.
+
+pub mod aimd;
+pub mod aws;
+pub mod fixed;
+pub mod queue;
+pub mod vector;
+
+use tidegate_core::Mono;
+use tidegate_core::hint::Hints;
+use tidegate_core::limit::Seen;
+
+use crate::drain::{Client, Decision, Outcome, Tells, World, drain};
+use aimd::Aimd;
+use aws::Aws;
+use fixed::Fixed;
+use vector::Vector;
+
+/// An incumbent by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rival {
+    /// The AWS SDKs' adaptive mode.
+    Aws,
+    /// The AIMD rate of Lance, with its defaults.
+    Aimd,
+    /// The same with every rate divided by a hundred: for services slower than object stores.
+    AimdSlow,
+    /// Vector's adaptive request concurrency as documented: a refusal is push-back.
+    Vector,
+    /// The same as shipped: retries lie inside of the limit.
+    VectorShipped,
+    /// Sixteen at once with backoff, told nothing.
+    Fixed,
+    /// Sixteen at once with backoff, told `Retry-After`.
+    FixedHinted,
+}
+
+impl Rival {
+    /// All of them.
+    pub const ALL: [Rival; 7] = [
+        Rival::Aws,
+        Rival::Aimd,
+        Rival::AimdSlow,
+        Rival::Vector,
+        Rival::VectorShipped,
+        Rival::Fixed,
+        Rival::FixedHinted,
+    ];
+
+    /// The name it is called by.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rival::Aws => "aws",
+            Rival::Aimd => "aimd",
+            Rival::AimdSlow => "aimd-slow",
+            Rival::Vector => "vector",
+            Rival::VectorShipped => "vector-shipped",
+            Rival::Fixed => "fixed",
+            Rival::FixedHinted => "fixed-hinted",
+        }
+    }
+
+    /// The rival of that name.
+    ///
+    /// # Errors
+    /// With the known names.
+    pub fn named(name: &str) -> Result<Rival, String> {
+        Rival::ALL.into_iter().find(|r| r.name() == name).ok_or_else(|| {
+            let known = Rival::ALL.map(Rival::name).join(", ");
+            format!("unknown limiter `{name}`; known are {known}")
+        })
+    }
+
+    /// Drains the world its way; what the server tells is replaced by what this rival can hear.
+    #[must_use]
+    pub fn drain(self, world: &World, seed: u64) -> Outcome {
+        let tells = if self == Rival::FixedHinted { Tells::RetryAfter } else { Tells::Nothing };
+        let world = World { tells, ..world.clone() };
+        let (n, workers) = (world.requests, world.workers);
+        match self {
+            Rival::Aws => drain(&world, &mut Aws::new(n, workers, seed), seed),
+            Rival::Aimd => drain(&world, &mut Aimd::new(n, workers, 1.0, seed), seed),
+            Rival::AimdSlow => drain(&world, &mut Aimd::new(n, workers, 0.01, seed), seed),
+            Rival::Vector => drain(&world, &mut Vector::new(n, false, seed), seed),
+            Rival::VectorShipped => drain(&world, &mut Vector::new(n, true, seed), seed),
+            Rival::Fixed | Rival::FixedHinted => drain(&world, &mut Fixed::new(n, seed), seed),
+        }
+    }
+}
+
+/// A token bucket whose rate may change at any time, in the unit of calls and seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Tokens {
+    rate: f64,
+    size: f64,
+    level: f64,
+    at: Mono,
+}
+
+impl Tokens {
+    fn refill(&mut self, now: Mono) {
+        self.level = (self.level + self.rate * now.since(self.at).as_secs_f64()).min(self.size);
+        self.at = now;
+    }
+
+    /// Takes one, or says when there will be one.
+    fn take(&mut self, now: Mono) -> Result<(), Mono> {
+        self.refill(now);
+        if self.level >= 1.0 {
+            self.level -= 1.0;
+            return Ok(());
+        }
+        let wait = (1.0 - self.level) / self.rate;
+        Err(Mono::from_nanos(now.nanos().saturating_add((wait * 1e9) as u64 + 1)))
+    }
+}
+
+fn refused(seen: Seen) -> bool {
+    seen != Seen::Accepted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::Limit;
+
+    fn world(limit: Limit) -> World {
+        World {
+            limit,
+            requests: 2_000,
+            workers: 64,
+            rtt: 0.04,
+            service: 0.065,
+            jitter: 0.05,
+            tells: Tells::Nothing,
+        }
+    }
+
+    #[test]
+    fn every_rival_drains_everything_and_the_seed_decides_how() {
+        for rival in Rival::ALL {
+            assert_eq!(Rival::named(rival.name()), Ok(rival));
+            let world = world(Limit::Bucket { rate: 50.0, burst: 20.0 });
+            let out = rival.drain(&world, 7);
+            assert_eq!((out.left, out.calls - out.refused), (0, 2_000), "{rival:?}");
+            assert!(out.utilisation() > 20.0, "{rival:?} {out:?}");
+            assert_eq!(out, rival.drain(&world, 7), "{rival:?}");
+        }
+        assert!(Rival::named("x").unwrap_err().contains("known are aws, aimd"));
+    }
+
+    #[test]
+    fn without_a_limit_nobody_is_refused() {
+        for rival in Rival::ALL {
+            assert_eq!(rival.drain(&world(Limit::Open), 1).refused, 0, "{rival:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_come_at_their_rate() {
+        let mut tokens = Tokens { rate: 4.0, size: 2.0, level: 2.0, at: Mono::ZERO };
+        assert_eq!(tokens.take(Mono::ZERO), Ok(()));
+        assert_eq!(tokens.take(Mono::ZERO), Ok(()));
+        assert_eq!(tokens.take(Mono::ZERO), Err(Mono::from_nanos(250_000_001)));
+        assert_eq!(tokens.take(Mono::from_millis(250)), Ok(()));
+    }
+}

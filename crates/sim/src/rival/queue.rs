@@ -1,0 +1,131 @@
+//! Where refused requests wait for their retry.
+//!
+//! The drain world puts a refused request back into its queue at once and does not know one
+//! request from another. Backoff belongs to a request, so the rivals keep their own books: how
+//! many requests were never sent, and for each refused one when it may go again and how often it
+//! has been refused. A due retry goes before a new request.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use tidegate_core::{Chance, Mono, Rng};
+
+/// A request that may go: how often it was refused.
+pub type Refusals = u32;
+
+/// What a queue has to offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// This request may go.
+    Ready(Refusals),
+    /// None before then.
+    At(Mono),
+    /// None until something comes back.
+    Nothing,
+}
+
+/// New requests, and refused ones with their time.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    fresh: u64,
+    /// When each may go, how often it was refused, when it first went.
+    waiting: BinaryHeap<Reverse<(Mono, Refusals, Mono)>>,
+    rng: Rng,
+}
+
+impl Queue {
+    /// `fresh` requests; `seed` decides the jitter.
+    #[must_use]
+    pub fn new(fresh: u64, seed: u64) -> Queue {
+        Queue { fresh, waiting: BinaryHeap::new(), rng: Rng::fork(seed, 0x0072_6976_616c) }
+    }
+
+    /// How many wait for their retry.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Looks; `fresh` says whether a new request would be welcome.
+    #[must_use]
+    pub fn peek(&self, now: Mono, fresh: bool) -> Next {
+        match self.waiting.peek() {
+            Some(Reverse((at, refusals, _))) if *at <= now => Next::Ready(*refusals),
+            _ if fresh && self.fresh > 0 => Next::Ready(0),
+            Some(Reverse((at, ..))) => Next::At(*at),
+            None => Next::Nothing,
+        }
+    }
+
+    /// Takes the request that [`Queue::peek`] offered and says when it first went.
+    pub fn take(&mut self, refusals: Refusals, now: Mono) -> Mono {
+        if refusals == 0 {
+            self.fresh = self.fresh.saturating_sub(1);
+            return now;
+        }
+        self.waiting.pop().map_or(now, |Reverse((_, _, first))| first)
+    }
+
+    /// A request was refused for the `refusals`-th time: it goes again after a time drawn evenly
+    /// from nothing to `ceiling` seconds (full jitter), and not before `hint`.
+    pub fn again(&mut self, refusals: Refusals, now: Mono, ceiling: f64, hint: Option<Mono>) {
+        self.again_since(now, refusals, now, ceiling, hint);
+    }
+
+    /// The same for a request of which it matters when it `first` went.
+    pub fn again_since(
+        &mut self,
+        first: Mono,
+        refusals: Refusals,
+        now: Mono,
+        ceiling: f64,
+        hint: Option<Mono>,
+    ) {
+        let wait = Duration::from_secs_f64(self.rng.between(0.0, ceiling));
+        let at = (now + wait).max(hint.unwrap_or(now));
+        self.waiting.push(Reverse((at, refusals, first)));
+    }
+}
+
+/// `base` seconds doubled with every refusal after the first, at most `cap`.
+#[must_use]
+pub fn exponential(base: f64, cap: f64, refusals: Refusals) -> f64 {
+    (base * 2f64.powi(refusals.saturating_sub(1).min(60) as i32)).min(cap)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn due_retries_go_before_new_requests_and_no_earlier() {
+        let mut queue = Queue::new(2, 1);
+        let at = |ms| Mono::from_millis(ms);
+        assert_eq!(queue.peek(at(0), true), Next::Ready(0));
+        assert_eq!(queue.take(0, at(0)), at(0));
+        queue.again_since(at(7), 1, at(0), 0.0, Some(at(50)));
+        assert_eq!(queue.peek(at(10), false), Next::At(at(50)));
+        assert_eq!(queue.peek(at(10), true), Next::Ready(0));
+        assert_eq!(queue.peek(at(50), true), Next::Ready(1));
+        assert_eq!(queue.take(1, at(50)), at(7));
+        queue.take(0, at(50));
+        assert_eq!((queue.peek(at(50), true), queue.waiting()), (Next::Nothing, 0));
+    }
+
+    #[test]
+    fn the_wait_is_drawn_below_the_ceiling() {
+        let mut queue = Queue::new(0, 1);
+        (0..1000).for_each(|_| queue.again(1, Mono::ZERO, 2.0, None));
+        let waits: Vec<f64> = queue.waiting.iter().map(|w| w.0.0.as_secs_f64()).collect();
+        assert!(waits.iter().all(|w| (0.0..2.0).contains(w)));
+        let mean = waits.iter().sum::<f64>() / 1000.0;
+        assert!((0.95..1.05).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn doubling_stops_at_the_cap() {
+        let ceilings = [1, 2, 3, 8, 9, u32::MAX].map(|n| exponential(0.1, 20.0, n));
+        assert_eq!(ceilings, [0.1, 0.2, 0.4, 12.8, 20.0, 20.0]);
+    }
+}

@@ -1,0 +1,224 @@
+//! Vector's adaptive request concurrency.
+//!
+//! A limit on calls at once, from 1 to 200. Once per mean round trip it looks back: one more if
+//! the limit was reached, nothing was pushed back and the round trip was no longer than before;
+//! to nine tenths if something was pushed back or the round trip lies 2.5 deviations above the
+//! mean. Mean and variance are exponentially weighted with 0.4; only calls that succeeded are
+//! timed.
+//!
+//! A refused call waits by Fibonacci seconds (1, 1, 2, 3 … at most 30) with full jitter.
+//!
+//! As it is documented, a refusal is push-back, and a refused call gives its place away while it
+//! waits. In the shipped program the retries lie inside of the limit: a refused call keeps its
+//! place, and all that the limit sees of it is one long round trip. Both are here.
+
+use tidegate_core::time::seconds;
+
+use super::queue::{Next, Queue, Refusals};
+use super::{Client, Decision, Hints, Mono, Seen, refused};
+
+const START: u32 = 1;
+const MOST: u32 = 200;
+const FALL: f64 = 0.9;
+const ALPHA: f64 = 0.4;
+const DEVIATIONS: f64 = 2.5;
+const WAIT_MAX: f64 = 30.0;
+/// Means are compared in whole microseconds, so that equal round trips are equal.
+const UNIT: f64 = 1e6;
+
+/// The concurrency limit.
+#[derive(Clone, Debug)]
+struct Limit {
+    now: u32,
+    in_flight: u32,
+    reached: bool,
+    pushed_back: bool,
+    /// Sum and number of the round trips since the last look.
+    rtt: (f64, f64),
+    /// Mean and variance before that.
+    past: Option<(f64, f64)>,
+    look: Mono,
+}
+
+impl Limit {
+    fn new() -> Limit {
+        Limit {
+            now: START,
+            in_flight: 0,
+            reached: false,
+            pushed_back: false,
+            rtt: (0.0, 0.0),
+            past: None,
+            look: Mono::ZERO,
+        }
+    }
+
+    fn start(&mut self) -> bool {
+        if self.in_flight >= self.now {
+            return false;
+        }
+        self.in_flight += 1;
+        self.reached |= self.in_flight >= self.now;
+        true
+    }
+
+    fn end(&mut self, sent: Mono, now: Mono, refused: bool) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.pushed_back |= refused;
+        if !refused {
+            self.rtt = (self.rtt.0 + now.since(sent).as_secs_f64(), self.rtt.1 + 1.0);
+        }
+        let current = (self.rtt.1 > 0.0).then(|| (self.rtt.0 / self.rtt.1 * UNIT).round() / UNIT);
+        match (self.past, current) {
+            (None, None) => {}
+            (None, Some(rtt)) => {
+                self.past = Some((rtt, 0.0));
+                self.look = now + seconds(rtt);
+            }
+            (Some(past), current) if now >= self.look => {
+                self.adjust(past, current);
+                let (mean, _) = *self.past.insert(current.map_or(past, |rtt| weigh(past, rtt)));
+                self.look = now + seconds(mean);
+                (self.rtt, self.pushed_back, self.reached) = ((0.0, 0.0), false, false);
+            }
+            _ => {}
+        }
+    }
+
+    fn adjust(&mut self, (mean, variance): (f64, f64), current: Option<f64>) {
+        let no_longer = current.is_some_and(|rtt| rtt <= (mean * UNIT).round() / UNIT);
+        let far_longer = current.is_some_and(|rtt| rtt >= mean + DEVIATIONS * variance.sqrt());
+        if self.now < MOST && self.reached && !self.pushed_back && no_longer {
+            self.now += 1;
+        } else if self.now > 1 && (self.pushed_back || far_longer) {
+            self.now = (f64::from(self.now) * FALL) as u32;
+        }
+    }
+}
+
+fn weigh((mean, variance): (f64, f64), rtt: f64) -> (f64, f64) {
+    let delta = rtt - mean;
+    (mean + ALPHA * delta, (1.0 - ALPHA) * (variance + ALPHA * delta * delta))
+}
+
+/// Fibonacci seconds.
+fn ceiling(refusals: Refusals) -> f64 {
+    let (mut a, mut b) = (1.0, 1.0);
+    for _ in 1..refusals.min(20) {
+        (a, b) = (b, a + b);
+    }
+    f64::min(a, WAIT_MAX)
+}
+
+/// The adaptive concurrency with its retries.
+#[derive(Clone, Debug)]
+pub struct Vector {
+    queue: Queue,
+    shipped: bool,
+    limit: Limit,
+}
+
+impl Vector {
+    /// For so many requests; as shipped, or as documented.
+    #[must_use]
+    pub fn new(requests: u64, shipped: bool, seed: u64) -> Vector {
+        Vector { queue: Queue::new(requests, seed), shipped, limit: Limit::new() }
+    }
+}
+
+impl Client for Vector {
+    type Ticket = (Mono, Refusals);
+
+    fn admit(&mut self, now: Mono) -> Decision<(Mono, Refusals)> {
+        let room = self.limit.in_flight < self.limit.now;
+        match self.queue.peek(now, room || !self.shipped) {
+            // As shipped, a retry has kept its place.
+            Next::Ready(refusals) if (self.shipped && refusals > 0) || self.limit.start() => {
+                let first = self.queue.take(refusals, now);
+                Decision::Go((if self.shipped { first } else { now }, refusals))
+            }
+            Next::Ready(_) | Next::Nothing => Decision::Full,
+            Next::At(t) => Decision::At(t),
+        }
+    }
+
+    fn settle(&mut self, (sent, refusals): (Mono, Refusals), now: Mono, seen: Seen, _: &Hints) {
+        let refused = refused(seen);
+        if !(refused && self.shipped) {
+            self.limit.end(sent, now, refused);
+        }
+        if refused {
+            let refusals = refusals.saturating_add(1);
+            self.queue.again_since(sent, refusals, now, ceiling(refusals), None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many calls at once as the limit lets, all `ms` long, sent at `at`.
+    fn round(limit: &mut Limit, at: u64, ms: u64, refused: bool) -> u32 {
+        let mut out = 0;
+        while limit.start() {
+            out += 1;
+        }
+        (0..out).for_each(|_| limit.end(Mono::from_millis(at), Mono::from_millis(at + ms), refused));
+        limit.now
+    }
+
+    #[test]
+    fn one_more_per_round_trip_while_it_stays_short() {
+        let mut limit = Limit::new();
+        let steps: Vec<u32> = (0..6).map(|n| round(&mut limit, 100 * n, 100, false)).collect();
+        // The first round trip only sets the mean.
+        assert_eq!(steps, [1, 2, 3, 4, 5, 6]);
+        let most = (6..300).map(|n| round(&mut limit, 100 * n, 100, false)).max();
+        assert_eq!(most, Some(200));
+    }
+
+    #[test]
+    fn push_back_takes_a_tenth_once_per_round_trip() {
+        let mut limit = Limit::new();
+        (0..20).for_each(|n| {
+            round(&mut limit, 100 * n, 100, false);
+        });
+        assert_eq!(limit.now, 20);
+        let steps: Vec<u32> = (20..25).map(|n| round(&mut limit, 100 * n, 100, true)).collect();
+        assert_eq!(steps, [18, 16, 14, 12, 10]);
+    }
+
+    #[test]
+    fn a_much_longer_round_trip_is_push_back_too() {
+        let mut limit = Limit::new();
+        (0..10).for_each(|n| {
+            round(&mut limit, 100 * n, 100, false);
+        });
+        assert_eq!((limit.now, limit.past), (10, Some((0.1, 0.0))));
+        assert_eq!(round(&mut limit, 1000, 150, false), 9);
+        // Since the last look eight round trips of 100 ms and one of 150 ms: 105.556 ms.
+        let (mean, variance) = limit.past.unwrap();
+        assert!((mean - 0.102_222_4).abs() < 1e-12, "{mean}");
+        assert!((variance - 0.24 * 0.005_556 * 0.005_556).abs() < 1e-12, "{variance}");
+    }
+
+    #[test]
+    fn a_refused_call_gives_its_place_away_only_as_documented() {
+        let refuse = |shipped| {
+            let mut client = Vector::new(2, shipped, 1);
+            assert_eq!(client.admit(Mono::ZERO), Decision::Go((Mono::ZERO, 0)));
+            client.settle((Mono::ZERO, 0), Mono::ZERO, Seen::Throttled { until: None }, &Hints::default());
+            client
+        };
+        assert_eq!(refuse(false).admit(Mono::ZERO), Decision::Go((Mono::ZERO, 0)));
+        let mut shipped = refuse(true);
+        let Decision::At(t) = shipped.admit(Mono::ZERO) else { panic!("a new request went out") };
+        assert_eq!(shipped.admit(t), Decision::Go((Mono::ZERO, 1)), "timed from its first attempt");
+    }
+
+    #[test]
+    fn waits_grow_like_rabbits() {
+        assert_eq!([1, 2, 3, 4, 5, 9, 99].map(ceiling), [1.0, 1.0, 2.0, 3.0, 5.0, 30.0, 30.0]);
+    }
+}

@@ -1,0 +1,203 @@
+//! What a scenario promises, and whether it held.
+//!
+//! A check is about one number: `equals`, `at_least` and `at_most` bind every trial; `between`
+//! binds the mean; `mean` with `within` compares a published or computed mean with the mean of
+//! our trials. `within` is a number of standard errors
+//! of our own trials (`4se`), a share (`1%`) or a plain number. Several in one check must all hold.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use crate::stats::Summary;
+
+/// Case → metric → check.
+pub type Expectations = BTreeMap<String, BTreeMap<String, Check>>;
+
+/// How far a mean may be off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Within {
+    /// So many standard errors.
+    Errors(f64),
+    /// A share of the expected value.
+    Share(f64),
+    /// A plain number.
+    Plain(f64),
+}
+
+impl<'de> Deserialize<'de> for Within {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Within, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Within;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`4se`, `1%` or a number, not negative")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Within, E> {
+                let (digits, make): (_, fn(f64) -> Within) = match text {
+                    _ if text.ends_with("se") => (text.trim_end_matches("se"), Within::Errors),
+                    _ if text.ends_with('%') => (text.trim_end_matches('%'), |x| Within::Share(x / 100.0)),
+                    _ => (text, Within::Plain),
+                };
+                match digits.trim().parse::<f64>() {
+                    Ok(x) if x >= 0.0 && x.is_finite() => Ok(make(x)),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+            fn visit_f64<E: de::Error>(self, x: f64) -> Result<Within, E> {
+                self.visit_str(&x.to_string())
+            }
+            fn visit_u64<E: de::Error>(self, x: u64) -> Result<Within, E> {
+                self.visit_str(&x.to_string())
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl fmt::Display for Within {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Within::Errors(x) => write!(f, "{x} se"),
+            Within::Share(x) => write!(f, "{} %", x * 100.0),
+            Within::Plain(x) => write!(f, "{x}"),
+        }
+    }
+}
+
+/// One promise about one metric of one case.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub struct Check {
+    /// Exactly this, in every trial.
+    equals: Option<f64>,
+    /// The mean lies here, ends included.
+    between: Option<[f64; 2]>,
+    /// No trial is below.
+    at_least: Option<f64>,
+    /// No trial is above.
+    at_most: Option<f64>,
+    /// The mean is this, give or take `within`.
+    mean: Option<f64>,
+    /// See `mean`.
+    within: Option<Within>,
+    /// The unit to which `mean` was rounded when it was published; half of it is granted.
+    rounded: Option<f64>,
+}
+
+/// A check with what came out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Checked {
+    /// The case it is about.
+    pub case: String,
+    /// The metric.
+    pub metric: String,
+    /// What was promised, in words.
+    pub wanted: String,
+    /// The mean that came out; none if the metric is unknown.
+    pub got: Option<f64>,
+    /// Its standard error.
+    pub se: f64,
+    /// Whether the promise held.
+    pub held: bool,
+}
+
+impl Check {
+    /// What is wrong with the check itself, if anything.
+    #[must_use]
+    pub fn flaw(&self) -> Option<&'static str> {
+        let bounds = [self.equals, self.at_least, self.at_most, self.mean];
+        if self.between.is_none() && bounds.iter().all(Option::is_none) {
+            return Some("give `equals`, `between`, `at_least`, `at_most`, or `mean` with `within`");
+        }
+        (self.mean.is_some() != self.within.is_some()).then_some("`mean` and `within` go together")
+    }
+
+    /// Compares with what came out.
+    #[must_use]
+    pub fn holds(&self, got: &Summary) -> bool {
+        let mean = got.mean;
+        let near = |wanted: f64, within: Within| {
+            let slack = match within {
+                Within::Errors(k) => k * got.se,
+                Within::Share(s) => s * wanted.abs(),
+                Within::Plain(x) => x,
+            };
+            (mean - wanted).abs() <= slack + self.rounded.unwrap_or(0.0).max(0.0) / 2.0
+        };
+        got.n > 0
+            && self.equals.is_none_or(|x| got.min == x && got.max == x)
+            && self.between.is_none_or(|[a, b]| (a..=b).contains(&mean))
+            && self.at_least.is_none_or(|x| got.min >= x)
+            && self.at_most.is_none_or(|x| got.max <= x)
+            && self.mean.zip(self.within).is_none_or(|(wanted, within)| near(wanted, within))
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        parts.extend(self.equals.map(|x| format!("= {x}")));
+        parts.extend(self.between.map(|[a, b]| format!("{a} … {b}")));
+        parts.extend(self.at_least.map(|x| format!("≥ {x}")));
+        parts.extend(self.at_most.map(|x| format!("≤ {x}")));
+        parts.extend(self.mean.zip(self.within).map(|(x, within)| format!("{x} ± {within}")));
+        parts.extend(self.rounded.map(|unit| format!("rounded to {unit}")));
+        f.write_str(&parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(yaml: &str) -> Check {
+        serde_saphyr::from_str(yaml).unwrap()
+    }
+
+    fn summary(mean: f64, se: f64) -> Summary {
+        Summary { n: 10, mean, se, min: mean - se, max: mean + se }
+    }
+
+    #[test]
+    fn each_kind_of_check() {
+        for (yaml, good, bad, words) in [
+            ("{mean: 100, within: 4se}", summary(104.0, 1.0), summary(104.1, 1.0), "100 ± 4 se"),
+            (
+                "{mean: 100, within: 4se, rounded: 1}",
+                summary(104.5, 1.0),
+                summary(104.6, 1.0),
+                "100 ± 4 se, rounded to 1",
+            ),
+            ("{mean: 100, within: 1%}", summary(101.0, 0.0), summary(101.1, 9.0), "100 ± 1 %"),
+            ("{mean: 100, within: 0.5}", summary(99.5, 0.0), summary(99.4, 9.0), "100 ± 0.5"),
+            ("{equals: 7}", summary(7.0, 0.0), summary(7.0, 0.1), "= 7"),
+            ("{between: [1, 2]}", summary(2.0, 0.0), summary(2.1, 0.0), "1 … 2"),
+            ("{at_least: 1, at_most: 2}", summary(1.5, 0.5), summary(1.5, 0.6), "≥ 1, ≤ 2"),
+            ("{mean: 3, within: 4se, at_most: 3.6}", summary(3.4, 0.2), summary(3.5, 0.2), "≤ 3.6, 3 ± 4 se"),
+        ] {
+            let check = check(yaml);
+            assert_eq!(check.flaw(), None, "{yaml}");
+            assert!(check.holds(&good), "{yaml}");
+            assert!(!check.holds(&bad), "{yaml}");
+            assert_eq!(check.to_string(), words);
+        }
+    }
+
+    #[test]
+    fn half_a_check_is_flawed() {
+        for yaml in ["{}", "{mean: 1}", "{within: 4se}", "{equals: 1, within: 4se}"] {
+            assert!(check(yaml).flaw().is_some(), "{yaml}");
+        }
+        for yaml in ["{mean: 1, within: -4se}", "{mean: 1, within: x}", "{mean: 1, wthin: 4se}"] {
+            assert!(serde_saphyr::from_str::<Check>(yaml).is_err(), "{yaml}");
+        }
+    }
+
+    #[test]
+    fn nothing_measured_holds_no_promise() {
+        let none = Summary { n: 0, mean: 0.0, se: 0.0, min: 0.0, max: 0.0 };
+        assert!(!check("{between: [0, 1]}").holds(&none));
+    }
+}

@@ -1,0 +1,181 @@
+//! Scenario files: parameters, a reason, and exact expectations.
+//!
+//! A scenario is data, so that a team can keep its retry policy under test without writing code,
+//! and so that tests, the command and other languages read the same file. It says why it exists
+//! in a sentence; a number without a reason is the first thing that somebody later "fixes".
+//! Unknown keys are refused at their place: a misspelt expectation would otherwise always hold.
+
+pub mod expect;
+
+use serde::Deserialize;
+
+use crate::compare;
+use crate::limiter::LimiterSpec;
+use crate::occ::Contention;
+use crate::outcome::Outcome;
+use crate::rival::Rival;
+use crate::world::{self, CaseSpec, WorldSpec};
+use expect::Expectations;
+
+/// A file larger than this many YAML nodes is not a scenario.
+const NODES_MAX: usize = 10_000;
+
+/// One scenario file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub struct Scenario {
+    /// A short name.
+    pub name: String,
+    /// Why it exists, in a sentence.
+    pub reason: String,
+    /// The seed.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// Trials per case.
+    #[serde(default = "one")]
+    pub trials: u32,
+    /// The metrics worth showing; all by default.
+    #[serde(default)]
+    pub show: Vec<String>,
+    /// The question: many writers on one row.
+    pub contention: Option<Contention>,
+    /// The question: clients and a server.
+    pub world: Option<WorldSpec>,
+    /// The question: how well the limiter finds a limit that nobody told.
+    pub limiter: Option<LimiterSpec>,
+    /// Variants of the world; without any there is one case, called `run`.
+    #[serde(default)]
+    pub cases: Vec<CaseSpec>,
+    /// What must come out.
+    #[serde(default)]
+    pub expect: Expectations,
+}
+
+fn one<T: From<u8>>() -> T {
+    T::from(1)
+}
+
+/// What the caller may change.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Another seed.
+    pub seed: Option<u64>,
+    /// Another number of trials.
+    pub trials: Option<u32>,
+    /// Further policies to run beside the scenario's own.
+    pub compare: Vec<String>,
+}
+
+/// Why a scenario cannot be run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// It is not a scenario; the text says where and why.
+    Parse(String),
+    /// It is one, and makes no sense.
+    Invalid(String),
+}
+
+impl core::fmt::Display for Error {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Error::Parse(text) | Error::Invalid(text) => f.write_str(text),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+impl Scenario {
+    /// Reads a scenario and refuses what makes no sense.
+    ///
+    /// # Errors
+    /// With line, column and snippet where the text is at fault.
+    pub fn parse(text: &str) -> Result<Scenario, Error> {
+        let options = serde_saphyr::options! {
+            budget: serde_saphyr::budget! { max_nodes: NODES_MAX },
+        };
+        let scenario: Scenario = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| Error::Parse(error.to_string()))?;
+        scenario.flaw().map_or(Ok(scenario), |flaw| Err(Error::Invalid(flaw)))
+    }
+
+    fn flaw(&self) -> Option<String> {
+        if self.trials == 0 {
+            return Some("`trials` must be at least 1".to_owned());
+        }
+        if let Some(world) = &self.world
+            && let Err(flaw) = world::cases(world, &self.cases)
+        {
+            return Some(flaw);
+        }
+        if let Some(flaw) = self.limiter.as_ref().and_then(LimiterSpec::flaw) {
+            return Some(flaw);
+        }
+        let questions = [self.contention.is_some(), self.world.is_some(), self.limiter.is_some()];
+        if questions.iter().filter(|asked| **asked).count() != 1 {
+            return Some("give one of `contention`, `world` and `limiter`".to_owned());
+        }
+        for (case, metrics) in &self.expect {
+            for (metric, check) in metrics {
+                if let Some(flaw) = check.flaw() {
+                    return Some(format!("expect.{case}.{metric}: {flaw}"));
+                }
+            }
+        }
+        None
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// If a policy to compare with is unknown.
+    pub fn run(&self, options: &Options) -> Result<Outcome, Error> {
+        let seed = options.seed.unwrap_or(self.seed);
+        let trials = options.trials.unwrap_or(self.trials).max(1);
+        let mut outcome = Outcome {
+            name: self.name.clone(),
+            reason: self.reason.trim().to_owned(),
+            seed,
+            trials,
+            ..Outcome::default()
+        };
+        if let Some(contention) = &self.contention {
+            if !options.compare.is_empty() {
+                return Err(Error::Invalid("the contention table compares all policies already".to_owned()));
+            }
+            contention.run(seed, trials, &mut outcome);
+        }
+        if let Some(limiter) = &self.limiter {
+            let rivals: Result<Vec<Rival>, _> = options.compare.iter().map(|n| Rival::named(n)).collect();
+            let rivals = rivals.map_err(Error::Invalid)?;
+            limiter.run(seed, trials, &mut outcome);
+            outcome.check(&self.expect);
+            limiter.compare(&rivals, seed, trials, &mut outcome);
+            self.choose(&mut outcome);
+            return Ok(outcome);
+        }
+        let worlds = match &self.world {
+            Some(world) => world::cases(world, &self.cases).map_err(Error::Invalid)?,
+            None => Vec::new(),
+        };
+        let rivals = compare::worlds(&worlds, &options.compare).map_err(Error::Invalid)?;
+        world::run(&worlds, seed, trials, &mut outcome);
+        outcome.check(&self.expect);
+        if !rivals.is_empty() {
+            outcome.plots.clear();
+            outcome.cases.clear();
+            world::run(&rivals, seed, trials, &mut outcome);
+        }
+        self.choose(&mut outcome);
+        Ok(outcome)
+    }
+
+    /// Leaves what is worth showing.
+    fn choose(&self, outcome: &mut Outcome) {
+        if !self.show.is_empty() {
+            let shown = |name: &str| self.show.iter().any(|s| s == name);
+            outcome.cases.iter_mut().for_each(|case| case.metrics.retain(|m| shown(m.name)));
+        }
+    }
+}

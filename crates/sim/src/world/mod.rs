@@ -1,0 +1,142 @@
+//! One general world: a workload, clients with the shipped policy, a network, a server.
+//!
+//! A scenario describes it once and varies it by cases; a case names only what differs. Whatever
+//! the world, the clients are driven by the lanes and calls of the core, exactly as the engine
+//! drives them: what is simulated here is what ships.
+
+pub mod limit;
+pub mod policy;
+pub mod record;
+mod run;
+pub mod server;
+pub mod usual;
+pub mod workload;
+
+use serde::Deserialize;
+
+use crate::draw::Span;
+use crate::outcome::{Ledger, Outcome};
+use policy::PolicySpec;
+use record::Curves;
+pub use run::{Run, World};
+use server::ServerSpec;
+use workload::Workload;
+
+/// The world section of a scenario, and each of its cases: a section that a case gives replaces
+/// the section of the world as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub struct WorldSpec {
+    /// Where requests come from.
+    pub workload: Option<Workload>,
+    /// How many clients; 1 by default.
+    pub clients: Option<u32>,
+    /// Their policy; the shipped retries alone by default.
+    pub client: Option<PolicySpec>,
+    /// One way through the network; no time by default.
+    pub hop: Option<Span>,
+    /// The server; answers at once by default.
+    pub server: Option<ServerSpec>,
+    /// When to stop, in seconds; by default when everything has ended.
+    pub seconds: Option<f64>,
+    /// The length of a tick in seconds, for `peak` and for weak servers; 0.01 by default.
+    pub tick: Option<f64>,
+    /// The measured time, in seconds, for `rate` and `peak`; everything by default.
+    pub measure: Option<[f64; 2]>,
+}
+
+/// A named case of a world.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub struct CaseSpec {
+    /// Its name.
+    pub name: String,
+    /// What differs.
+    #[serde(default)]
+    pub with: WorldSpec,
+}
+
+impl WorldSpec {
+    /// This world with the sections of a case in their places.
+    #[must_use]
+    pub fn with(&self, case: &WorldSpec) -> WorldSpec {
+        WorldSpec {
+            workload: case.workload.clone().or_else(|| self.workload.clone()),
+            clients: case.clients.or(self.clients),
+            client: case.client.or(self.client),
+            hop: case.hop.or(self.hop),
+            server: case.server.clone().or_else(|| self.server.clone()),
+            seconds: case.seconds.or(self.seconds),
+            tick: case.tick.or(self.tick),
+            measure: case.measure.or(self.measure),
+        }
+    }
+
+    /// The finished world, or what is wrong with it.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn world(&self) -> Result<World, String> {
+        let workload = self.workload.clone().ok_or("a world needs a `workload`")?;
+        let server = self.server.clone().unwrap_or_default();
+        if let Some(flaw) = workload.flaw().or_else(|| server.flaw()) {
+            return Err(flaw.to_owned());
+        }
+        let client = self.client.unwrap_or_default();
+        let measure = self.measure.unwrap_or([0.0, f64::INFINITY]);
+        let positive = |x: Option<f64>| x.is_none_or(|x| x > 0.0);
+        if !positive(self.seconds) || !positive(self.tick) || measure[0] >= measure[1] {
+            return Err("`seconds`, `tick` and the length of `measure` must be above 0".to_owned());
+        }
+        Ok(World {
+            workload,
+            clients: self.clients.unwrap_or(1).max(1),
+            lanes: client.lanes,
+            policy: client.policy(),
+            hop: self.hop.unwrap_or_default(),
+            server,
+            end: self.seconds.map_or(u64::MAX, nanos),
+            tick: nanos(self.tick.unwrap_or(0.01)).max(1),
+            measure: [nanos(measure[0]), nanos(measure[1])],
+        })
+    }
+}
+
+fn nanos(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+/// The worlds of all cases, by name; one called `run` without any.
+///
+/// # Errors
+/// When a case makes no sense.
+pub fn cases(base: &WorldSpec, cases: &[CaseSpec]) -> Result<Vec<(String, World)>, String> {
+    if cases.is_empty() {
+        return Ok(vec![("run".to_owned(), base.world()?)]);
+    }
+    let world = |case: &CaseSpec| {
+        let world = base.with(&case.with).world().map_err(|flaw| format!("case {}: {flaw}", case.name))?;
+        Ok((case.name.clone(), world))
+    };
+    cases.iter().map(world).collect()
+}
+
+/// Runs worlds into the outcome. Every trial of every world has its own generator.
+pub fn run(worlds: &[(String, World)], seed: u64, trials: u32, outcome: &mut Outcome) {
+    let mut curves = Vec::new();
+    for (index, (name, world)) in worlds.iter().enumerate() {
+        let mut ledger = Ledger::default();
+        let [from, to] = world.measure;
+        let window = (to < u64::MAX).then(|| (to - from) as f64 / 1e9);
+        for trial in 0..trials {
+            let seed = seed.wrapping_add(u64::from(trial) << 20).wrapping_add(index as u64);
+            let run = world.run(seed, trial == 0);
+            run.counts.enter(&mut ledger, window);
+            outcome.events += run.events;
+            outcome.trace = outcome.trace.rotate_left(1) ^ run.trace;
+            curves.extend(run.curves.map(|c| (name.clone(), c)));
+        }
+        outcome.cases.push(ledger.case(name.clone()));
+    }
+    outcome.plots.extend(Curves::plots(curves));
+}

@@ -1,0 +1,401 @@
+//! The client's side of a world: the shipped policy, written with the words of the manifest.
+//!
+//! A section that is left out is off, so that a scenario can study one mechanism alone; an empty
+//! section (`circuit_breaker: {}`) means the shipped defaults. Only `retry_policy` is always on.
+
+use core::time::Duration;
+
+use serde::Deserialize;
+use tidegate_core::breaker::BreakerConfig;
+use tidegate_core::call::{CallPolicy, ThrottleWait};
+use tidegate_core::classify::Classifier;
+use tidegate_core::lane::LaneConfig;
+use tidegate_core::limit::LimitConfig;
+use tidegate_core::retry::{self, Backoff, BudgetConfig, OnEmpty};
+use tidegate_core::time::seconds;
+
+/// The decisions of a client, as the core takes them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Policy {
+    /// What a signal means.
+    pub classifier: Classifier,
+    /// What a record does.
+    pub call: CallPolicy,
+    /// What a lane does.
+    pub lane: LaneConfig,
+    /// Retries only while the service is well; see [`RetryGate`].
+    pub retry_gate: Option<RetryGate>,
+}
+
+/// Who shares a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lanes {
+    /// All clients.
+    #[default]
+    Shared,
+    /// Nobody: one lane per client.
+    Each,
+    /// There are no lanes: every request is on its own.
+    None,
+}
+
+/// The client section of a scenario.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "snake_case", deny_unknown_fields)]
+pub struct PolicySpec {
+    /// Who shares a lane.
+    pub lanes: Lanes,
+    /// Attempts and delays.
+    pub retry_policy: RetrySpec,
+    /// Keep away from a service that is down.
+    pub circuit_breaker: Option<BreakerSpec>,
+    /// Bound the retries of a lane.
+    pub retry_budget: Option<BudgetSpec>,
+    /// Pace and calls in flight.
+    pub rate_limit: Option<LimitSpec>,
+    /// Retry only while the service is well.
+    pub retry_gate: Option<RetryGate>,
+}
+
+/// How a delay is drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Jitter {
+    /// The whole window.
+    None,
+    /// Anything up to it.
+    #[default]
+    Full,
+    /// At least half of it.
+    Equal,
+    /// Up to three times the last delay.
+    Decorrelated,
+    /// The whole window and a little more.
+    Additive,
+}
+
+/// Attempts and delays.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(default, rename_all = "snake_case", deny_unknown_fields)]
+pub struct RetrySpec {
+    /// The first included.
+    pub max_attempts: u32,
+    /// The window before the first retry.
+    pub base_delay_seconds: f64,
+    /// Growth of the window.
+    pub factor: f64,
+    /// The longest delay.
+    pub max_delay_seconds: f64,
+    /// How a delay is drawn.
+    pub jitter: Jitter,
+    /// The least that additive jitter adds.
+    pub jitter_min_seconds: f64,
+    /// The most that additive jitter adds.
+    pub jitter_max_seconds: f64,
+    /// From the first attempt to the end of the last.
+    pub deadline_seconds: f64,
+    /// For one attempt.
+    pub attempt_timeout_seconds: f64,
+    /// Throttles that do not count as attempts.
+    pub throttles_free: u32,
+    /// What a throttled record waits for.
+    pub throttle_wait: Wait,
+}
+
+/// What a throttled record waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wait {
+    /// Its own backoff.
+    #[default]
+    Backoff,
+    /// Its lane.
+    Lane,
+}
+
+impl Default for RetrySpec {
+    fn default() -> RetrySpec {
+        let (call, backoff) = (CallPolicy::default(), Backoff::default());
+        RetrySpec {
+            max_attempts: call.attempts_max,
+            base_delay_seconds: backoff.base().as_secs_f64(),
+            factor: 2.0,
+            max_delay_seconds: backoff.cap().as_secs_f64(),
+            jitter: Jitter::Full,
+            jitter_min_seconds: 0.0,
+            jitter_max_seconds: 1.0,
+            deadline_seconds: call.deadline.as_secs_f64(),
+            attempt_timeout_seconds: call.attempt_timeout.as_secs_f64(),
+            throttles_free: call.throttles_free,
+            throttle_wait: Wait::Backoff,
+        }
+    }
+}
+
+/// Keep away from a service that is down.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(default, rename_all = "snake_case", deny_unknown_fields)]
+pub struct BreakerSpec {
+    /// Over how long the rate is taken.
+    pub window_seconds: f64,
+    /// Opens at this share of failures.
+    pub failure_rate: f64,
+    /// Fewer calls decide nothing.
+    pub minimum_calls: u32,
+    /// How long it stays open the first time.
+    pub cooldown_seconds: f64,
+    /// Calls let through half-open.
+    pub probes: u32,
+}
+
+impl Default for BreakerSpec {
+    fn default() -> BreakerSpec {
+        let d = BreakerConfig::default();
+        BreakerSpec {
+            window_seconds: d.window.as_secs_f64(),
+            failure_rate: d.failure_rate,
+            minimum_calls: d.calls_min,
+            cooldown_seconds: d.cooldown.as_secs_f64(),
+            probes: d.probes,
+        }
+    }
+}
+
+/// Bound the retries of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(default, rename_all = "snake_case", deny_unknown_fields)]
+pub struct BudgetSpec {
+    /// Retries earned by a call.
+    pub ratio: f64,
+    /// Retries earned by a second.
+    pub floor_per_second: f64,
+    /// The most that is kept.
+    pub size: f64,
+    /// What an empty budget means.
+    pub on_empty: Empty,
+}
+
+/// What an empty budget means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Empty {
+    /// The retry waits.
+    #[default]
+    Wait,
+    /// The record is given up.
+    GiveUp,
+}
+
+impl Default for BudgetSpec {
+    fn default() -> BudgetSpec {
+        let d = BudgetConfig::default();
+        BudgetSpec {
+            ratio: d.ratio,
+            floor_per_second: d.floor_per_second,
+            size: d.size,
+            on_empty: Empty::Wait,
+        }
+    }
+}
+
+/// Pace and calls in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(default, rename_all = "snake_case", deny_unknown_fields)]
+pub struct LimitSpec {
+    /// Never faster than this.
+    pub requests_per_second: Option<f64>,
+    /// Calls that may go at once under `requests_per_second`.
+    pub burst: Option<f64>,
+    /// Calls in flight at once.
+    pub max_in_flight: u32,
+    /// Learn from refusals and headers.
+    pub learn: bool,
+}
+
+impl Default for LimitSpec {
+    fn default() -> LimitSpec {
+        let d = LimitConfig::default();
+        LimitSpec {
+            requests_per_second: d.rate_max,
+            burst: d.burst,
+            max_in_flight: d.in_flight_max,
+            learn: d.learn,
+        }
+    }
+}
+
+/// A breaker for retries only: first attempts always go out, retries only while the share of
+/// failures in the window is not above the threshold. Not shipped; it is here because the
+/// literature compares with it.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub struct RetryGate {
+    /// No retry above this share of failures.
+    pub failure_rate: f64,
+    /// Over so many seconds.
+    pub window_seconds: f64,
+}
+
+impl PolicySpec {
+    /// The core's settings.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        let r = &self.retry_policy;
+        let jitter = match r.jitter {
+            Jitter::None => retry::Jitter::None,
+            Jitter::Full => retry::Jitter::Full,
+            Jitter::Equal => retry::Jitter::Equal,
+            Jitter::Decorrelated => retry::Jitter::Decorrelated,
+            Jitter::Additive => retry::Jitter::Additive {
+                min: seconds(r.jitter_min_seconds),
+                max: seconds(r.jitter_max_seconds),
+            },
+        };
+        let backoff =
+            Backoff::new(seconds(r.base_delay_seconds), r.factor, seconds(r.max_delay_seconds), jitter);
+        let call = CallPolicy {
+            attempts_max: r.max_attempts,
+            throttles_free: r.throttles_free,
+            deadline: seconds(r.deadline_seconds),
+            attempt_timeout: seconds(r.attempt_timeout_seconds),
+            backoff,
+            throttle_wait: match r.throttle_wait {
+                Wait::Backoff => ThrottleWait::Backoff,
+                Wait::Lane => ThrottleWait::Lane,
+            },
+            history: false,
+            ..CallPolicy::default()
+        };
+        let lane = LaneConfig {
+            limit: self.limit(),
+            breaker: self.breaker(),
+            budget: self.budget(),
+            ..LaneConfig::default()
+        };
+        Policy { classifier: Classifier::default(), call, lane, retry_gate: self.retry_gate }
+    }
+
+    fn limit(&self) -> LimitConfig {
+        match self.rate_limit {
+            None => LimitConfig { in_flight_max: u32::MAX, learn: false, ..LimitConfig::default() },
+            Some(l) => LimitConfig {
+                rate_max: l.requests_per_second,
+                burst: l.burst,
+                in_flight_max: l.max_in_flight,
+                learn: l.learn,
+            },
+        }
+    }
+
+    fn breaker(&self) -> BreakerConfig {
+        let Some(b) = &self.circuit_breaker else {
+            return BreakerConfig { calls_min: u32::MAX, ..BreakerConfig::default() };
+        };
+        BreakerConfig {
+            window: seconds(b.window_seconds),
+            failure_rate: b.failure_rate,
+            calls_min: b.minimum_calls,
+            cooldown: seconds(b.cooldown_seconds),
+            probes: b.probes,
+            ..BreakerConfig::default()
+        }
+    }
+
+    fn budget(&self) -> BudgetConfig {
+        match &self.retry_budget {
+            None => BudgetConfig { size: f64::INFINITY, ..BudgetConfig::default() },
+            Some(b) => BudgetConfig {
+                ratio: b.ratio,
+                floor_per_second: b.floor_per_second,
+                size: b.size,
+                on_empty: match b.on_empty {
+                    Empty::Wait => OnEmpty::Wait,
+                    Empty::GiveUp => OnEmpty::GiveUp,
+                },
+            },
+        }
+    }
+}
+
+/// The running state of a [`RetryGate`]: failures and calls in ten slots of the window.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    threshold: f64,
+    slot_nanos: u64,
+    tick: u64,
+    slots: [(u32, u32); 10],
+}
+
+impl Gate {
+    /// A gate that has seen nothing.
+    #[must_use]
+    pub fn new(gate: &RetryGate) -> Gate {
+        let slot_nanos = (gate.window_seconds * 1e8).max(1.0) as u64;
+        Gate { threshold: gate.failure_rate, slot_nanos, tick: 0, slots: [(0, 0); 10] }
+    }
+
+    fn pass(&mut self, now: u64) {
+        let tick = now / self.slot_nanos;
+        for old in (self.tick + 1..=tick).take(10) {
+            self.slots[(old % 10) as usize] = (0, 0);
+        }
+        if tick > self.tick + 10 {
+            self.slots = [(0, 0); 10];
+        }
+        self.tick = tick;
+    }
+
+    /// A call came back.
+    pub fn note(&mut self, failed: bool, now: u64) {
+        self.pass(now);
+        let slot = &mut self.slots[(self.tick % 10) as usize];
+        slot.0 += u32::from(failed);
+        slot.1 += 1;
+    }
+
+    /// May a retry go out?
+    pub fn open(&mut self, now: u64) -> bool {
+        self.pass(now);
+        let (failed, calls) = self.slots.iter().fold((0, 0), |sum, s| (sum.0 + s.0, sum.1 + s.1));
+        f64::from(failed) <= self.threshold * f64::from(calls)
+    }
+}
+
+/// The longest time that anything waits in a world: far, and safe to add to.
+pub(crate) const LONG: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn left_out_is_off_and_empty_is_shipped() {
+        let off: PolicySpec = serde_saphyr::from_str("lanes: each").unwrap();
+        let off = off.policy();
+        assert_eq!(off.lane.breaker.calls_min, u32::MAX);
+        assert_eq!(off.lane.budget.size, f64::INFINITY);
+        let on: PolicySpec =
+            serde_saphyr::from_str("{circuit_breaker: {}, retry_budget: {}, rate_limit: {}}").unwrap();
+        let on = on.policy();
+        assert_eq!(on.lane, LaneConfig::default());
+        assert_eq!(on.call, CallPolicy { history: false, ..CallPolicy::default() });
+        assert!(serde_saphyr::from_str::<PolicySpec>("{retry_policy: {max_atempts: 1}}").is_err());
+    }
+
+    #[test]
+    fn the_gate_forgets_after_its_window() {
+        let mut gate = Gate::new(&RetryGate { failure_rate: 0.1, window_seconds: 10.0 });
+        assert!(gate.open(0));
+        gate.note(true, 0);
+        assert!(!gate.open(1));
+        for _ in 0..9 {
+            gate.note(false, 1_000_000_000);
+        }
+        assert!(gate.open(1_000_000_000), "one in ten is not above 10 %");
+        gate.note(true, 2_000_000_000);
+        assert!(!gate.open(2_000_000_000));
+        assert!(gate.open(12_500_000_000));
+        assert!(gate.open(900_000_000_000));
+    }
+}

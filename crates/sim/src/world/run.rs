@@ -1,0 +1,570 @@
+//! The event loop of a world.
+//!
+//! A request lives in a slot while it is on its way. Its events carry the slot and a stamp that
+//! grows with every attempt, so that an answer which nobody waits for any longer finds out by
+//! itself. Timeouts cost no event unless they happen: when a call arrives, the time of its answer
+//! is known, and so is which of the two comes first.
+
+use core::mem;
+use std::collections::VecDeque;
+
+use tidegate_core::call::{Call, Next};
+use tidegate_core::hint::Hints;
+use tidegate_core::lane::{Admit, Lane, Permit};
+use tidegate_core::retry::Budget;
+use tidegate_core::signal::{Network, Signal};
+use tidegate_core::{Kind, Mono, Rng, Verdict};
+
+use super::policy::{Gate, LONG, Lanes, Policy};
+use super::record::{Counts, Curves};
+use super::server::{Server, ServerSpec};
+use super::workload::Workload;
+use crate::draw::{Span, exponential};
+use crate::queue::Queue;
+use crate::trace::Trace;
+
+/// A world, ready to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct World {
+    /// Where requests come from.
+    pub workload: Workload,
+    /// How many clients.
+    pub clients: u32,
+    /// Who shares a lane.
+    pub lanes: Lanes,
+    /// What the clients decide by.
+    pub policy: Policy,
+    /// One way through the network.
+    pub hop: Span,
+    /// The server.
+    pub server: ServerSpec,
+    /// When to stop, in nanoseconds.
+    pub end: u64,
+    /// The length of a tick, in nanoseconds.
+    pub tick: u64,
+    /// The measured time, in nanoseconds.
+    pub measure: [u64; 2],
+}
+
+/// What one run gave.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The counters.
+    pub counts: Counts,
+    /// The curves, if asked for.
+    pub curves: Option<Curves>,
+    /// Events handled.
+    pub events: u64,
+    /// The hash over them.
+    pub trace: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// A client's next request; `id` is the client.
+    Offer,
+    /// A call reaches the server.
+    Arrive,
+    /// The server has finished some call.
+    Finish,
+    /// An answer reaches its client.
+    Reply,
+    /// A client waits no longer.
+    Timeout,
+    /// A request may be tried again.
+    Retry,
+    /// A lane may have room again; `id` is the lane.
+    Wake,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    what: What,
+    stamp: u32,
+    id: u32,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    call: Call,
+    permit: Option<Permit>,
+    offered: u64,
+    /// When the client stops waiting for the present attempt.
+    deadline: u64,
+    client: u32,
+    stamp: u32,
+    /// The status on its way back, and where its hints are kept.
+    status: u16,
+    hints: u32,
+}
+
+#[derive(Debug)]
+struct Road {
+    lane: Lane,
+    gate: Option<Gate>,
+    /// Requests ready to go, oldest first.
+    ready: VecDeque<u32>,
+    /// Requests that have not begun.
+    backlog: u64,
+    wake: u64,
+    /// What the server last asked for: nobody may arrive before.
+    not_before: u64,
+}
+
+struct State<'a> {
+    world: &'a World,
+    queue: Queue<Event>,
+    rng: Rng,
+    server: Server,
+    roads: Vec<Road>,
+    /// For requests without a lane.
+    budget: Budget,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Hints on their way back; most answers have none.
+    hints: Vec<Hints>,
+    hints_free: Vec<u32>,
+    out: u32,
+    turn: u32,
+    peak: (u64, u32),
+    counts: Counts,
+    curves: Option<Curves>,
+    trace: Trace,
+    events: u64,
+    now: u64,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl World {
+    /// Runs it to its end.
+    #[must_use]
+    pub fn run(&self, seed: u64, curves: bool) -> Run {
+        let mut state = State::new(self, seed, curves);
+        state.begin();
+        while let Some((now, event)) = state.queue.pop() {
+            if now > self.end {
+                break;
+            }
+            state.now = now;
+            state.events += 1;
+            let bits = u64::from(event.id) | (event.what as u64) << 32 | u64::from(event.stamp) << 35;
+            state.trace.note(now, bits);
+            state.handle(event);
+        }
+        state.counts.peak = state.counts.peak.max(state.peak.1);
+        Run { counts: state.counts, curves: state.curves, events: state.events, trace: state.trace.hash() }
+    }
+
+    fn roads(&self) -> Vec<Road> {
+        let count = match self.lanes {
+            Lanes::None => 0,
+            Lanes::Shared => 1,
+            Lanes::Each => self.clients,
+        };
+        let road = || Road {
+            lane: Lane::new(&self.policy.lane),
+            gate: self.policy.retry_gate.as_ref().map(Gate::new),
+            ready: VecDeque::new(),
+            backlog: 0,
+            wake: u64::MAX,
+            not_before: 0,
+        };
+        (0..count).map(|_| road()).collect()
+    }
+}
+
+impl<'a> State<'a> {
+    fn new(world: &'a World, seed: u64, curves: bool) -> State<'a> {
+        State {
+            world,
+            queue: Queue::new(),
+            rng: Rng::new(seed),
+            server: Server::new(&world.server, world.tick),
+            roads: world.roads(),
+            budget: Budget::new(&world.policy.lane.budget),
+            slots: Vec::new(),
+            free: Vec::new(),
+            hints: Vec::new(),
+            hints_free: Vec::new(),
+            out: 0,
+            turn: 0,
+            peak: (0, 0),
+            counts: Counts::default(),
+            curves: curves.then(Curves::default),
+            trace: Trace::default(),
+            events: 0,
+            now: 0,
+        }
+    }
+
+    fn mono(&self) -> Mono {
+        Mono::from_nanos(self.now)
+    }
+
+    fn push(&mut self, at: u64, what: What, stamp: u32, id: u32) {
+        self.queue.push(at, Event { what, stamp, id });
+    }
+
+    fn begin(&mut self) {
+        match &self.world.workload {
+            Workload::Drain { requests } => {
+                let lanes = self.roads.len() as u64;
+                if lanes == 0 {
+                    for client in 0..*requests {
+                        self.offer(client as u32);
+                    }
+                }
+                for index in 0..lanes {
+                    let share = requests / lanes + u64::from(index < requests % lanes);
+                    self.roads[index as usize].backlog = share;
+                    self.counts.offered += share;
+                    self.pump(index as u32);
+                }
+            }
+            Workload::Poisson { .. } => {
+                for client in 0..self.world.clients {
+                    self.draw_next(client);
+                }
+            }
+            Workload::Schedule(_) => self.draw_next(0),
+            Workload::Closed { .. } => {
+                for client in 0..self.world.clients {
+                    self.push(0, What::Offer, 0, client);
+                }
+            }
+        }
+    }
+
+    /// Plans the next request of an open workload.
+    fn draw_next(&mut self, client: u32) {
+        let now = self.now as f64 / 1e9;
+        let at = match &self.world.workload {
+            Workload::Poisson { rate, seconds } => {
+                let at = now + exponential(1.0 / rate, &mut self.rng);
+                (at < *seconds).then_some(at)
+            }
+            Workload::Schedule(steps) => {
+                // Poisson arrivals have no memory: at a change of rate, draw anew from there.
+                let mut from = now;
+                loop {
+                    let Some((rate, end)) = Workload::rate_at(steps, from) else { break None };
+                    let at = from + exponential(1.0 / rate, &mut self.rng);
+                    if at < end {
+                        break Some(at);
+                    }
+                    from = end;
+                }
+            }
+            Workload::Drain { .. } | Workload::Closed { .. } => None,
+        };
+        if let Some(at) = at {
+            self.push((at * 1e9) as u64, What::Offer, 0, client);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let Event { what, stamp, id } = event;
+        match what {
+            What::Offer => {
+                let client = match self.world.workload {
+                    Workload::Schedule(_) => {
+                        self.turn = (self.turn + 1) % self.world.clients;
+                        self.turn
+                    }
+                    _ => id,
+                };
+                self.draw_next(id);
+                self.offer(client);
+            }
+            What::Arrive => self.arrive(id, stamp),
+            What::Finish => self.server.in_flight = self.server.in_flight.saturating_sub(1),
+            What::Reply => self.reply(id, stamp),
+            What::Timeout => self.timeout(id, stamp),
+            What::Retry => self.ready(id),
+            What::Wake => {
+                // A wake that an earlier one has overtaken has nothing to do any more.
+                if let Some(road) = self.roads.get_mut(id as usize).filter(|r| r.wake == self.now) {
+                    road.wake = u64::MAX;
+                    self.pump(id);
+                }
+            }
+        }
+    }
+
+    fn road_of(&self, client: u32) -> Option<u32> {
+        match self.world.lanes {
+            Lanes::None => None,
+            Lanes::Shared => Some(0),
+            Lanes::Each => Some(client % self.world.clients),
+        }
+    }
+
+    fn offer(&mut self, client: u32) {
+        self.counts.offered += 1;
+        let id = self.slot(client);
+        self.ready(id);
+    }
+
+    /// A slot for a request that begins now.
+    fn slot(&mut self, client: u32) -> u32 {
+        let now = self.mono();
+        if let Some(road) = self.road_of(client).and_then(|r| self.roads.get_mut(r as usize)) {
+            road.lane.start(now);
+        } else {
+            self.budget.earn(now);
+        }
+        let id = self.free.pop().unwrap_or(self.slots.len() as u32);
+        if id as usize == self.slots.len() {
+            self.slots.push(Slot::default());
+        }
+        let slot = &mut self.slots[id as usize];
+        let stamp = slot.stamp;
+        *slot = Slot { offered: self.now, client, stamp, hints: NONE, ..Slot::default() };
+        id
+    }
+
+    /// A request may go: through its lane, or at once.
+    fn ready(&mut self, id: u32) {
+        let client = self.slots[id as usize].client;
+        match self.road_of(client) {
+            Some(road) => {
+                self.roads[road as usize].ready.push_back(id);
+                self.pump(road);
+            }
+            None => self.send(id, None),
+        }
+    }
+
+    /// Sends what a lane lets through.
+    fn pump(&mut self, index: u32) {
+        let now = self.mono();
+        loop {
+            let road = &mut self.roads[index as usize];
+            if road.ready.is_empty() && road.backlog == 0 {
+                return;
+            }
+            match road.lane.admit(now) {
+                Admit::Go(permit) => {
+                    let id = match road.ready.pop_front() {
+                        Some(id) => id,
+                        None => {
+                            road.backlog -= 1;
+                            self.slot(index)
+                        }
+                    };
+                    self.send(id, Some(permit));
+                }
+                Admit::Full => return,
+                Admit::Wait(until) => return self.wake(index, until),
+                Admit::Shut(until, _) => {
+                    self.park_waiting(index, until);
+                    return self.wake(index, until);
+                }
+            }
+        }
+    }
+
+    fn wake(&mut self, index: u32, until: Mono) {
+        let road = &mut self.roads[index as usize];
+        let at = until.nanos().max(self.now + 1);
+        if at < road.wake {
+            road.wake = at;
+            self.push(at, What::Wake, 0, index);
+        }
+    }
+
+    /// The lane is shut: requests whose deadline ends before it opens are put aside.
+    fn park_waiting(&mut self, index: u32, until: Mono) {
+        let mut ready = mem::take(&mut self.roads[index as usize].ready);
+        ready.retain(|&id| {
+            let next = self.slots[id as usize].call.shut(&self.world.policy.call, until);
+            if let Next::Park(..) = next {
+                self.counts.parked += 1;
+                self.end(id);
+                return false;
+            }
+            true
+        });
+        self.roads[index as usize].ready = ready;
+    }
+
+    fn send(&mut self, id: u32, permit: Option<Permit>) {
+        let hop = self.world.hop.draw(&mut self.rng).as_nanos() as u64;
+        let now = self.mono();
+        let slot = &mut self.slots[id as usize];
+        slot.permit = permit;
+        slot.stamp = slot.stamp.wrapping_add(1);
+        slot.deadline = slot.call.send(&self.world.policy.call, now).min(now + LONG).nanos();
+        let (stamp, deadline) = (slot.stamp, slot.deadline);
+        self.out += 1;
+        self.counts.in_flight_max = self.counts.in_flight_max.max(self.out);
+        if let Some(curves) = &mut self.curves {
+            curves.in_flight(self.now, self.out);
+        }
+        let at = self.now + hop;
+        self.push(at, What::Arrive, stamp, id);
+        if at > deadline {
+            self.push(deadline, What::Timeout, stamp, id);
+        }
+    }
+
+    fn arrive(&mut self, id: u32, stamp: u32) {
+        let now = self.now;
+        let answer = self.server.arrive(now, &mut self.rng);
+        self.count_arrival(id, answer.status);
+        let slot = &mut self.slots[id as usize];
+        let awaited = slot.stamp == stamp && slot.deadline >= now;
+        let deadline = slot.deadline;
+        if answer.service > 0 {
+            let mut finish = now + answer.service;
+            if self.server.abandons() {
+                finish = finish.min(if awaited { deadline } else { now });
+            }
+            self.server.in_flight += 1;
+            self.push(finish, What::Finish, 0, id);
+        }
+        if !awaited {
+            return;
+        }
+        let hop = self.world.hop.draw(&mut self.rng).as_nanos() as u64;
+        let at = now + answer.service + hop;
+        if at > deadline {
+            self.push(deadline, What::Timeout, stamp, id);
+            return;
+        }
+        let kept = self.keep(answer.hints);
+        let slot = &mut self.slots[id as usize];
+        (slot.status, slot.hints) = (answer.status, kept);
+        self.push(at, What::Reply, stamp, id);
+    }
+
+    fn count_arrival(&mut self, id: u32, status: u16) {
+        let now = self.now;
+        self.counts.calls += 1;
+        self.counts.throttled += u64::from(status == 429);
+        self.counts.failed += u64::from(status >= 500);
+        let client = self.slots[id as usize].client;
+        if let Some(road) = self.road_of(client).and_then(|r| self.roads.get(r as usize)) {
+            self.counts.early += u64::from(now < road.not_before);
+        }
+        if let Some(curves) = &mut self.curves {
+            curves.arrival(now, status);
+        }
+        if (self.world.measure[0]..self.world.measure[1]).contains(&now) {
+            let tick = now / self.world.tick;
+            if self.peak.0 != tick {
+                self.counts.peak = self.counts.peak.max(self.peak.1);
+                self.peak = (tick, 0);
+            }
+            self.peak.1 += 1;
+        }
+    }
+
+    fn keep(&mut self, hints: Hints) -> u32 {
+        if hints == Hints::default() {
+            return NONE;
+        }
+        let at = self.hints_free.pop().unwrap_or(self.hints.len() as u32);
+        match self.hints.get_mut(at as usize) {
+            Some(place) => *place = hints,
+            None => self.hints.push(hints),
+        }
+        at
+    }
+
+    fn reply(&mut self, id: u32, stamp: u32) {
+        let slot = &mut self.slots[id as usize];
+        if slot.stamp != stamp {
+            return;
+        }
+        let (status, kept) = (slot.status, mem::replace(&mut slot.hints, NONE));
+        let hints = self.hints.get(kept as usize).copied().unwrap_or_default();
+        if kept != NONE {
+            self.hints_free.push(kept);
+        }
+        let signal = Signal::Http { status, finding: None };
+        let verdict = self.world.policy.classifier.classify(&signal, &hints, self.mono());
+        self.settle(id, &verdict, &hints);
+    }
+
+    fn timeout(&mut self, id: u32, stamp: u32) {
+        let slot = &mut self.slots[id as usize];
+        if slot.stamp != stamp {
+            return;
+        }
+        slot.stamp = slot.stamp.wrapping_add(1);
+        self.counts.timeouts += 1;
+        let signal = Signal::Network(Network::Timeout);
+        let verdict = self.world.policy.classifier.classify(&signal, &Hints::default(), self.mono());
+        self.settle(id, &verdict, &Hints::default());
+    }
+
+    fn settle(&mut self, id: u32, verdict: &Verdict, hints: &Hints) {
+        let now = self.mono();
+        self.out -= 1;
+        if let Some(curves) = &mut self.curves {
+            curves.in_flight(self.now, self.out);
+        }
+        let slot = &mut self.slots[id as usize];
+        let client = slot.client;
+        let road_index = self.road_of(client);
+        let slot = &mut self.slots[id as usize];
+        let mut road = road_index.and_then(|r| self.roads.get_mut(r as usize));
+        let mut gate_open = true;
+        if let Some(road) = &mut road {
+            if let Some(permit) = slot.permit.take() {
+                road.lane.settle(permit, verdict, hints, now);
+            }
+            if let Kind::Throttled { until: Some(t) } | Kind::QuotaSpent { until: Some(t) } = verdict.kind {
+                road.not_before = road.not_before.max(t.nanos());
+            }
+            if let Some(gate) = &mut road.gate {
+                gate.note(!verdict.is_answer(), self.now);
+                gate_open = gate.open(self.now);
+            }
+        }
+        let budget = road.map_or(&mut self.budget, |road| road.lane.budget_mut());
+        let next = slot.call.next(&self.world.policy.call, verdict, now, &mut self.rng, budget);
+        match next {
+            Next::Accept => {
+                self.counts.done += 1;
+                if (self.world.measure[0]..self.world.measure[1]).contains(&self.now) {
+                    self.counts.measured_done += 1;
+                }
+                if let Some(curves) = &mut self.curves {
+                    curves.done(self.now);
+                }
+                self.end(id);
+            }
+            Next::RetryAt(at) if gate_open => self.push(at.nanos(), What::Retry, 0, id),
+            Next::RetryAt(_) | Next::GiveUp(_) => {
+                self.counts.dead += 1;
+                self.end(id);
+            }
+            Next::Park(..) => {
+                self.counts.parked += 1;
+                self.end(id);
+            }
+        }
+        if let Some(road) = road_index {
+            self.pump(road);
+        }
+    }
+
+    /// A request has ended, one way or another.
+    fn end(&mut self, id: u32) {
+        let slot = &mut self.slots[id as usize];
+        slot.stamp = slot.stamp.wrapping_add(1);
+        let client = slot.client;
+        self.counts.last = self.counts.last.max(self.now);
+        self.counts.longest = self.counts.longest.max(self.now - slot.offered);
+        self.free.push(id);
+        if let Workload::Closed { think, seconds } = &self.world.workload {
+            let at = self.now + think.draw(&mut self.rng).as_nanos() as u64;
+            if (at as f64) < seconds * 1e9 {
+                self.push(at, What::Offer, 0, client);
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The servers that every policy meets sooner or later, for a policy that comes without a
+//! scenario: what would this manifest do?
+
+use super::policy::{Lanes, Policy};
+use super::run::World;
+use super::server::{Outage, ServerSpec, Service};
+use super::workload::Workload;
+use crate::draw::Span;
+use crate::world::limit::LimitSpec;
+
+const REQUESTS: u64 = 2_000;
+
+/// The policy draining two thousand records through one lane against each of the usual servers:
+/// steady, throttled (10 a second, burst 10), down for a minute, flaky (20 % of calls fail).
+#[must_use]
+pub fn worlds(policy: &Policy) -> Vec<(String, World)> {
+    let service = Service { base_seconds: 0.065, spread: 0.2, ..Service::default() };
+    let steady = ServerSpec { service, ..ServerSpec::default() };
+    let throttled =
+        ServerSpec { limit: Some(LimitSpec::Bucket { rate: 10.0, burst: 10.0 }), ..steady.clone() };
+    let outage = Outage { from: 1.0, until: 61.0, recovery: None };
+    let down = ServerSpec { outages: vec![outage], ..steady.clone() };
+    let flaky = ServerSpec { fault_rate: 0.2, ..steady.clone() };
+    let world = |(name, server): (&str, ServerSpec)| {
+        let world = World {
+            workload: Workload::Drain { requests: REQUESTS },
+            clients: 1,
+            lanes: Lanes::Shared,
+            policy: *policy,
+            hop: Span::Constant(0.02),
+            server,
+            end: u64::MAX,
+            tick: 10_000_000,
+            measure: [0, u64::MAX],
+        };
+        (name.to_owned(), world)
+    };
+    [("steady", steady), ("throttled", throttled), ("down for a minute", down), ("flaky", flaky)]
+        .into_iter()
+        .map(world)
+        .collect()
+}
+
+/// The metrics that answer the question.
+pub const SHOW: [&str; 8] =
+    ["success", "done", "dead", "parked", "calls", "throttled_share", "time", "wait_max"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::policy::PolicySpec;
+
+    #[test]
+    fn the_shipped_policy_against_the_usual_servers() {
+        let spec: PolicySpec =
+            serde_saphyr::from_str("{circuit_breaker: {}, retry_budget: {}, rate_limit: {}}").unwrap();
+        for (name, world) in worlds(&spec.policy()) {
+            let counts = world.run(1, false).counts;
+            assert_eq!(counts.offered, REQUESTS, "{name}");
+            assert_eq!(counts.done + counts.dead + counts.parked, REQUESTS, "{name}: {counts:?}");
+            assert_eq!(counts.early, 0, "{name}");
+            let wanted = if name == "steady" { REQUESTS } else { REQUESTS / 2 };
+            assert!(counts.done >= wanted, "{name}: {counts:?}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What is asked of the clients.
+
+use serde::Deserialize;
+
+use crate::draw::Span;
+
+/// Where requests come from.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Workload {
+    /// So many requests, all there at the start.
+    Drain {
+        /// How many in all.
+        requests: u64,
+    },
+    /// Every client draws requests independently of how they fare.
+    Poisson {
+        /// Requests per second and client.
+        rate: f64,
+        /// For so long.
+        seconds: f64,
+    },
+    /// Every client makes its next request some time after the last one ended.
+    Closed {
+        /// The time between.
+        think: Span,
+        /// For so long.
+        seconds: f64,
+    },
+    /// Requests arrive at a rate that changes; they go to the clients in turn.
+    Schedule(Vec<Step>),
+}
+
+/// A stretch of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub struct Step {
+    /// Requests per second, all clients together.
+    pub rate: f64,
+    /// For so long.
+    pub seconds: f64,
+}
+
+impl Workload {
+    /// What is wrong with it, if anything.
+    #[must_use]
+    pub fn flaw(&self) -> Option<&'static str> {
+        let good = |rate: f64, seconds: f64| rate > 0.0 && rate <= 1e9 && (0.0..=1e9).contains(&seconds);
+        let ok = match self {
+            Workload::Drain { requests } => (1..=u64::from(u32::MAX)).contains(requests),
+            Workload::Poisson { rate, seconds } => good(*rate, *seconds),
+            Workload::Closed { seconds, .. } => good(1.0, *seconds),
+            Workload::Schedule(steps) => !steps.is_empty() && steps.iter().all(|s| good(s.rate, s.seconds)),
+        };
+        (!ok).then_some("a workload needs requests, or a rate above 0 for 0 to 1e9 seconds")
+    }
+
+    /// The rate of a schedule at a time and when it changes next, in seconds.
+    #[must_use]
+    pub fn rate_at(steps: &[Step], now: f64) -> Option<(f64, f64)> {
+        let mut end = 0.0;
+        steps.iter().find_map(|step| {
+            end += step.seconds;
+            (now < end).then_some((step.rate, end))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_ends() {
+        let steps = [Step { rate: 40.0, seconds: 20.0 }, Step { rate: 80.0, seconds: 5.0 }];
+        assert_eq!(Workload::rate_at(&steps, 0.0), Some((40.0, 20.0)));
+        assert_eq!(Workload::rate_at(&steps, 20.0), Some((80.0, 25.0)));
+        assert_eq!(Workload::rate_at(&steps, 25.0), None);
+        assert!(Workload::Schedule(vec![]).flaw().is_some());
+        assert!(Workload::Poisson { rate: f64::NAN, seconds: 1.0 }.flaw().is_some());
+    }
+}
