@@ -5,13 +5,15 @@
 //! refused; so growth is doubling up to [`QUICK`] and a quarter per round trip above.
 //!
 //! A server may also limit calls at once and not calls per time. Pacing cannot cure that, a
-//! ceiling can: it falls below what was refused and rises by one after [`CLEAN`] clean calls, so
-//! that about one call in that many finds the limit again.
+//! ceiling can: it falls below what was refused and rises by one after some clean calls, a few at
+//! first and twice as many after each refusal, up to [`CLEAN`], so that about one call in that many
+//! finds the limit again.
 
 const START: f64 = 4.0;
 const QUICK: f64 = 8.0;
 const GROWTH: f64 = 0.25;
 const CLEAN: u32 = 160;
+const CLEAN_FIRST: u32 = 80;
 
 /// The in-flight cap of a lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,12 +22,13 @@ pub(super) struct Flight {
     max: f64,
     ceiling: Option<f64>,
     clean: u32,
+    needed: u32,
 }
 
 impl Flight {
     pub(super) fn new(max: u32) -> Flight {
         let max = f64::from(max.max(1));
-        Flight { cap: START.min(max), max, ceiling: None, clean: 0 }
+        Flight { cap: START.min(max), max, ceiling: None, clean: 0, needed: CLEAN_FIRST }
     }
 
     /// Calls that may be out.
@@ -40,7 +43,7 @@ impl Flight {
             self.cap = (self.cap + if self.cap < QUICK { 1.0 } else { GROWTH }).min(self.max);
         }
         if let Some(ceiling) = &mut self.ceiling
-            && self.clean >= CLEAN
+            && self.clean >= self.needed
             && f64::from(flight) + 0.5 >= *ceiling
         {
             *ceiling = (*ceiling + 1.0).min(self.max);
@@ -53,6 +56,7 @@ impl Flight {
         let below = (f64::from(flight) - 1.0).max(1.0);
         self.ceiling = Some(self.ceiling.map_or(below, |c| (c - 1.0).min(below)).max(1.0));
         self.clean = 0;
+        self.needed = (self.needed * 2).min(CLEAN);
     }
 
     /// The limit is one of rate after all.

@@ -14,16 +14,19 @@
 //! The pace is then a little above the estimate ([`EXCESS`]). The server is never idle, the share
 //! of refused calls is the excess whatever the kind of limit, and each refusal sharpens the
 //! estimate. Where no refusal comes although one is overdue, the limit has risen: the pace grows,
-//! slowly at first and then ever faster, until a refusal comes.
+//! slowly at first and then ever faster, until a refusal comes. A server that has been seen shut
+//! for long counts in long windows and answers late: there the growth takes its time.
 
-use crate::time::Mono;
+use crate::time::{Mono, seconds};
 
 /// The share of calls above the estimate, and so the share that is refused.
-pub(super) const EXCESS: f64 = 0.0045;
+pub(super) const EXCESS: f64 = 0.0055;
 /// Openings remembered.
 const MARKS: usize = 8;
 /// A refusal is overdue after this many times the calls after which it was expected.
-const OVERDUE: f64 = 1.25;
+const OVERDUE: f64 = 1.15;
+/// Calls that a measurement must rest on to be believed against the last one.
+const BELIEVED: f64 = 8.0;
 
 /// An opening: when the first accepted call after a refusal was sent, and what had been accepted.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +34,8 @@ struct Mark {
     at: Mono,
     seq: u64,
     accepted: u64,
+    /// It may have opened so many seconds earlier or later.
+    slack: f64,
 }
 
 /// What is known about the server's rate.
@@ -45,29 +50,32 @@ pub(super) struct Track {
     gain: f64,
     /// Calls that the pace held back since the last refusal.
     clean: f64,
-    /// The newest refused call, while the server has not yet opened after it.
-    shut: Option<u64>,
+    /// While the server is shut: the newest refused call, when the first was sent, and the last.
+    shut: Option<(u64, Mono, Mono)>,
     first: Option<Mono>,
-    /// Refusals are dear: each costs this many seconds of silence.
-    cost: f64,
-    /// Calls accepted between the last two openings: windows refuse once in so many.
-    cycle: f64,
-    /// Refusals since the server was last open.
+    /// How long the server has been seen shut, in seconds.
+    closed: f64,
+    /// Refusals since the server was last open, each sent after the one before was known.
     run: u32,
-    /// The server takes many calls and then none for a while.
-    windows: bool,
-    /// Refusals after one or two accepted calls: a bucket of one token, which refuses whatever comes
-    /// a hair too early. There the pace must stay below the limit.
-    early: u32,
-    tight: bool,
-    told: bool,
     /// When a longer limit was last seen to open, and what had been accepted.
-    long: Option<(Mono, u64)>,
+    long: Option<Mark>,
+    /// How long after the opening before that was.
+    lap: f64,
+    laps: u32,
+}
+
+/// What an opening told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// The limit is what it was, or higher.
+    Steady,
+    /// The limit is lower.
+    Fell,
 }
 
 impl Track {
     pub(super) const NEW: Track = Track {
-        marks: [Mark { at: Mono::ZERO, seq: 0, accepted: 0 }; MARKS],
+        marks: [Mark { at: Mono::ZERO, seq: 0, accepted: 0, slack: 0.0 }; MARKS],
         len: 0,
         base: f64::INFINITY,
         calls: 0.0,
@@ -75,14 +83,11 @@ impl Track {
         clean: 0.0,
         shut: None,
         first: None,
-        cost: 0.0,
-        cycle: 0.0,
+        closed: 0.0,
         run: 0,
-        windows: false,
-        early: 0,
-        tight: false,
-        told: false,
         long: None,
+        lap: 0.0,
+        laps: 0,
     };
 
     /// Whether a rate is known.
@@ -90,21 +95,37 @@ impl Track {
         self.base.is_finite()
     }
 
-    /// Whether the server refused and has not accepted since.
-    pub(super) const fn is_shut(&self) -> bool {
-        self.shut.is_some()
+    /// Fresh refusals since the server was last open.
+    pub(super) const fn run(&self) -> u32 {
+        self.run
     }
 
-    /// Whether more calls were refused since the server was last open than the pace explains, with
-    /// `lag` calls out at any time.
-    pub(super) fn starves(&mut self, lag: f64, accepted: u64) -> bool {
-        let explained = if self.known() { 2.0 + 4.0 * EXCESS * lag } else { 1.0 };
-        let starves = f64::from(self.run) > explained;
-        if starves && self.len > 0 {
-            let since = accepted.saturating_sub(self.marks[self.len - 1].accepted);
-            self.windows |= since >= 8;
+    /// Whether the server refuses more than the pace explains.
+    pub(super) fn starves(&self) -> bool {
+        self.run > if self.known() { 2 } else { 1 }
+    }
+
+    /// Until when to leave alone a server that is shut, not less than `least` seconds: half as long
+    /// again as it has been shut. A window that was seen to open will open one lap later.
+    pub(super) fn hold(&self, now: Mono, least: f64) -> Mono {
+        let from = self.shut.map_or(now, |shut| shut.1);
+        let next = self.long.map_or(Mono::ZERO, |mark| mark.at + seconds(0.97 * self.lap - mark.slack));
+        let due = next > from && secs(from, next) <= 1.2 * self.closed;
+        if due && now < next {
+            return next;
         }
-        starves
+        let shut = secs(from, now);
+        let asked = match () {
+            () if due => (0.5 * secs(next, now)).max(0.025 * self.lap),
+            () if shut < 0.25 => shut,
+            () => 0.5 * shut,
+        };
+        now + seconds(asked.max(least).min(60.0))
+    }
+
+    /// The calls that the estimate rests on.
+    pub(super) const fn calls(&self) -> f64 {
+        self.calls
     }
 
     /// The estimate.
@@ -114,190 +135,171 @@ impl Track {
 
     /// The pace to send at.
     pub(super) fn rate(&self) -> f64 {
-        let doubt = 1.0 / self.calls.max(4.0);
-        let over = if self.told {
-            -0.003
-        } else if self.cost > 0.0 {
-            self.excess() - doubt.min(0.1)
-        } else if self.tight {
-            -(0.5 * doubt + 0.002)
-        } else {
-            doubt.max(EXCESS)
-        };
-        self.base * (1.0 + over + self.gain)
+        self.base * (1.0 + self.excess() + self.gain)
     }
 
-    /// Whether the server refuses whatever comes a hair too early.
-    pub(super) const fn is_tight(&self) -> bool {
-        self.tight
-    }
-
-    /// How far above the estimate it is worth to go: a refusal that silences the lane for seconds
-    /// may cost one call in fifty.
     fn excess(&self) -> f64 {
-        if self.cost > 0.0 { EXCESS.min(1.0 / (50.0 * self.cost * self.base).max(1.0)) } else { EXCESS }
-    }
-
-    /// Whether the pace had been raised before the refusal that comes now.
-    pub(super) fn raised(&self) -> bool {
-        self.gain > 0.05
-    }
-
-    /// A refusal silenced the lane for so many seconds.
-    pub(super) fn costs(&mut self, seconds: f64) {
-        self.cost = self.cost.max(seconds);
+        (1.0 / self.calls.max(4.0)).max(EXCESS)
     }
 
     /// A call goes out; `paced` says that the pace held it back; `lag` calls are out when an answer
     /// comes. True if the pace has changed.
     pub(super) fn sent(&mut self, now: Mono, paced: bool, lag: f64) -> bool {
         self.first.get_or_insert(now);
-        if !paced || !self.known() || self.told {
+        if !paced || !self.known() {
             return false;
         }
         self.clean += 1.0;
-        let doubt = 1.0 / self.calls.max(4.0);
-        let expected = OVERDUE * (1.0 / self.excess().max(doubt)).max(self.cycle) + lag;
-        if self.clean <= expected {
+        let window = self.closed * self.base;
+        if self.clean <= OVERDUE * (1.0 / self.excess()).max(window) + lag {
             return false;
         }
-        let slow = if self.windows || self.cost > 0.0 { 0.5 * self.cycle } else { 0.0 };
-        let step = (1.5 * lag + 12.0).max(slow);
+        let step = (1.5 * lag + 8.0).max(window);
         self.gain = if self.gain == 0.0 { 0.5 * EXCESS } else { self.gain * (1.0 + 0.7 / step) };
         true
     }
 
-    /// A call was refused.
-    pub(super) fn refused(&mut self, seq: u64) {
+    /// A call was refused that was sent then, after so many accepted; `fresh` if it was sent after the
+    /// last refusal was known.
+    pub(super) fn refused(&mut self, seq: u64, sent: Mono, accepted: u64, fresh: bool) {
         for mark in self.marks.iter_mut().take(self.len).filter(|m| m.seq > seq) {
             mark.accepted = mark.accepted.saturating_sub(1);
         }
-        if self.gain > 4.0 * EXCESS && !self.told {
-            // The limit has risen: what was measured before says nothing about it. In a tight
-            // bucket the refusal itself says where it is.
-            self.len = 0;
-            self.base *= 1.0 + self.gain;
-            self.calls = 8.0;
-            if self.tight {
-                self.base *= 0.998;
-                self.calls = 200.0;
-            }
+        if self.gain > 4.0 * EXCESS {
+            self.risen(Mark { at: sent, seq, accepted, slack: 0.0 });
         }
-        self.run += 1;
+        self.run += u32::from(fresh);
         self.gain = 0.0;
         self.clean = 0.0;
-        self.shut = Some(self.shut.map_or(seq, |s| s.max(seq)));
+        self.shut = Some(self.shut.map_or((seq, sent, sent), |(s, a, b)| (s.max(seq), a.min(sent), b.max(sent))));
     }
 
-    /// A call was accepted; `before` calls sent before it were. True if the estimate has changed.
-    pub(super) fn accepted(&mut self, seq: u64, sent: Mono, before: u64) -> bool {
-        if self.shut.is_none_or(|refused| seq < refused) {
-            return false;
+    /// The pace had grown when this was refused. If more was accepted since the last opening than the
+    /// estimate explains, the limit is higher.
+    fn risen(&mut self, refused: Mark) {
+        let last = self.len.checked_sub(1).map(|i| self.marks[i]);
+        let seen = last.map(|m| {
+            (refused.accepted.saturating_sub(m.accepted) as f64, secs(m.at, refused.at).max(1e-9))
+        });
+        match seen {
+            Some((n, span)) if n <= self.base * span * 1.01 + 2.0 => return,
+            // A little: what was accepted says how much.
+            Some((n, span)) if self.gain < 0.5 && n >= BELIEVED => {
+                (self.base, self.calls) = (n / span, n.min(50.0));
+            }
+            // Much: what was measured before says nothing about the limit as it is now.
+            _ => {
+                self.base *= 1.0 + 0.9 * self.gain;
+                self.calls = 4.0;
+                (self.long, self.laps) = (Some(refused), 0);
+            }
         }
-        let long = f64::from(self.run) > 8.0;
-        self.shut = None;
-        self.run = 0;
-        if self.cost > 0.0 || self.told {
-            return true;
+        self.len = 0;
+    }
+
+    /// A call was accepted; `before` calls sent before it were. Tells what it means if the server has
+    /// opened by it.
+    pub(super) fn accepted(&mut self, seq: u64, sent: Mono, before: u64) -> Option<Opening> {
+        let (_, from, last) = self.shut.filter(|shut| seq > shut.0)?;
+        let spent = before.saturating_sub(self.long.map_or(0, |mark| mark.accepted)) as f64 >= BELIEVED;
+        let long = spent && self.run > 2 && (self.calls < BELIEVED || secs(from, sent) * self.base > 8.0);
+        if self.run > 2 {
+            self.closed = self.closed.max(secs(from, sent));
+        } else {
+            self.closed *= 0.95;
         }
-        if long
-            && self.known()
-            && self.len > 0
-            && before.saturating_sub(self.marks[self.len - 1].accepted) < 8
-        {
-            self.reopened(sent, seq, before);
-            return true;
-        }
-        let since = |mark: Mark| before.saturating_sub(mark.accepted);
-        if self.len > 0 && self.calls >= 4.0 {
-            self.early = if since(self.marks[self.len - 1]) <= 2 { self.early + 1 } else { 0 };
-            self.tight |= self.early >= 5;
-        }
-        // In a tight bucket openings are close together: a longer baseline needs sparser marks.
-        if self.tight && self.len >= 2 && since(self.marks[self.len - 1]) * 4 < since(self.marks[0]) {
-            self.len -= 1;
+        (self.shut, self.run) = (None, 0);
+        // It opened somewhere between the last refusal and this; of that, one interval is usual.
+        let gap = secs(last, sent);
+        let usual = if self.known() { 1.5 / self.base } else { 0.0 };
+        let slack = if gap > usual { 0.5 * gap } else { 0.0 };
+        let mark = Mark { at: sent.back(seconds(slack)), seq, accepted: before, slack };
+        if long {
+            self.reopened(mark);
+            return Some(Opening::Steady);
         }
         if self.len == MARKS {
             self.marks.rotate_left(1);
             self.len -= 1;
         }
-        self.marks[self.len] = Mark { at: sent, seq, accepted: before };
+        self.marks[self.len] = mark;
         self.len += 1;
-        self.measure();
-        true
+        Some(self.measure())
     }
 
-    /// A second, longer limit was spent and has opened again: what was accepted since it opened last,
-    /// or since the start, is what it allows.
-    fn reopened(&mut self, at: Mono, seq: u64, accepted: u64) {
-        let (from, had) = self.long.unwrap_or((self.first.unwrap_or(at), 0));
-        let span = at.since(from).as_nanos() as f64 * 1e-9;
-        let calls = accepted.saturating_sub(had) as f64;
-        if span > 0.0 && calls >= 8.0 {
-            self.base = self.base.min(calls / span);
-            self.calls = calls;
+    /// A window, perhaps of a second and longer limit, was spent and has opened again: what was accepted
+    /// since it opened last, or since the start, is what it allows.
+    fn reopened(&mut self, mark: Mark) {
+        let start = Mark { at: self.first.unwrap_or(mark.at), seq: 0, accepted: 0, slack: 0.0 };
+        let from = self.long.unwrap_or(start);
+        let (span, n) = (secs(from.at, mark.at), mark.accepted.saturating_sub(from.accepted) as f64);
+        if span > 0.0 {
+            self.base = n / span;
+            let sure = span / (mark.slack + from.slack).max(1e-9);
+            self.calls = if self.long.is_some() { n.min(sure) } else { 4.0 };
         }
-        self.long = Some((at, accepted));
-        self.marks[0] = Mark { at, seq, accepted };
-        self.len = 1;
-        self.windows = true;
-        self.cycle = calls;
+        // The first lap began somewhere in a window, later ones may be several.
+        self.lap = if self.laps < 2 { span } else { self.lap.min(span) };
+        self.laps += 1;
+        self.long = Some(mark);
+        (self.marks[0], self.len) = (mark, 1);
     }
 
-    /// Whether this rate is the one that was told.
-    pub(super) fn is_told(&self, rate: f64) -> bool {
-        self.told && (self.base - rate).abs() <= 1e-9 * rate
+    /// Starts anew from a rate that was found otherwise.
+    pub(super) fn set(&mut self, rate: f64) {
+        *self = Track { base: rate, calls: BELIEVED, first: self.first, closed: self.closed, ..Track::NEW };
     }
 
-    /// The server told its rate: it is kept, a hair below, and not tried.
-    pub(super) fn told(&mut self, rate: f64) {
-        self.base = rate;
-        self.told = true;
-        self.gain = 0.0;
-    }
-
-    /// The rate was measured elsewhere.
-    pub(super) fn set(&mut self, rate: f64, calls: f64, cycle: f64) {
-        self.cycle = cycle;
-        self.base = rate;
-        self.calls = calls;
-        self.gain = 0.0;
-    }
-
-    fn measure(&mut self) {
+    fn measure(&mut self) -> Opening {
         let last = self.marks[self.len - 1];
         let (mut low, mut high, mut calls, mut keep) = (0.0f64, f64::INFINITY, 0.0f64, 0);
         for (i, mark) in self.marks.iter().enumerate().take(self.len - 1).rev() {
-            let span = last.at.since(mark.at).as_nanos() as f64 * 1e-9;
+            let span = secs(mark.at, last.at);
             let n = last.accepted.saturating_sub(mark.accepted) as f64;
             if span <= 0.0 {
                 continue;
             }
-            let (l, h) = ((n - 1.0) / span, (n + 1.0) / span);
+            let slack = mark.slack + last.slack;
+            let (l, h) = ((n - 1.0) / (span + slack), (n + 1.0) / (span - slack).max(1e-9));
             if l > high * 1.002 || h < low * 0.998 {
                 keep = i + 1;
                 break;
             }
-            (low, high, calls) = (low.max(l), high.min(h), calls.max(n));
+            (low, high, calls) = (low.max(l), high.min(h), calls.max(n.min(span / slack.max(1e-9))));
         }
         if keep > 0 {
             self.marks.rotate_left(keep);
             self.len -= keep;
         }
-        self.cycle = match self.len {
-            0 | 1 => last.accepted as f64,
-            n => last.accepted.saturating_sub(self.marks[n - 2].accepted) as f64,
-        };
         if high.is_finite() {
-            self.base = f64::midpoint(low.max(0.0), high);
-            self.calls = calls.max(1.0);
+            let found = f64::midpoint(low.max(0.0), high);
+            let old = self.base;
+            // A few calls are no proof of a much lower limit against many.
+            let proof = calls >= BELIEVED || self.calls < BELIEVED;
+            self.base = if self.known() && !proof { found.max(0.9 * old) } else { found };
+            self.calls = if proof { calls.max(1.0) } else { BELIEVED };
+            if self.base < old * (1.0 - 1.0 / self.calls.max(BELIEVED)) {
+                return Opening::Fell;
+            }
         } else if !self.known() {
             // One opening only: all that was accepted since the start, bursts included.
-            let span = self.first.map_or(0.0, |f| last.at.since(f).as_nanos() as f64 * 1e-9);
+            let span = self.first.map_or(0.0, |from| secs(from, last.at));
             if span > 0.0 {
                 self.base = (last.accepted as f64).max(1.0) / span;
                 self.calls = 4.0;
             }
         }
+        Opening::Steady
+    }
+}
+
+/// Seconds from one time to another.
+pub(super) fn secs(from: Mono, to: Mono) -> f64 {
+    to.since(from).as_nanos() as f64 * 1e-9
+}
+
+impl Track {
+    pub(super) fn debug(&self) -> alloc::string::String {
+        alloc::format!("base {:.3} calls {:.0} gain {:.4} clean {:.0} closed {:.3} run {} lap {:.2} len {}", self.base, self.calls, self.gain, self.clean, self.closed, self.run, self.lap, self.len)
     }
 }

@@ -6,27 +6,36 @@
 //! 2. the server has refused everything for a while: ask less and less often;
 //! 3. enough calls are out (`flight`);
 //! 4. the user's own ceiling ([`pace`]);
-//! 5. what is known of the server: its counter where headers tell it (`mirror`), else the rate
-//!    learned from its refusals (`learn`).
+//! 5. what is known of the server: its counters where headers tell them (`meter`), else the rate
+//!    learned from its refusals.
 //!
 //! A first refusal may mean too many calls at once or too many per time. The cheaper belief is
-//! tried first: a ceiling on calls out. If refusals go on below it, it was the rate.
+//! tried first: a ceiling on calls out. If refusals go on below it, it was the rate. How that is
+//! learned depends on what a refusal is: a measurement (`learn`), dear because it silences the lane
+//! (`pause`), the answer of a bucket of one token (`tight`), or unrelated to the rate (`noise`).
 //!
-//! After an outage the lane begins again with one call and grows by half every half second: a
-//! server that has just come back falls over again when everything that waited arrives at once.
+//! After an outage the lane begins again slowly (`restart`).
 
 mod flight;
 mod learn;
-mod mirror;
+mod meter;
+mod noise;
 pub mod pace;
+mod pause;
+mod restart;
+mod tight;
 
-use crate::hint::Hints;
-use crate::time::{Mono, seconds};
+use crate::hint::{Hints, Quota};
+use crate::time::Mono;
 use core::time::Duration;
 use flight::Flight;
-use learn::Track;
-use mirror::{Left, Mirror};
+use learn::{Opening, Track, secs};
+use meter::{Left, Meter};
+use noise::Noise;
 use pace::Pace;
+use pause::Pauses;
+use restart::Restart;
+use tight::{Gaps, Tight};
 
 /// What the user fixes; everything else is learned.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,10 +103,10 @@ enum Suspect {
     Rate,
 }
 
-/// Failures in a row that are an outage.
-const OUTAGE: u32 = 3;
 /// A server that silences the lane for longer than this makes refusals dear.
 const DEAR: f64 = 0.2;
+/// Quotas that are mirrored at once.
+const METERS: usize = 3;
 
 /// The limiter of one lane.
 #[derive(Clone, Debug)]
@@ -105,28 +114,29 @@ pub struct Limiter {
     learn: bool,
     user: Pace,
     pace: Pace,
-    restart: Pace,
-    restarted: Mono,
+    restart: Restart,
     flight: Flight,
     track: Track,
-    mirror: Option<Mirror>,
-    /// The mirror has said all it can.
-    mirrored: bool,
+    pauses: Pauses,
+    gaps: Gaps,
+    tight: Option<Tight>,
+    noise: Noise,
+    meters: [Option<Meter>; METERS],
+    /// Headers have been wrong too often.
+    lied: bool,
     suspect: Suspect,
     gate: Mono,
     hold: Mono,
-    shut_from: Mono,
     starved: bool,
     epoch: u32,
     seq: u64,
     in_flight: u32,
     refused: u64,
+    /// Accepted since the ceiling last fell.
+    since: u64,
     rtt: f64,
     /// The pace was what held back the last call.
     paced: bool,
-    failures: u32,
-    speed: Speed,
-    pause: Pauses,
 }
 
 impl Limiter {
@@ -145,26 +155,26 @@ impl Limiter {
             learn: config.learn,
             user,
             pace: Pace::OPEN,
-            restart: Pace::OPEN,
-            restarted: Mono::ZERO,
+            restart: Restart::NEW,
             flight,
             track: Track::NEW,
-            mirror: None,
-            mirrored: false,
+            pauses: Pauses::NEW,
+            gaps: Gaps::NEW,
+            tight: None,
+            noise: Noise::NEW,
+            meters: [None; METERS],
+            lied: false,
             suspect: Suspect::Nothing,
             gate: Mono::ZERO,
             hold: Mono::ZERO,
-            shut_from: Mono::ZERO,
             starved: false,
             epoch: 0,
             seq: 0,
             in_flight: 0,
             refused: 0,
+            since: 0,
             rtt: 0.0,
             paced: false,
-            failures: 0,
-            speed: Speed::default(),
-            pause: Pauses::default(),
         }
     }
 
@@ -179,37 +189,39 @@ impl Limiter {
             self.paced = false;
             return Admit::Full;
         }
-        for own in [&mut self.user, &mut self.restart] {
+        for own in [&mut self.user, &mut self.restart.pace] {
             let at = own.ready(now);
             if at > now {
                 self.paced = false;
                 return Admit::At(at);
             }
         }
-        match self.mirror.as_ref().map(|m| m.ready(self.seq, now, self.in_flight)) {
-            // Never at once: a wait that rounds to nothing is still one.
-            Some(Left::At(t)) => return Admit::At(t.max(now + Duration::from_nanos(1))),
-            Some(Left::Unknown) if self.in_flight > 0 => return Admit::Full,
-            Some(_) => {}
-            None => {
-                let at = self.pace.ready(now);
-                if at > now {
-                    self.paced = true;
-                    return Admit::At(at);
+        let metered = self.meters.iter().any(Option::is_some);
+        if metered {
+            for meter in self.meters.iter().flatten() {
+                match meter.ready(now, self.in_flight) {
+                    Left::Now => {}
+                    // Never at once: a wait that rounds to nothing is still one.
+                    Left::At(t) => return Admit::At(t.max(now + Duration::from_nanos(1))),
+                    Left::Unknown => return Admit::Full,
                 }
-                self.pace.take(now);
             }
-        }
-        if let Some(mirror) = &mut self.mirror {
-            mirror.sent(self.seq, now);
+            self.meters.iter_mut().flatten().for_each(|m| m.sent(now));
+        } else {
+            let at = self.pace.ready(now);
+            if at > now {
+                self.paced = true;
+                return Admit::At(at);
+            }
+            self.pace.take(now);
         }
         self.user.take(now);
-        self.restart.take(now);
+        self.restart.pace.take(now);
         let lag = self.pace.rate().map_or(0.0, |r| r * self.rtt);
-        if self.track.sent(now, self.paced && self.mirror.is_none(), lag) {
+        let grew = self.track.sent(now, self.paced && !metered, lag) | self.pauses.sent(now);
+        if grew && !metered {
             self.set_pace(now);
         }
-        self.pause.sent(now);
         self.in_flight += 1;
         let ticket = Ticket { sent: now, seq: self.seq, epoch: self.epoch, flight: self.in_flight };
         self.seq += 1;
@@ -225,7 +237,7 @@ impl Limiter {
             Seen::Failed { until } => self.failed(now, until),
         }
         if self.learn {
-            self.mirror(&ticket, now, hints);
+            self.mirror(&ticket, now, seen, hints);
         }
     }
 
@@ -238,10 +250,12 @@ impl Limiter {
     /// The learned pace in calls per second.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
-        match &self.mirror {
-            Some(mirror) => mirror.slope(),
-            None => self.track.known().then(|| self.track.estimate()),
-        }
+        let told = self.meters.iter().flatten().filter_map(Meter::rate).min_by(f64::total_cmp);
+        told.or_else(|| match () {
+            () if self.pauses.known() => Some(self.pauses.estimate()),
+            () if self.tight.is_some() => self.tight.as_ref().map(Tight::rate),
+            () => self.track.known().then(|| self.track.estimate()),
+        })
     }
 
     /// Calls out now.
@@ -256,6 +270,13 @@ impl Limiter {
         self.flight.cap()
     }
 
+    /// Scratch.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn debug(&self) -> alloc::string::String {
+        alloc::format!("{:?} {} starved {} pace {:.2?} {:?} {} {} {:?}", self.suspect, self.gaps.debug(), self.starved, self.pace.rate(), self.tight, self.track.debug(), if self.pauses.known() { alloc::format!("{:?}", self.pauses)} else {alloc::string::String::new()}, self.meters[0])
+    }
+
     /// Nothing goes out before this, because the server said so.
     #[must_use]
     pub const fn gate(&self) -> Mono {
@@ -263,21 +284,37 @@ impl Limiter {
     }
 
     fn accepted(&mut self, ticket: &Ticket, now: Mono) {
-        let rtt = secs(now.since(ticket.sent));
+        let rtt = secs(ticket.sent, now);
         self.rtt = if self.rtt == 0.0 { rtt } else { self.rtt + (rtt - self.rtt) / 8.0 };
-        self.failures = 0;
-        self.speed.count(now);
+        self.restart.accepted(now);
         self.flight.success(ticket.flight);
-        self.pause.accepted();
-        if self.restart.rate().is_some() {
-            self.regrow(now);
+        self.since += 1;
+        self.pauses.accepted();
+        self.noise.count(false);
+        if !self.learn {
+            return;
         }
+        self.gaps.note(ticket.seq, ticket.sent, true);
         let before = ticket.seq.saturating_sub(self.refused);
-        if self.track.accepted(ticket.seq, ticket.sent, before) {
+        if let Some(opening) = self.track.accepted(ticket.seq, ticket.sent, before) {
             self.starved = false;
-            if self.suspect == Suspect::Rate {
+            let pace = self.track.estimate();
+            match opening {
+                _ if self.track.calls() < 16.0 => {}
+                Opening::Steady => self.noise.settled(pace),
+                Opening::Fell => {
+                    if let Some(peak) = self.noise.fell(pace) {
+                        self.track.set(peak);
+                    }
+                }
+            }
+            if self.suspect == Suspect::Rate && !self.noise.is_known() {
                 self.set_pace(now);
             }
+        }
+        let narrowed = self.tight.as_mut().is_some_and(Tight::accepted);
+        if narrowed || self.judge(now) {
+            self.set_pace(now);
         }
     }
 
@@ -285,233 +322,160 @@ impl Limiter {
         if let Some(until) = until {
             self.gate = self.gate.max(until);
         }
-        self.failures = 0;
+        self.restart.answered();
         let accepted = ticket.seq.saturating_sub(self.refused);
         self.refused += 1;
         if !self.learn {
             return;
         }
-        if let Some(mirror) = &mut self.mirror
-            && ticket.epoch == self.epoch
-        {
-            mirror.missed(hints, accepted);
-        }
-        let was_shut = self.track.is_shut();
-        let raised = self.track.raised().then(|| self.track.rate());
-        self.track.refused(ticket.seq);
-        if !was_shut {
-            self.shut_from = ticket.sent;
-        }
-        if ticket.epoch != self.epoch {
+        let fresh = ticket.epoch == self.epoch;
+        self.noise.count(true);
+        self.gaps.note(ticket.seq, ticket.sent, false);
+        self.track.refused(ticket.seq, ticket.sent, accepted, fresh);
+        if !fresh {
             return;
         }
         self.epoch += 1;
-        let pause = until.map_or(0.0, |t| secs(t.since(now)));
-        if pause > DEAR {
+        if self.meters.iter().any(Option::is_some) {
+            let spent = |m: &Meter| {
+                let told = |q: &&Quota| m.is(q) && q.remaining == Some(0);
+                hints.quotas.iter().flatten().any(|q| told(&q)) || hints.quotas[0].is_none()
+            };
+            self.meters.iter_mut().flatten().filter(|m| spent(m)).for_each(|m| m.missed(now));
+            return;
+        }
+        let silence = until.map_or(0.0, |t| secs(now, t));
+        if silence > DEAR {
             self.suspect = Suspect::Rate;
             self.flight.lift();
-            self.track.costs(pause);
-            if let Some((rate, calls, cycle)) = self.pause.refused(ticket.sent, self.gate, raised) {
-                self.track.set(rate, calls, cycle);
-            }
+            self.pauses.refused(ticket.sent, now, self.gate);
             self.set_pace(now);
             return;
         }
+        if self.noise.is_known() {
+            if self.judge(now) {
+                self.set_pace(now);
+            }
+            return;
+        }
+        if self.suspects_flight(ticket, now) {
+            return;
+        }
+        if let Some(tight) = &mut self.tight {
+            tight.refused();
+            if tight.fails() {
+                let rate = tight.rate();
+                (self.tight, self.gaps) = (None, Gaps::NEW);
+                self.track.set(rate);
+            }
+        } else {
+            self.tight = self.gaps.tight().map(Tight::new);
+        }
+        self.set_pace(now);
+        if self.tight.is_some() {
+            self.pace.rest(now, 1.0);
+            return;
+        }
+        if self.track.run() > 1 {
+            self.pace.rest(now, 1.0);
+        }
+        if self.track.starves() {
+            self.starved = true;
+            let least = if self.track.known() { 1.0 / self.track.rate() } else { 0.5 * self.rtt.max(0.001) };
+            self.hold = self.track.hold(now, least);
+        }
+    }
+
+    /// Whether the refusal is taken for too many calls at once.
+    fn suspects_flight(&mut self, ticket: &Ticket, now: Mono) -> bool {
         match self.suspect {
-            Suspect::Nothing if ticket.flight > 1 => {
-                self.suspect = Suspect::Flight;
-                self.flight.lower(ticket.flight);
-                self.pause.since_refusal();
-                self.spread(now);
-                return;
-            }
-            Suspect::Flight if self.pause.since_refusal() >= 3 * u64::from(self.flight.cap()) + 8 => {
-                self.flight.lower(ticket.flight);
-                self.spread(now);
-                return;
-            }
-            Suspect::Rate => {}
+            Suspect::Nothing if ticket.flight > 1 => self.suspect = Suspect::Flight,
+            Suspect::Flight if self.since >= 3 * u64::from(self.flight.cap()) + 8 => {}
+            Suspect::Rate => return false,
             _ => {
                 self.suspect = Suspect::Rate;
                 self.flight.lift();
                 self.pace = Pace::OPEN;
+                return false;
             }
         }
-        self.set_pace(now);
-        // To leave out one call gives the server a whole token, and us a long clean run. A tight
-        // bucket cannot keep it: there the call came a hair too early, and goes a little later.
-        self.pace.rest(now, if self.track.is_tight() { 0.1 } else { 1.0 });
-        let lag = self.pace.rate().map_or(0.0, |r| r * self.rtt);
-        if self.track.starves(lag, accepted) {
-            self.starved = true;
-            let asked = 0.5 * secs(now.since(self.shut_from));
-            let least = if self.track.known() { 1.0 / self.track.rate() } else { 0.5 * self.rtt.max(0.001) };
-            self.hold = now + seconds(asked.max(least).min(60.0));
+        self.since = 0;
+        self.flight.lower(ticket.flight);
+        // Under a ceiling calls go out one by one, not together: else a bucket of one token looks
+        // like a limit of one call at once.
+        if self.rtt > 0.0 {
+            let rate = 2.0 * f64::from(self.flight.cap() + 1) / self.rtt;
+            self.pace.set(now, Some(rate), 1.0);
         }
+        true
     }
 
     fn failed(&mut self, now: Mono, until: Option<Mono>) {
         if let Some(until) = until {
             self.gate = self.gate.max(until);
         }
-        self.failures = self.failures.saturating_add(1);
-        if self.learn && self.failures >= OUTAGE {
-            let slow = (self.speed.most() / 20.0).max(10.0);
-            self.restart.set(now, Some(slow), 1.0);
-            self.restarted = now;
+        if self.restart.failed(now) && self.learn {
             self.flight.restart();
         }
     }
 
-    /// Half as fast again every half second, from a hundred a second on by steps, until the lane is
-    /// where it was.
-    fn regrow(&mut self, now: Mono) {
-        let Some(rate) = self.restart.rate() else { return };
-        if now.since(self.restarted) < Duration::from_millis(500) {
-            return;
-        }
-        self.restarted = now;
-        let rate = (rate * 1.5).min(rate.max(75.0) + 25.0);
-        let open = rate > 1.5 * self.speed.most().max(500.0);
-        self.restart.set(now, (!open).then_some(rate), 1.0 + rate * 0.005);
-    }
-
-    /// Under a ceiling calls go out one by one, not together: else a bucket of one token looks like
-    /// a limit of one call at once.
-    fn spread(&mut self, now: Mono) {
-        if self.rtt > 0.0 {
-            let rate = 2.0 * f64::from(self.flight.cap() + 1) / self.rtt;
-            self.pace.set(now, Some(rate), 1.0);
+    /// Judges a block of calls to a server that refuses at random. True if the pace has changed.
+    fn judge(&mut self, now: Mono) -> bool {
+        let _ = now;
+        match self.noise.judge() {
+            noise::Verdict::Open => false,
+            noise::Verdict::Clean(growth) => {
+                if growth > 1.0 && self.paced {
+                    self.track.set(self.track.estimate() * growth);
+                }
+                true
+            }
+            noise::Verdict::Limit(through) => {
+                self.track.set(self.track.estimate() * through);
+                true
+            }
+            noise::Verdict::Gone => true,
         }
     }
 
     fn set_pace(&mut self, now: Mono) {
-        if self.track.known() {
-            let rate = self.track.rate();
-            self.pace.set(now, Some(rate), 1.0);
-            self.flight.at_least(2.0 * rate * self.rtt + 4.0);
-        }
-    }
-
-    fn mirror(&mut self, ticket: &Ticket, now: Mono, hints: &Hints) {
-        if hints.quotas.iter().all(Option::is_none) {
-            return;
-        }
-        if let Some(rate) = policy(hints) {
-            // The policy tells the rate: it is kept, evenly, and there is nothing to learn.
-            if !self.track.is_told(rate) {
-                (self.mirror, self.suspect) = (None, Suspect::Rate);
-                self.flight.lift();
-                self.track.told(rate);
-                self.set_pace(now);
-            }
-            return;
-        }
-        let accepted = (ticket.seq + 1).saturating_sub(self.refused);
-        match &mut self.mirror {
-            Some(mirror) if mirror.lies() => {
-                (self.mirror, self.mirrored) = (None, true);
-                self.suspect = Suspect::Rate;
-            }
-            Some(mirror) => {
-                mirror.told(hints, ticket.seq, ticket.sent, now, accepted, self.in_flight);
-                if mirror.stepped() {
-                    (self.mirror, self.mirrored, self.suspect) = (None, true, Suspect::Rate);
-                    self.set_pace(now);
-                }
-            }
-            None if self.refused < 20 && !self.mirrored => {
-                self.mirror = Mirror::new(hints, ticket.seq, ticket.sent, now, accepted);
-            }
-            None => {}
-        }
-    }
-}
-
-/// The tightest rate that the policies tell, in calls per second.
-fn policy(hints: &Hints) -> Option<f64> {
-    let rate = |q: &crate::hint::Quota| Some(q.limit? as f64 / secs(q.window?).max(1e-6));
-    hints.quotas.iter().flatten().filter_map(rate).filter(|r| *r > 0.0).min_by(f64::total_cmp)
-}
-
-fn secs(span: Duration) -> f64 {
-    span.as_nanos() as f64 * 1e-9
-}
-
-/// How fast the lane went at its best, by half seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Speed {
-    from: Mono,
-    count: u32,
-    most: f64,
-}
-
-impl Speed {
-    fn count(&mut self, now: Mono) {
-        self.count += 1;
-        let span = secs(now.since(self.from));
-        if span >= 0.5 {
-            let speed = f64::from(self.count) / span;
-            self.most = if speed > self.most { speed } else { self.most + (speed - self.most) * 0.1 };
-            (self.from, self.count) = (now, 0);
-        }
-    }
-
-    const fn most(&self) -> f64 {
-        self.most
-    }
-}
-
-/// Runs between the pauses that a server asks for.
-///
-/// After a pause a bucket holds what it can hold, so a run of `Δ` seconds accepts `B + r·Δ` calls:
-/// two runs of different lengths give the rate. A window accepts the same in every run: then the
-/// rate is that number over the time from one beginning to the next.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Pauses {
-    began: Option<Mono>,
-    accepted: u64,
-    last: Option<(f64, f64)>,
-    /// Accepted since the last refusal was asked about.
-    since: u64,
-}
-
-impl Pauses {
-    fn sent(&mut self, now: Mono) {
-        self.began.get_or_insert(now);
-    }
-
-    fn accepted(&mut self) {
-        self.accepted += 1;
-        self.since += 1;
-    }
-
-    fn since_refusal(&mut self) -> u64 {
-        core::mem::take(&mut self.since)
-    }
-
-    /// A run ended in a refusal that silences the lane until `gate`: the rate, the calls that it rests
-    /// on, and the calls of a run.
-    fn refused(&mut self, sent: Mono, gate: Mono, raised: Option<f64>) -> Option<(f64, f64, f64)> {
-        let began = self.began.take()?;
-        let run = secs(sent.since(began)).max(1e-6);
-        let whole = secs(gate.since(began)).max(1e-6);
-        let n = core::mem::take(&mut self.accepted) as f64;
-        if let Some(rate) = raised {
-            // The run was not at the limit all along; only its end was.
-            return Some((0.8 * rate, 8.0, n));
-        }
-        let last = self.last.replace((run, n));
-        let (rate, calls) = match last {
-            Some((before, m)) if (n - m).abs() > 1.0 + 0.03 * n && (run - before).abs() > 0.05 * run => {
-                let slope = (n - m) / (run - before);
-                if slope > 0.0 && slope <= n / run { (slope, (n - m).abs() / 2.0) } else { (n / whole, 4.0) }
-            }
-            Some(_) => (n / whole, n.max(4.0)),
-            // One run says little: another at half the speed says more.
-            None => (0.5 * n / run, 4.0),
+        let (rate, burst) = match () {
+            () if self.pauses.known() => (self.pauses.pace(), self.pauses.credit()),
+            () if self.tight.is_some() => (self.tight.as_ref().map_or(1.0, Tight::rate), 1.0),
+            () if self.track.known() => (self.track.rate(), 1.0),
+            () => return,
         };
-        (rate > 0.0).then_some((rate, calls, n))
+        self.pace.set(now, Some(rate), burst);
+        self.flight.at_least(2.0 * rate * self.rtt + 4.0);
+    }
+
+    /// Follows the counters that the headers tell.
+    fn mirror(&mut self, ticket: &Ticket, now: Mono, seen: Seen, hints: &Hints) {
+        if self.lied {
+            return;
+        }
+        let told = |q: &&Quota| q.limit.is_some() && q.remaining.is_some();
+        if !hints.quotas.iter().flatten().any(|q| told(&q)) {
+            if seen == Seen::Accepted {
+                self.meters.iter_mut().flatten().for_each(Meter::silent);
+            }
+            return;
+        }
+        let accepted = (ticket.seq + 1).saturating_sub(self.refused) as f64;
+        let out = f64::from(self.in_flight);
+        for quota in hints.quotas.iter().flatten().filter(told) {
+            let granted = accepted + quota.remaining.unwrap_or(0) as f64;
+            if let Some(meter) = self.meters.iter_mut().flatten().find(|m| m.is(quota)) {
+                meter.told(quota, ticket.seq, ticket.sent, now, granted, out, self.seq);
+            } else if let Some(free) = self.meters.iter_mut().find(|m| m.is_none()) {
+                *free = Meter::new(quota, ticket.seq, ticket.sent, now, granted, out);
+                self.flight.lift();
+            }
+        }
+        if self.meters.iter().flatten().any(Meter::lies) {
+            (self.meters, self.lied, self.suspect) = ([None; METERS], true, Suspect::Rate);
+            self.set_pace(now);
+        }
     }
 }
 
