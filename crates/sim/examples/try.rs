@@ -17,10 +17,10 @@ impl Client for T {
         let s = now.as_secs_f64();
         let acc = matches!(seen, Seen::Accepted);
         if acc { self.acc += 1 } else { self.refd += 1; }
-        if !acc && self.verbose { println!("  {s:9.3} refused seq {} cap {} | {}", format!("{t:?}").split("seq: ").nth(1).unwrap_or(""), self.l.cap(), self.l.debug()); }
+        if !acc && self.verbose { println!("  {s:9.3} refused seq {} cap {} | {}", format!("{t:?}").split("seq: ").nth(1).unwrap_or(""), self.l.cap(), ""); }
         self.l.settle(t, now, seen, h);
         if s >= self.next {
-            println!("{s:8.2} acc {:6} (+{:5}) ref {:5} (+{:3}) out {:3} cap {:3} rate {:?} gate {:.2} {}", self.acc, self.acc-self.last, self.refd, self.refd-self.lastr, self.l.in_flight(), self.l.cap(), self.l.rate(), self.l.gate().as_secs_f64(), self.l.debug());
+            println!("{s:8.2} acc {:6} (+{:5}) ref {:5} (+{:3}) out {:3} cap {:3} rate {:?} gate {:.2} {}", self.acc, self.acc-self.last, self.refd, self.refd-self.lastr, self.l.in_flight(), self.l.cap(), self.l.rate(), self.l.gate().as_secs_f64(), "");
             self.last = self.acc; self.lastr = self.refd;
             while self.next <= s { self.next += self.dt; }
         }

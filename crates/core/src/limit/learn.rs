@@ -90,6 +90,14 @@ impl Track {
         laps: 0,
     };
 
+    /// Begins to learn now, after so many calls and so many accepted, from a rate that others told.
+    pub(super) fn from(now: Mono, seq: u64, accepted: u64, rate: Option<f64>) -> Track {
+        let start = Mark { at: now, seq, accepted, slack: 0.0 };
+        let calls = if rate.is_some() { BELIEVED } else { 0.0 };
+        let base = rate.unwrap_or(f64::INFINITY);
+        Track { first: Some(now), long: Some(start), base, calls, ..Track::NEW }
+    }
+
     /// Whether a rate is known.
     pub(super) fn known(&self) -> bool {
         self.base.is_finite()
@@ -155,7 +163,7 @@ impl Track {
             return false;
         }
         let step = (1.5 * lag + 8.0).max(window);
-        self.gain = if self.gain == 0.0 { 0.5 * EXCESS } else { self.gain * (1.0 + 0.7 / step) };
+        self.gain = if self.gain == 0.0 { 0.5 * EXCESS } else { (self.gain * (1.0 + 0.7 / step)).min(10.0) };
         true
     }
 
@@ -296,10 +304,4 @@ impl Track {
 /// Seconds from one time to another.
 pub(super) fn secs(from: Mono, to: Mono) -> f64 {
     to.since(from).as_nanos() as f64 * 1e-9
-}
-
-impl Track {
-    pub(super) fn debug(&self) -> alloc::string::String {
-        alloc::format!("base {:.3} calls {:.0} gain {:.4} clean {:.0} closed {:.3} run {} lap {:.2} len {}", self.base, self.calls, self.gain, self.clean, self.closed, self.run, self.lap, self.len)
-    }
 }

@@ -40,34 +40,55 @@ struct Point {
     granted: f64,
 }
 
+/// Where the lane stands when an answer comes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Stand {
+    /// When the call was sent, and now.
+    pub(super) sent: Mono,
+    pub(super) now: Mono,
+    /// Calls that the server has accepted up to and with this one, as far as that is sure: calls that
+    /// are out together overtake each other.
+    pub(super) accepted: f64,
+    /// Calls out.
+    pub(super) out: f64,
+}
+
 /// The mirror of one quota.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Meter {
     limit: f64,
     window: Option<f64>,
-    /// The newest call whose answer told something.
-    seq: u64,
-    /// What is left after all that was sent.
-    left: f64,
     /// When the quota began to be spent, and how much of it has been.
     began: Mono,
     spent: f64,
-    /// When the server said that it comes back.
+    /// When the server said that it comes back, in the newest answer.
     reset: Option<Mono>,
+    told: Mono,
+    /// A call asks whether it has come back.
+    asks: bool,
+    /// The share of a rounded wait that is really waited, and whether that is the least.
+    share: f64,
+    found: bool,
+    /// What the server has granted since the start: calls accepted and left.
     granted: Point,
     /// Points behind, for the slope.
     old: Point,
     mid: Option<Point>,
     slope: Option<f64>,
+    /// Nothing goes faster than this share of the rate.
+    ease: f64,
+    /// The most that was ever left: a bucket may be much smaller than its policy.
+    most: f64,
     /// The last call that went without anything left.
     paced: Mono,
     calls: f64,
     misses: f64,
-    /// Calls that the server counts later than it tells.
-    bias: f64,
-    /// Answers that told nothing.
+    /// Refusals since calls were last left.
+    refusals: u32,
+    /// Answers that told nothing, and that told other quotas.
     silent: u32,
-    /// It has come back as a whole, and the length that was told then.
+    others: u32,
+    /// How often it has come back as a whole, and the length that was told then.
     whole: u32,
     length: f64,
     /// Calls spread at the end of the first quota.
@@ -75,30 +96,40 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// A meter from the first answer that told a quota, to the call `seq`.
-    pub(super) fn new(quota: &Quota, seq: u64, sent: Mono, now: Mono, granted: f64, out: f64) -> Option<Meter> {
+    /// A meter from the first answer that told a quota.
+    pub(super) fn new(quota: &Quota, stand: &Stand) -> Option<Meter> {
         let (limit, left) = (quota.limit? as f64, quota.remaining? as f64);
-        if limit < 1.0 {
+        // A quota of one or two tells nothing between its calls.
+        if limit < 1.0 || (limit < 3.0 && quota.window.is_none()) {
             return None;
         }
-        let point = Point { at: sent, granted };
+        let point = Point { at: stand.sent, granted: stand.accepted + left };
         Some(Meter {
             limit,
             window: quota.window.map(|w| w.as_secs_f64()).filter(|w| *w > 0.0),
-            seq,
-            left: left - out,
-            began: sent,
-            spent: (limit - left).max(1.0) + out,
-            reset: quota.reset.map(|r| now + r),
+            began: stand.sent,
+            spent: if left < 1.0 && quota.reset.is_some_and(|r| r.as_secs_f64() > 1.0) {
+                limit
+            } else {
+                1.0 + stand.out
+            },
+            reset: wait(quota, stand.now),
+            told: stand.sent,
+            asks: false,
+            share: 1.0,
+            found: false,
             granted: point,
             old: point,
             mid: None,
             slope: None,
-            paced: sent,
+            ease: 0.999,
+            most: left,
+            paced: stand.sent,
             calls: 0.0,
             misses: 0.0,
-            bias: 0.0,
+            refusals: 0,
             silent: 0,
+            others: 0,
             whole: 0,
             length: 0.0,
             tries: 0,
@@ -107,8 +138,8 @@ impl Meter {
 
     /// Whether it is a meter of this quota.
     pub(super) fn is(&self, quota: &Quota) -> bool {
-        quota.limit.is_some_and(|l| l as f64 == self.limit)
-            && quota.window.map(|w| w.as_secs_f64()) == self.window
+        let same = quota.window.is_none() || quota.window.map(|w| w.as_secs_f64()) == self.window;
+        same && quota.limit.is_some_and(|l| l as f64 == self.limit)
     }
 
     /// Whether it has been wrong too often: a counter that is mirrored well brings no refusal.
@@ -118,33 +149,37 @@ impl Meter {
 
     /// Calls per second, as far as they are known.
     pub(super) fn rate(&self) -> Option<f64> {
-        self.slope.or(self.window.map(|w| self.limit / w))
+        self.window.map(|w| self.limit / w).or(self.slope)
     }
 
-    /// An answer told the quota. `granted` are the calls accepted up to this one and those left;
-    /// `out` calls are out.
-    pub(super) fn told(&mut self, quota: &Quota, seq: u64, sent: Mono, now: Mono, granted: f64, out: f64, next: u64) {
+    /// An answer told the quota.
+    pub(super) fn told(&mut self, quota: &Quota, stand: &Stand) {
         let Some(left) = quota.remaining.map(|r| r as f64) else { return };
-        self.silent = 0;
-        if seq < self.seq {
+        (self.silent, self.others, self.asks) = (0, 0, false);
+        if stand.sent >= self.told {
+            (self.told, self.reset) = (stand.sent, wait(quota, stand.now));
+        }
+        self.most = self.most.max(left);
+        if left >= 1.0 {
+            self.refusals = 0;
+        }
+        let point = Point { at: stand.sent, granted: stand.accepted + left };
+        let grown = point.granted - self.granted.granted;
+        if grown <= 0.5 {
             return;
         }
-        self.seq = seq;
-        let since = next.saturating_sub(seq + 1) as f64;
-        self.left = left - self.bias - since.max(out);
-        self.reset = quota.reset.map(|r| now + r);
-        let grown = granted - self.granted.granted;
-        if grown > 0.5 && left + 1.0 >= 0.8 * self.limit && left >= 2.0 {
+        self.granted = point;
+        if grown >= 0.5 * self.limit && left >= 2.0 {
             // It came back as a whole: a new window, or a bucket that was left to fill.
-            (self.began, self.spent) = (sent, self.limit - left);
-            let point = Point { at: sent, granted };
-            (self.old, self.mid, self.granted) = (point, None, point);
-                self.learn(quota);
-            return;
-        }
-        if grown > 0.5 {
-            self.granted = Point { at: sent, granted };
-            self.measure(out);
+            (self.began, self.spent) = (stand.sent, self.limit - left);
+            (self.old, self.mid) = (point, None);
+            self.learn(quota);
+        } else if left + 1.0 >= self.limit {
+            // A full quota earns nothing: the slope begins anew, and was too small.
+            (self.old, self.mid) = (point, None);
+            self.slope = self.slope.map(|s| s * 1.005);
+        } else {
+            self.measure(stand.out);
         }
     }
 
@@ -158,13 +193,16 @@ impl Meter {
             self.window = Some(told);
         }
         self.length = told;
+        // A wait of up to a second may be any shorter one, rounded up.
+        if told <= 1.0 && self.window.is_none() && !self.found {
+            self.share = (0.5 * self.share).max(0.01);
+        }
     }
 
     fn measure(&mut self, out: f64) {
         let span = secs(self.old.at, self.granted.at);
-        // Calls that are out may overtake each other.
         let grants = self.granted.granted - self.old.granted;
-        if span > 0.0 && grants >= GRANTS + 0.5 * out {
+        if span > 0.0 && grants >= GRANTS + 0.25 * out {
             self.slope = Some((grants - 1.0) / span);
         }
         match self.mid {
@@ -176,11 +214,11 @@ impl Meter {
         }
     }
 
-    /// When a call may go, with `out` calls out.
-    pub(super) fn ready(&self, now: Mono, out: u32) -> Left {
-        if self.silent < 3 && self.left >= 1.0 {
-            let puzzling = self.window.is_none() && self.slope.is_none() && self.whole == 0;
-            if !puzzling || self.left > (0.5 * self.limit).min(8.0) {
+    /// When a call may go, with so many committed and so many out.
+    pub(super) fn ready(&self, now: Mono, committed: f64, out: u32) -> Left {
+        let left = self.granted.granted - committed;
+        if self.silent < 3 && left >= 1.0 {
+            if !self.puzzles() || left > self.reserve() {
                 return Left::Now;
             }
             // The last calls are spread, to see whether the quota grows meanwhile.
@@ -191,10 +229,16 @@ impl Meter {
                 () => Left::Now,
             };
         }
-        let whole = self.silent < 3 && self.spent + 0.5 >= self.limit && !self.drips();
-        if whole {
+        if self.asks && out > 0 {
+            return Left::Unknown;
+        }
+        if self.is_spent() {
             let after = self.window.map(|w| self.began + seconds(w * 1.0005));
-            let at = match (after, self.reset) {
+            let told = self.reset.map(|reset| {
+                let wait = secs(self.told, reset);
+                if wait <= 1.5 { self.told + seconds(wait * self.share) } else { reset }
+            });
+            let at = match (after, told) {
                 (Some(a), Some(b)) => a.min(b),
                 (a, b) => a.or(b).unwrap_or(now),
             };
@@ -206,7 +250,7 @@ impl Meter {
         }
         match self.rate() {
             Some(rate) => {
-                let at = self.paced + seconds(1.0 / (rate * 0.999));
+                let at = self.paced + seconds(1.0 / (rate * self.ease));
                 if now >= at { Left::Now } else { Left::At(at) }
             }
             None if out > 0 => Left::Unknown,
@@ -214,46 +258,80 @@ impl Meter {
         }
     }
 
-    /// Whether the quota comes back call by call.
-    fn drips(&self) -> bool {
-        self.window.is_none() && self.slope.is_some()
+    /// Whether the quota was spent, and comes back as a whole.
+    fn is_spent(&self) -> bool {
+        let drips = self.window.is_none() && self.slope.is_some();
+        self.silent < 3 && self.spent >= 0.955 * self.limit && !drips
     }
 
-    /// A call goes.
-    pub(super) fn sent(&mut self, now: Mono) {
+    /// Whether it is not known yet how the quota comes back.
+    const fn puzzles(&self) -> bool {
+        self.window.is_none() && self.slope.is_none() && self.whole == 0
+    }
+
+    fn reserve(&self) -> f64 {
+        (0.5 * self.limit).min(8.0)
+    }
+
+    /// A call goes, with so many committed before. True if it goes by the rate, one after the other.
+    pub(super) fn sent(&mut self, now: Mono, committed: f64) -> bool {
         self.calls += 1.0;
-        if self.left >= 1.0 {
-            self.tries += u32::from(self.left <= (0.5 * self.limit).min(8.0));
+        if self.window.is_some_and(|w| secs(self.began, now) > w) && !self.is_spent() {
+            (self.began, self.spent) = (now, 0.0);
+        }
+        let left = self.granted.granted - committed;
+        if left >= 1.0 {
+            self.tries += u32::from(left <= self.reserve());
             (self.paced, self.spent) = (now, self.spent + 1.0);
-        } else if self.spent + 0.5 >= self.limit && !self.drips() {
-            (self.paced, self.began, self.spent) = (now, now, 1.0);
+            false
+        } else if self.is_spent() {
+            (self.paced, self.began, self.spent, self.asks) = (now, now, 1.0, true);
+            false
         } else {
             // A late call may be caught up, but only one.
-            let gap = seconds(self.rate().map_or(0.0, |r| 1.0 / r));
+            let gap = seconds(self.rate().map_or(0.0, |r| 1.0 / (r * self.ease)));
             self.paced = (self.paced + gap).max(now.back(gap)).min(now);
-            self.spent += 1.0;
+            // A quota that is used evenly comes back evenly, and is never spent.
+            self.spent += 0.93;
+            true
         }
-        self.left -= 1.0;
     }
 
     /// A call was refused although something should have been left.
-    pub(super) fn missed(&mut self, now: Mono) {
+    pub(super) fn missed(&mut self, now: Mono, committed: f64) {
         self.misses += 1.0;
-        if self.bias < 1.0 && self.misses >= 2.0 {
-            self.bias += 1.0;
-        }
-        self.left = self.left.min(0.0);
-        if self.window.is_some() && self.reset.is_some_and(|r| r > now) {
-            self.spent = self.spent.max(self.limit);
-        }
-        if let Some(slope) = &mut self.slope {
-            *slope *= 0.98;
-        }
+        self.refusals += 1;
+        self.granted.granted = self.granted.granted.min(committed);
         self.paced = now;
+        if self.asks && self.share < 1.0 {
+            // It asked too soon.
+            (self.share, self.found) = ((2.0 * self.share).min(1.0), true);
+        } else {
+            self.ease *= 0.998;
+        }
+        let whole = self.window.is_none() || self.most >= 0.5 * self.limit;
+        if whole && (self.refusals > 2 || self.spent >= 0.9 * self.limit) {
+            self.spent = self.limit;
+        }
+        self.asks = false;
+        if let Some(slope) = &mut self.slope {
+            *slope *= 0.99;
+        }
+    }
+
+    /// An answer told quotas, but not this one. True if it is not told any more.
+    pub(super) fn other(&mut self) -> bool {
+        self.others += 1;
+        self.others > 20
     }
 
     /// An accepted call's answer told nothing.
     pub(super) fn silent(&mut self) {
         self.silent = self.silent.saturating_add(1);
     }
+}
+
+/// When the quota comes back. A wait of nothing tells nothing.
+fn wait(quota: &Quota, now: Mono) -> Option<Mono> {
+    quota.reset.filter(|r| !r.is_zero()).map(|r| now + r)
 }

@@ -30,7 +30,7 @@ use crate::time::Mono;
 use core::time::Duration;
 use flight::Flight;
 use learn::{Opening, Track, secs};
-use meter::{Left, Meter};
+use meter::{Left, Meter, Stand};
 use noise::Noise;
 use pace::Pace;
 use pause::Pauses;
@@ -73,6 +73,10 @@ pub enum Admit {
 pub struct Ticket {
     sent: Mono,
     seq: u64,
+    /// Calls accepted when it went.
+    done: u64,
+    /// It went by a rate that headers tell, one after the other.
+    even: bool,
     epoch: u32,
     flight: u32,
 }
@@ -132,6 +136,7 @@ pub struct Limiter {
     seq: u64,
     in_flight: u32,
     refused: u64,
+    done: u64,
     /// Accepted since the ceiling last fell.
     since: u64,
     rtt: f64,
@@ -172,6 +177,7 @@ impl Limiter {
             seq: 0,
             in_flight: 0,
             refused: 0,
+            done: 0,
             since: 0,
             rtt: 0.0,
             paced: false,
@@ -197,16 +203,18 @@ impl Limiter {
             }
         }
         let metered = self.meters.iter().any(Option::is_some);
+        let mut even = false;
         if metered {
+            let committed = self.committed();
             for meter in self.meters.iter().flatten() {
-                match meter.ready(now, self.in_flight) {
+                match meter.ready(now, committed, self.in_flight) {
                     Left::Now => {}
                     // Never at once: a wait that rounds to nothing is still one.
                     Left::At(t) => return Admit::At(t.max(now + Duration::from_nanos(1))),
                     Left::Unknown => return Admit::Full,
                 }
             }
-            self.meters.iter_mut().flatten().for_each(|m| m.sent(now));
+            even = self.meters.iter_mut().flatten().fold(true, |even, m| m.sent(now, committed) && even);
         } else {
             let at = self.pace.ready(now);
             if at > now {
@@ -218,12 +226,13 @@ impl Limiter {
         self.user.take(now);
         self.restart.pace.take(now);
         let lag = self.pace.rate().map_or(0.0, |r| r * self.rtt);
-        let grew = self.track.sent(now, self.paced && !metered, lag) | self.pauses.sent(now);
+        let grew = self.track.sent(now, self.paced && !metered, lag) | self.pauses.sent(now, self.seq.saturating_sub(self.refused));
         if grew && !metered {
             self.set_pace(now);
         }
         self.in_flight += 1;
-        let ticket = Ticket { sent: now, seq: self.seq, epoch: self.epoch, flight: self.in_flight };
+        let (epoch, flight) = (self.epoch, self.in_flight);
+        let ticket = Ticket { sent: now, seq: self.seq, done: self.done, even, epoch, flight };
         self.seq += 1;
         Admit::Go(ticket)
     }
@@ -270,13 +279,6 @@ impl Limiter {
         self.flight.cap()
     }
 
-    /// Scratch.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn debug(&self) -> alloc::string::String {
-        alloc::format!("{:?} {} starved {} pace {:.2?} {:?} {} {} {:?}", self.suspect, self.gaps.debug(), self.starved, self.pace.rate(), self.tight, self.track.debug(), if self.pauses.known() { alloc::format!("{:?}", self.pauses)} else {alloc::string::String::new()}, self.meters[0])
-    }
-
     /// Nothing goes out before this, because the server said so.
     #[must_use]
     pub const fn gate(&self) -> Mono {
@@ -289,7 +291,7 @@ impl Limiter {
         self.restart.accepted(now);
         self.flight.success(ticket.flight);
         self.since += 1;
-        self.pauses.accepted();
+        self.done += 1;
         self.noise.count(false);
         if !self.learn {
             return;
@@ -313,7 +315,7 @@ impl Limiter {
             }
         }
         let narrowed = self.tight.as_mut().is_some_and(Tight::accepted);
-        if narrowed || self.judge(now) {
+        if narrowed || self.judge() {
             self.set_pace(now);
         }
     }
@@ -341,19 +343,20 @@ impl Limiter {
                 let told = |q: &&Quota| m.is(q) && q.remaining == Some(0);
                 hints.quotas.iter().flatten().any(|q| told(&q)) || hints.quotas[0].is_none()
             };
-            self.meters.iter_mut().flatten().filter(|m| spent(m)).for_each(|m| m.missed(now));
+            let committed = self.committed();
+            self.meters.iter_mut().flatten().filter(|m| spent(m)).for_each(|m| m.missed(now, committed));
             return;
         }
         let silence = until.map_or(0.0, |t| secs(now, t));
         if silence > DEAR {
             self.suspect = Suspect::Rate;
             self.flight.lift();
-            self.pauses.refused(ticket.sent, now, self.gate);
+            self.pauses.refused(ticket.sent, accepted, now, self.gate, self.rtt);
             self.set_pace(now);
             return;
         }
         if self.noise.is_known() {
-            if self.judge(now) {
+            if self.judge() {
                 self.set_pace(now);
             }
             return;
@@ -420,8 +423,7 @@ impl Limiter {
     }
 
     /// Judges a block of calls to a server that refuses at random. True if the pace has changed.
-    fn judge(&mut self, now: Mono) -> bool {
-        let _ = now;
+    fn judge(&mut self) -> bool {
         match self.noise.judge() {
             noise::Verdict::Open => false,
             noise::Verdict::Clean(growth) => {
@@ -449,6 +451,11 @@ impl Limiter {
         self.flight.at_least(2.0 * rate * self.rtt + 4.0);
     }
 
+    /// Calls sent and not refused.
+    fn committed(&self) -> f64 {
+        self.seq.saturating_sub(self.refused) as f64
+    }
+
     /// Follows the counters that the headers tell.
     fn mirror(&mut self, ticket: &Ticket, now: Mono, seen: Seen, hints: &Hints) {
         if self.lied {
@@ -461,19 +468,31 @@ impl Limiter {
             }
             return;
         }
-        let accepted = (ticket.seq + 1).saturating_sub(self.refused) as f64;
         let out = f64::from(self.in_flight);
+        let this = u64::from(seen == Seen::Accepted);
+        // Sure are those that had come back when it was sent. Calls that go one after the other do not
+        // overtake each other on their way.
+        let before = (ticket.seq + this).saturating_sub(self.refused).min(self.done);
+        let accepted = if ticket.even { before } else { ticket.done + this } as f64;
+        let stand = Stand { sent: ticket.sent, now, accepted, out };
+        for slot in &mut self.meters {
+            let told = |m: &Meter| hints.quotas.iter().flatten().any(|q| m.is(q));
+            if slot.as_mut().is_some_and(|m| !told(m) && m.other()) {
+                *slot = None;
+            }
+        }
         for quota in hints.quotas.iter().flatten().filter(told) {
-            let granted = accepted + quota.remaining.unwrap_or(0) as f64;
             if let Some(meter) = self.meters.iter_mut().flatten().find(|m| m.is(quota)) {
-                meter.told(quota, ticket.seq, ticket.sent, now, granted, out, self.seq);
+                meter.told(quota, &stand);
             } else if let Some(free) = self.meters.iter_mut().find(|m| m.is_none()) {
-                *free = Meter::new(quota, ticket.seq, ticket.sent, now, granted, out);
+                *free = Meter::new(quota, &stand);
                 self.flight.lift();
             }
         }
         if self.meters.iter().flatten().any(Meter::lies) {
+            let rate = self.meters.iter().flatten().filter_map(Meter::rate).min_by(f64::total_cmp);
             (self.meters, self.lied, self.suspect) = ([None; METERS], true, Suspect::Rate);
+            self.track = Track::from(now, ticket.seq, self.committed() as u64, rate);
             self.set_pace(now);
         }
     }

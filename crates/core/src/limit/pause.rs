@@ -17,35 +17,42 @@ use crate::time::Mono;
 /// A wait up to this may be any shorter wait rounded up to a whole second.
 const ROUNDED: f64 = 1.5;
 
+/// Calls after which a rate is known well.
+const SURE: f64 = 50.0;
+
 /// Runs between silences.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pauses {
-    /// When the run began, and what was accepted in it.
-    began: Option<Mono>,
-    accepted: f64,
-    /// The first run: seconds and calls.
-    first: Option<(f64, f64)>,
+    /// When the run began, and what had been accepted before.
+    began: Option<(Mono, u64)>,
+    /// The longest run at an even pace: seconds and calls.
+    even: Option<(f64, f64)>,
     runs: u32,
     rate: f64,
     /// Calls that the rate rests on.
     calls: f64,
-    burst: f64,
-    /// The length of a silence.
+    /// Calls that may go at once after a silence, where that has been measured.
+    burst: Option<f64>,
+    /// The last silence and the longest, in seconds.
     silence: f64,
+    longest: f64,
     gain: f64,
+    /// Short runs in a row.
+    short: u32,
 }
 
 impl Pauses {
     pub(super) const NEW: Pauses = Pauses {
         began: None,
-        accepted: 0.0,
-        first: None,
+        even: None,
         runs: 0,
         rate: f64::INFINITY,
         calls: 0.0,
-        burst: 0.0,
+        burst: None,
         silence: 0.0,
+        longest: 0.0,
         gain: 0.0,
+        short: 0,
     };
 
     /// Whether refusals are dear and a rate is known.
@@ -60,28 +67,22 @@ impl Pauses {
 
     /// The pace.
     pub(super) fn pace(&self) -> f64 {
-        let doubt = (0.5 / self.calls.max(1.0)).clamp(0.002, 0.05);
+        let doubt = (0.5 / self.calls.max(1.0)).clamp(0.001, 0.05);
         self.rate * (1.0 - doubt + self.gain)
     }
 
     /// Calls that may go at once after a silence.
     pub(super) fn credit(&self) -> f64 {
-        if self.runs < 2 { 1.0 } else { (0.6 * self.burst.min(self.rate * self.silence)).max(1.0) }
+        self.burst.filter(|_| self.runs > 2).map_or(1.0, |b| (0.8 * b.min(self.rate * self.silence)).max(1.0))
     }
 
-    /// A call goes out. True if the pace has changed.
-    pub(super) fn sent(&mut self, now: Mono) -> bool {
-        let began = *self.began.get_or_insert(now);
+    /// A call goes out after so many were accepted. True if the pace has changed.
+    pub(super) fn sent(&mut self, now: Mono, accepted: u64) -> bool {
+        let (began, _) = *self.began.get_or_insert((now, accepted));
         if !self.known() {
             return false;
         }
-        // What a refusal costs, in seconds of the server's work.
-        let cost = (self.silence - self.burst / self.rate).max(0.0);
-        let (quiet, double) = if self.runs < 2 {
-            (self.silence, 0.5 * self.silence)
-        } else {
-            (3.0 * self.silence + 30.0 * cost, self.silence + 2.0 * cost)
-        };
+        let (quiet, double) = self.growth();
         let over = secs(began, now) - quiet;
         if over <= 0.0 {
             return false;
@@ -92,49 +93,99 @@ impl Pauses {
         changed
     }
 
-    /// A call was accepted.
-    pub(super) fn accepted(&mut self) {
-        self.accepted += 1.0;
+    /// After how long the pace begins to grow, and in how long the growth doubles, in seconds.
+    fn growth(&self) -> (f64, f64) {
+        // What a refusal costs, in seconds of the server's work.
+        let cost = (self.silence - self.burst.unwrap_or(0.0) / self.rate).max(0.0);
+        if self.runs < 2 {
+            (self.longest, 0.4 * self.longest)
+        } else {
+            (3.0 * self.longest + 20.0 * cost, self.longest + cost)
+        }
     }
 
-    /// A call sent then was refused, and the server wants silence until the gate.
-    pub(super) fn refused(&mut self, sent: Mono, now: Mono, gate: Mono) {
-        let Some(began) = self.began.take() else { return };
-        let run = secs(began, sent).max(1e-6);
+    /// Where the growing pace crossed the limit: from there on it spent the burst.
+    fn crossing(&self, gain: f64, burst: f64) -> f64 {
+        let (_, double) = self.growth();
+        let spent = |g: f64| {
+            self.rate * double * ((gain - g) / core::f64::consts::LN_2 - g * libm::log2(gain / g))
+        };
+        let (mut low, mut high) = (1e-3 * gain, gain);
+        for _ in 0..30 {
+            let mid = 0.5 * (low + high);
+            if spent(mid) > burst { low = mid } else { high = mid }
+        }
+        self.rate * (1.0 + low)
+    }
+
+    /// A call sent then, after so many accepted, was refused, and the server wants silence until the
+    /// gate.
+    pub(super) fn refused(&mut self, sent: Mono, accepted: u64, now: Mono, gate: Mono, rtt: f64) {
+        let Some((began, had)) = self.began.take() else { return };
+        let run = secs(began, sent).max(rtt).max(1e-4);
         let whole = secs(began, gate).max(1e-6);
-        let n = core::mem::take(&mut self.accepted).max(1.0);
+        let n = (accepted.saturating_sub(had) as f64).max(1.0);
         self.silence = secs(now, gate);
+        self.longest = (self.longest * 0.9).max(self.silence);
         let gain = core::mem::take(&mut self.gain);
         self.runs += 1;
-        let by_run = n / whole;
+        // A wait in whole seconds ends half a second late on average.
+        let by_run = n / (whole - 0.5).max(0.75 * whole);
         let rounded = self.silence <= ROUNDED;
-        let Some((t0, n0)) = self.first else {
-            self.first = Some((run, n));
-            (self.burst, self.calls) = (n, 1.0);
-            self.rate = if rounded { (n / run / 8.0).max(by_run) } else { by_run };
-            return;
-        };
-        if gain > 0.02 {
-            // The end of the run was above the limit, its beginning below.
-            self.rate = (self.rate * (1.0 + 0.4 * gain)).max(by_run);
-            self.calls = 20.0;
+        if n <= 1.0 && run <= rtt.max(1e-4) {
+            // Hardly anything was accepted: much slower.
+            self.rate = if rounded { (0.25 * self.rate).min(1.0 / run) } else { self.rate.min(by_run) };
+            self.burst.get_or_insert(1.0);
             return;
         }
-        let (more, longer) = (n - n0, run - t0);
-        if self.runs == 2 && more >= 3.0 + 0.03 * n && longer > 0.3 * t0 {
-            self.rate = (more / longer).max(by_run);
-            self.burst = (n0 - self.rate * t0).max(1.0);
-            self.calls = more;
-        } else if self.runs == 2 && rounded && run < 0.1 * self.silence {
-            // Still faster than anything that could be measured.
-            (self.first, self.runs) = (Some((run, n)), 1);
-            self.rate = (n / run / 8.0).max(by_run);
-        } else {
-            if self.runs == 2 {
-                self.burst = n;
+        if self.runs == 1 {
+            self.calls = 1.0;
+            // Slow enough to last, so that the next run says something else than this one.
+            let slower = (self.silence / run).clamp(1.3, 8.0);
+            self.rate = if rounded { (n / run / slower).max(by_run) } else { by_run };
+            self.burst = Some((n - self.rate * run).max(1.0));
+            return;
+        }
+        let burst = *self.burst.get_or_insert(1.0);
+        if gain > 0.02 {
+            // The beginning of the run was below the limit, its end above.
+            self.rate = self.crossing(gain, 0.25 * burst).max(by_run);
+            self.calls = n.min(SURE - 1.0);
+            self.short = 0;
+            return;
+        }
+        if self.calls >= SURE && n < self.calls && self.short < 3 {
+            // A short run says little against a long one: the pace was a hair too fast, or the calls
+            // that went at once too many.
+            self.short += 1;
+            self.rate *= 0.995;
+            self.burst = Some((0.7 * burst.min(n)).max(1.0));
+            return;
+        }
+        self.short = 0;
+        match self.even {
+            None if rounded && run < 0.02 * self.silence => {
+                // Faster than anything that could be measured.
+                self.rate = (n / run / 8.0).min(0.5 * self.rate).max(by_run);
+                return;
             }
-            self.rate = ((n - self.burst) / run).max(by_run);
-            self.calls = n;
+            Some((_, m)) if (n - m).abs() <= 1.0 + 0.03 * n => {
+                // As many whatever the time: a window.
+                self.burst = Some(n);
+                (self.rate, self.calls) = (by_run, n);
+            }
+            Some((t, m)) if (run - t).abs() > 0.2 * run.max(t) && (n - m) * (run - t) > 0.0 => {
+                self.rate = ((n - m) / (run - t)).max(by_run);
+                self.burst = Some((n - self.rate * run).max(1.0));
+                self.calls = (n - m).abs();
+            }
+            _ => {
+                self.rate = (0.93 * n / run).max(by_run);
+                self.calls = 8.0;
+            }
+        }
+        if self.even.is_none_or(|(t, _)| run > t) {
+            self.even = Some((run, n));
         }
     }
 }

@@ -69,10 +69,6 @@ impl Gaps {
         }
     }
 
-    pub(super) fn debug(&self) -> alloc::string::String {
-        alloc::format!("gaps {:.5} {} {} {}", self.least, self.accepted, self.closer, self.wider)
-    }
-
     /// The least gap, if the server is a bucket of one token.
     pub(super) fn tight(&self) -> Option<f64> {
         let proof = self.accepted >= PAIRS && self.closer >= PAIRS;
