@@ -13,7 +13,7 @@ const START: f64 = 4.0;
 const QUICK: f64 = 8.0;
 const GROWTH: f64 = 0.25;
 const CLEAN: u32 = 160;
-const CLEAN_FIRST: u32 = 80;
+const CLEAN_FIRST: u32 = 10;
 
 /// The in-flight cap of a lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,6 +49,11 @@ impl Flight {
             *ceiling = (*ceiling + 1.0).min(self.max);
             self.clean = 0;
         }
+    }
+
+    /// Whether a refusal fits a limit of calls at once: it came at the ceiling, and not soon again.
+    pub(super) fn blames(&self, flight: u32, since: u64) -> bool {
+        since >= u64::from(self.cap()) + 4 && flight >= self.cap()
     }
 
     /// A call that saw `flight` calls out was refused for that.

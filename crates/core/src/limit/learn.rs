@@ -64,15 +64,6 @@ pub(super) struct Track {
     laps: u32,
 }
 
-/// What an opening told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opening {
-    /// The limit is what it was, or higher.
-    Steady,
-    /// The limit is lower.
-    Fell,
-}
-
 impl Track {
     pub(super) const NEW: Track = Track {
         marks: [Mark { at: Mono::ZERO, seq: 0, accepted: 0, slack: 0.0 }; MARKS],
@@ -131,11 +122,6 @@ impl Track {
         now + seconds(asked.max(least).min(60.0))
     }
 
-    /// The calls that the estimate rests on.
-    pub(super) const fn calls(&self) -> f64 {
-        self.calls
-    }
-
     /// The estimate.
     pub(super) const fn estimate(&self) -> f64 {
         self.base
@@ -179,16 +165,16 @@ impl Track {
         self.run += u32::from(fresh);
         self.gain = 0.0;
         self.clean = 0.0;
-        self.shut = Some(self.shut.map_or((seq, sent, sent), |(s, a, b)| (s.max(seq), a.min(sent), b.max(sent))));
+        self.shut =
+            Some(self.shut.map_or((seq, sent, sent), |(s, a, b)| (s.max(seq), a.min(sent), b.max(sent))));
     }
 
     /// The pace had grown when this was refused. If more was accepted since the last opening than the
     /// estimate explains, the limit is higher.
     fn risen(&mut self, refused: Mark) {
         let last = self.len.checked_sub(1).map(|i| self.marks[i]);
-        let seen = last.map(|m| {
-            (refused.accepted.saturating_sub(m.accepted) as f64, secs(m.at, refused.at).max(1e-9))
-        });
+        let seen = last
+            .map(|m| (refused.accepted.saturating_sub(m.accepted) as f64, secs(m.at, refused.at).max(1e-9)));
         match seen {
             Some((n, span)) if n <= self.base * span * 1.01 + 2.0 => return,
             // A little: what was accepted says how much.
@@ -205,10 +191,9 @@ impl Track {
         self.len = 0;
     }
 
-    /// A call was accepted; `before` calls sent before it were. Tells what it means if the server has
-    /// opened by it.
-    pub(super) fn accepted(&mut self, seq: u64, sent: Mono, before: u64) -> Option<Opening> {
-        let (_, from, last) = self.shut.filter(|shut| seq > shut.0)?;
+    /// A call was accepted; `before` calls sent before it were. True if the server has opened by it.
+    pub(super) fn accepted(&mut self, seq: u64, sent: Mono, before: u64) -> bool {
+        let Some((_, from, last)) = self.shut.filter(|shut| seq > shut.0) else { return false };
         let spent = before.saturating_sub(self.long.map_or(0, |mark| mark.accepted)) as f64 >= BELIEVED;
         let long = spent && self.run > 2 && (self.calls < BELIEVED || secs(from, sent) * self.base > 8.0);
         if self.run > 2 {
@@ -224,7 +209,7 @@ impl Track {
         let mark = Mark { at: sent.back(seconds(slack)), seq, accepted: before, slack };
         if long {
             self.reopened(mark);
-            return Some(Opening::Steady);
+            return true;
         }
         if self.len == MARKS {
             self.marks.rotate_left(1);
@@ -232,7 +217,8 @@ impl Track {
         }
         self.marks[self.len] = mark;
         self.len += 1;
-        Some(self.measure())
+        self.measure();
+        true
     }
 
     /// A window, perhaps of a second and longer limit, was spent and has opened again: what was accepted
@@ -258,7 +244,7 @@ impl Track {
         *self = Track { base: rate, calls: BELIEVED, first: self.first, closed: self.closed, ..Track::NEW };
     }
 
-    fn measure(&mut self) -> Opening {
+    fn measure(&mut self) {
         let last = self.marks[self.len - 1];
         let (mut low, mut high, mut calls, mut keep) = (0.0f64, f64::INFINITY, 0.0f64, 0);
         for (i, mark) in self.marks.iter().enumerate().take(self.len - 1).rev() {
@@ -286,9 +272,6 @@ impl Track {
             let proof = calls >= BELIEVED || self.calls < BELIEVED;
             self.base = if self.known() && !proof { found.max(0.9 * old) } else { found };
             self.calls = if proof { calls.max(1.0) } else { BELIEVED };
-            if self.base < old * (1.0 - 1.0 / self.calls.max(BELIEVED)) {
-                return Opening::Fell;
-            }
         } else if !self.known() {
             // One opening only: all that was accepted since the start, bursts included.
             let span = self.first.map_or(0.0, |from| secs(from, last.at));
@@ -297,7 +280,6 @@ impl Track {
                 self.calls = 4.0;
             }
         }
-        Opening::Steady
     }
 }
 

@@ -142,9 +142,11 @@ impl Meter {
         same && quota.limit.is_some_and(|l| l as f64 == self.limit)
     }
 
-    /// Whether it has been wrong too often: a counter that is mirrored well brings no refusal.
+    /// Whether it has been wrong too often: a counter that is mirrored well brings no refusal. Or it
+    /// tells nothing, because it is full again whenever an answer comes.
     pub(super) fn lies(&self) -> bool {
-        self.misses > 6.0 + 0.004 * self.calls
+        let idle = self.window.is_none() && self.whole > 10 && self.share < 0.02;
+        idle || self.misses > 6.0 + 0.004 * self.calls
     }
 
     /// Calls per second, as far as they are known.
@@ -171,7 +173,7 @@ impl Meter {
         self.granted = point;
         if grown >= 0.5 * self.limit && left >= 2.0 {
             // It came back as a whole: a new window, or a bucket that was left to fill.
-            (self.began, self.spent) = (stand.sent, self.limit - left);
+            (self.began, self.spent) = (stand.sent, 1.0);
             (self.old, self.mid) = (point, None);
             self.learn(quota);
         } else if left + 1.0 >= self.limit {
@@ -260,8 +262,12 @@ impl Meter {
 
     /// Whether the quota was spent, and comes back as a whole.
     fn is_spent(&self) -> bool {
-        let drips = self.window.is_none() && self.slope.is_some();
-        self.silent < 3 && self.spent >= 0.955 * self.limit && !drips
+        let steady = match self.window {
+            None => self.slope.is_some(),
+            // A bucket is never told as a quota of many seconds.
+            Some(window) => window < 5.0 && self.most + 1.0 < 0.9 * self.limit,
+        };
+        self.silent < 3 && self.spent >= 0.955 * self.limit && !steady
     }
 
     /// Whether it is not known yet how the quota comes back.
@@ -309,7 +315,7 @@ impl Meter {
         } else {
             self.ease *= 0.998;
         }
-        let whole = self.window.is_none() || self.most >= 0.5 * self.limit;
+        let whole = self.window.is_none_or(|w| w >= 5.0) || self.most >= 0.5 * self.limit;
         if whole && (self.refusals > 2 || self.spent >= 0.9 * self.limit) {
             self.spent = self.limit;
         }

@@ -29,7 +29,7 @@ use crate::hint::{Hints, Quota};
 use crate::time::Mono;
 use core::time::Duration;
 use flight::Flight;
-use learn::{Opening, Track, secs};
+use learn::{Track, secs};
 use meter::{Left, Meter, Stand};
 use noise::Noise;
 use pace::Pace;
@@ -109,6 +109,8 @@ enum Suspect {
 
 /// A server that silences the lane for longer than this makes refusals dear.
 const DEAR: f64 = 0.2;
+/// Calls per second beyond which a pace is no pace.
+const RATE_MAX: f64 = 1e5;
 /// Quotas that are mirrored at once.
 const METERS: usize = 3;
 
@@ -214,7 +216,10 @@ impl Limiter {
                     Left::Unknown => return Admit::Full,
                 }
             }
-            even = self.meters.iter_mut().flatten().fold(true, |even, m| m.sent(now, committed) && even);
+            even = true;
+            for meter in self.meters.iter_mut().flatten() {
+                even &= meter.sent(now, committed);
+            }
         } else {
             let at = self.pace.ready(now);
             if at > now {
@@ -226,7 +231,8 @@ impl Limiter {
         self.user.take(now);
         self.restart.pace.take(now);
         let lag = self.pace.rate().map_or(0.0, |r| r * self.rtt);
-        let grew = self.track.sent(now, self.paced && !metered, lag) | self.pauses.sent(now, self.seq.saturating_sub(self.refused));
+        let grew = self.track.sent(now, self.paced && !metered && !self.noise.is_known(), lag)
+            | self.pauses.sent(now, self.seq.saturating_sub(self.refused));
         if grew && !metered {
             self.set_pace(now);
         }
@@ -298,17 +304,11 @@ impl Limiter {
         }
         self.gaps.note(ticket.seq, ticket.sent, true);
         let before = ticket.seq.saturating_sub(self.refused);
-        if let Some(opening) = self.track.accepted(ticket.seq, ticket.sent, before) {
+        if self.track.accepted(ticket.seq, ticket.sent, before) {
             self.starved = false;
-            let pace = self.track.estimate();
-            match opening {
-                _ if self.track.calls() < 16.0 => {}
-                Opening::Steady => self.noise.settled(pace),
-                Opening::Fell => {
-                    if let Some(peak) = self.noise.fell(pace) {
-                        self.track.set(peak);
-                    }
-                }
+            if let Some(peak) = self.noise.recognise(self.track.estimate()) {
+                self.track.set(peak);
+                self.set_pace(now);
             }
             if self.suspect == Suspect::Rate && !self.noise.is_known() {
                 self.set_pace(now);
@@ -331,7 +331,10 @@ impl Limiter {
             return;
         }
         let fresh = ticket.epoch == self.epoch;
-        self.noise.count(true);
+        // A server that is shut refuses whatever asks.
+        if !self.starved {
+            self.noise.count(true);
+        }
         self.gaps.note(ticket.seq, ticket.sent, false);
         self.track.refused(ticket.seq, ticket.sent, accepted, fresh);
         if !fresh {
@@ -392,8 +395,9 @@ impl Limiter {
     /// Whether the refusal is taken for too many calls at once.
     fn suspects_flight(&mut self, ticket: &Ticket, now: Mono) -> bool {
         match self.suspect {
-            Suspect::Nothing if ticket.flight > 1 => self.suspect = Suspect::Flight,
-            Suspect::Flight if self.since >= 3 * u64::from(self.flight.cap()) + 8 => {}
+            // Two calls at once are more likely too many per time.
+            Suspect::Nothing if ticket.flight > 2 => self.suspect = Suspect::Flight,
+            Suspect::Flight if self.flight.blames(ticket.flight, self.since) => {}
             Suspect::Rate => return false,
             _ => {
                 self.suspect = Suspect::Rate;
@@ -428,7 +432,7 @@ impl Limiter {
             noise::Verdict::Open => false,
             noise::Verdict::Clean(growth) => {
                 if growth > 1.0 && self.paced {
-                    self.track.set(self.track.estimate() * growth);
+                    self.track.set((self.track.estimate() * growth).min(RATE_MAX));
                 }
                 true
             }

@@ -107,9 +107,8 @@ impl Pauses {
     /// Where the growing pace crossed the limit: from there on it spent the burst.
     fn crossing(&self, gain: f64, burst: f64) -> f64 {
         let (_, double) = self.growth();
-        let spent = |g: f64| {
-            self.rate * double * ((gain - g) / core::f64::consts::LN_2 - g * libm::log2(gain / g))
-        };
+        let spent =
+            |g: f64| self.rate * double * ((gain - g) / core::f64::consts::LN_2 - g * libm::log2(gain / g));
         let (mut low, mut high) = (1e-3 * gain, gain);
         for _ in 0..30 {
             let mid = 0.5 * (low + high);
