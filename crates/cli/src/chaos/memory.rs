@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 
 const SHARDS: usize = 16;
@@ -36,6 +37,8 @@ pub(crate) struct Seen {
     pub(crate) delivered: u16,
     /// Successes whose answer was lost on the way.
     pub(crate) lost: u16,
+    /// Under an idempotency key: what was asked when it was executed.
+    pub(crate) executed: Option<NonZeroU32>,
 }
 
 type Map = HashMap<u64, Seen, BuildHasherDefault<AsIs>>;

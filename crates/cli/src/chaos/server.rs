@@ -106,7 +106,7 @@ async fn connection(state: Arc<State>, mut stream: TcpStream) {
 async fn serve(state: &State, stream: &mut TcpStream, request: &Request, number: u64) -> io::Result<bool> {
     let in_flight = state.counters.enter(state.clock.nanos());
     let flight = Flight(state);
-    let Act { reply, delivery, service } = state.decide(request, number, in_flight);
+    let Act { reply, delivery, service, replay } = state.decide(request, number, in_flight);
     state.alarm.wait(service).await;
     let head = request.method == "HEAD";
     let delivery = if head && delivery != Delivery::ResetAtOnce { Delivery::Whole } else { delivery };
@@ -116,7 +116,7 @@ async fn serve(state: &State, stream: &mut TcpStream, request: &Request, number:
             let close = !request.keep_alive;
             // Before the write: whoever has the answer must find it in the books.
             counters.answered(reply.status);
-            state.settle(request, &reply, true);
+            state.settle(request, &reply, replay, true);
             drop(flight);
             whole(state, stream, &reply, close, head).await?;
             return Ok(!close);
@@ -153,7 +153,7 @@ async fn serve(state: &State, stream: &mut TcpStream, request: &Request, number:
     if delivered {
         counters.answered(reply.status);
     }
-    state.settle(request, &reply, delivered);
+    state.settle(request, &reply, replay, delivered);
     if matches!(delivery, Delivery::ResetAtOnce | Delivery::ResetInBody) {
         // Closing with linger zero sends a reset instead of a farewell.
         stream.set_zero_linger()?;

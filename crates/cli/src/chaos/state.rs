@@ -46,6 +46,19 @@ pub(crate) struct Act {
     pub(crate) reply: Reply,
     pub(crate) delivery: Delivery,
     pub(crate) service: Duration,
+    /// Whether the work had been done before, under the same idempotency key.
+    pub(crate) replay: bool,
+}
+
+/// What is known of an idempotency key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// Nothing, or there is none.
+    New,
+    /// The request was executed under it.
+    Executed,
+    /// It was used for another request.
+    Reused,
 }
 
 impl State {
@@ -107,13 +120,13 @@ impl State {
                 self.counters.count(Count::Throttled);
                 let mut reply = route::refusal(provider, config.throttle_status, Why::Throttled);
                 self.hint(&mut reply, config.headers, &answer, &who);
-                return Act { reply, delivery: Delivery::Whole, service: Duration::ZERO };
+                return Act { reply, delivery: Delivery::Whole, service: Duration::ZERO, replay: false };
             }
             Verdict::Down(down) => {
                 self.counters.count(Count::Down);
                 if down.status == 0 {
                     let reply = route::refusal(provider, 503, Why::Failed);
-                    return Act { reply, delivery: Delivery::ResetAtOnce, service: Duration::ZERO };
+                    return Act { reply, delivery: Delivery::ResetAtOnce, service: Duration::ZERO, replay: false };
                 }
                 let mut reply = route::refusal(provider, down.status, Why::Failed);
                 if down.hint {
@@ -123,13 +136,20 @@ impl State {
                         if config.headers == Dialect::None { Dialect::RetryAfter } else { config.headers };
                     self.hint(&mut reply, dialect, &answer, &who);
                 }
-                return Act { reply, delivery: Delivery::Whole, service: Duration::ZERO };
+                return Act { reply, delivery: Delivery::Whole, service: Duration::ZERO, replay: false };
             }
         };
         self.memory.update(identity, |seen| seen.attempts = seen.attempts.saturating_add(1));
         let (mood, delivery) = fate::fault(config, tape, number, attempt);
+        let mut replay = false;
         let mut reply = match mood {
-            Mood::Well => route::answer(config, &self.objects, provider, request),
+            Mood::Well => match self.known(request, identity) {
+                Known::Reused => route::refusal(provider, 422, Why::Failed),
+                known => {
+                    replay = known == Known::Executed;
+                    route::answer(config, &self.objects, provider, request)
+                }
+            },
             Mood::Status(status) => route::refusal(provider, status, Why::Failed),
             Mood::Error200 => {
                 self.counters.count(Count::Errors200);
@@ -139,13 +159,31 @@ impl State {
                 Reply { headers: vec![("Location", url)], ..Reply::new(302, "text/plain", "moved") }
             }
         };
+        if reply.work && request.idempotency_key.is_some() {
+            // Here and not when it is delivered: a repeat may come while the first is being served.
+            self.memory.update(identity, |seen| seen.executed = Some(request.print()));
+        }
         match reply.row {
             Row::Good => {}
             Row::Bad => _ = self.counters.count(Count::BadRows),
             Row::NoMatch => _ = self.counters.count(Count::NoMatch),
         }
         tell::tell(config.headers, &answer, self.wall(), &mut reply.headers);
-        Act { reply, delivery, service }
+        Act { reply, delivery, service, replay }
+    }
+
+    /// What is known of a request under its idempotency key. As with real providers, what was
+    /// executed under a key is told again and not done again. Answers are functions of the request,
+    /// so none need be stored.
+    fn known(&self, request: &Request, identity: u64) -> Known {
+        if request.idempotency_key.is_none() {
+            return Known::New;
+        }
+        match self.memory.update(identity, |_| {}).executed {
+            None => Known::New,
+            Some(print) if print == request.print() => Known::Executed,
+            Some(_) => Known::Reused,
+        }
     }
 
     /// Which throttle a request is under.
@@ -195,8 +233,12 @@ impl State {
     }
 
     /// Keeps the books after an answer with a success went out, or did not.
-    pub(crate) fn settle(&self, request: &Request, reply: &Reply, delivered: bool) {
+    pub(crate) fn settle(&self, request: &Request, reply: &Reply, replay: bool, delivered: bool) {
         if !reply.work {
+            return;
+        }
+        if replay {
+            self.counters.count(Count::Replayed);
             return;
         }
         self.counters.count(Count::Executed);

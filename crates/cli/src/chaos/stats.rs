@@ -14,6 +14,7 @@ pub(crate) enum Count {
     Executed,
     Duplicates,
     Redone,
+    Replayed,
     Lost,
     Throttled,
     Down,
@@ -116,6 +117,7 @@ impl Counters {
             executed: self.get(Count::Executed),
             duplicates_executed: self.get(Count::Duplicates),
             redone_after_loss: self.get(Count::Redone),
+            replayed: self.get(Count::Replayed),
             answers_lost: self.get(Count::Lost),
             wasted_calls: wasted,
             wasted_percent: 100.0 * wasted as f64 / requests.max(1) as f64,
@@ -155,6 +157,8 @@ pub struct Stats {
     pub duplicates_executed: u64,
     /// Successes worked out anew because the first answer was lost on the way.
     pub redone_after_loss: u64,
+    /// Successes told again under their idempotency key: neither worked out nor billed again.
+    pub replayed: u64,
     /// Successes whose answer was lost on the way: reset, cut or hung up.
     pub answers_lost: u64,
     /// Throttled, or refused while down.

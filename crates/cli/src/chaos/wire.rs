@@ -5,6 +5,7 @@
 //! allocation-light loop per connection is fast enough to be no bottleneck of a bench.
 
 use std::io;
+use std::num::NonZeroU32;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -58,11 +59,18 @@ impl Request {
     pub(crate) fn identity(&self) -> u64 {
         match &self.idempotency_key {
             Some(key) => hash::bytes(1, key.as_bytes()),
-            None => {
-                let head = hash::bytes(hash::bytes(2, self.method.as_bytes()), self.target.as_bytes());
-                hash::bytes(head, &self.body)
-            }
+            None => self.all(),
         }
+    }
+
+    /// What is asked, in a few bits: a key may not be used again for something else.
+    pub(crate) fn print(&self) -> NonZeroU32 {
+        NonZeroU32::new(self.all() as u32).unwrap_or(NonZeroU32::MIN)
+    }
+
+    fn all(&self) -> u64 {
+        let head = hash::bytes(hash::bytes(2, self.method.as_bytes()), self.target.as_bytes());
+        hash::bytes(head, &self.body)
     }
 }
 

@@ -12,11 +12,25 @@ fn a_second_success_is_a_duplicate() {
     assert_eq!(server.stats().duplicates_executed, 0);
     get(&server, "/geocode?q=a");
     assert_eq!((server.stats().executed, server.stats().duplicates_executed), (3, 1));
-    // The same key makes different requests the same; a different key does not.
-    for (key, target) in [("k1", "/geocode?q=c"), ("k1", "/geocode?q=d"), ("k2", "/geocode?q=c")] {
-        call(&server, "GET", target, &format!("Idempotency-Key: {key}\r\n"), "");
-    }
-    assert_eq!(server.stats().duplicates_executed, 2);
+}
+
+#[test]
+fn a_repeat_under_a_key_is_told_again_and_not_done_again() {
+    let (server, _) = start(with(FaultKind::Cut, "first:1"));
+    let ask = |key: &str, target: &str| {
+        let got = call(&server, "GET", target, &format!("Idempotency-Key: {key}\r\n"), "");
+        (got.status, got.body)
+    };
+    ask("k1", "/geocode?q=c");
+    let (told, again) = (ask("k1", "/geocode?q=c"), ask("k1", "/geocode?q=c"));
+    assert_eq!(told, again);
+    let stats = server.stats();
+    assert_eq!((stats.executed, stats.answers_lost, stats.replayed), (1, 1, 2));
+    assert_eq!((stats.duplicates_executed, stats.redone_after_loss), (0, 0));
+    // Another key is another call, and a key is good for one request only.
+    ask("k2", "/geocode?q=c");
+    assert_eq!((server.stats().executed, server.stats().replayed), (2, 2));
+    assert_eq!(ask("k1", "/geocode?q=d").0, 422);
 }
 
 #[test]

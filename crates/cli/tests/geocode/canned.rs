@@ -83,3 +83,41 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>, answer: &dyn Fn(&str)
     // A client that has gone has its reasons.
     let _ = stream.write_all(text.as_bytes());
 }
+
+/// An address where nobody listens, and nobody can while the socket lives.
+pub(crate) fn closed() -> (tokio::net::TcpSocket, SocketAddr) {
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let addr = held.local_addr().unwrap();
+    (held, addr)
+}
+
+/// Lets so many answers out, and the others when it is opened.
+#[derive(Default)]
+pub(crate) struct Gate {
+    state: Mutex<(u64, bool)>,
+    changed: std::sync::Condvar,
+}
+
+impl Gate {
+    /// Counts one in and waits until it may go.
+    pub(crate) fn pass(&self, free: u64) {
+        let mut state = self.state.lock().unwrap();
+        state.0 += 1;
+        let number = state.0;
+        self.changed.notify_all();
+        let _open = self.changed.wait_while(state, |(_, open)| number > free && !*open).unwrap();
+    }
+
+    /// Waits until so many have come.
+    pub(crate) fn wait(&self, came: u64) {
+        let state = self.state.lock().unwrap();
+        let _seen = self.changed.wait_while(state, |(n, _)| *n < came).unwrap();
+    }
+
+    /// Lets everybody go.
+    pub(crate) fn open(&self) {
+        self.state.lock().unwrap().1 = true;
+        self.changed.notify_all();
+    }
+}

@@ -87,7 +87,7 @@ fn a_throttle_costs_no_attempt() {
     assert_eq!((ran.code, calls, ran.count("throttled")), (0, 4, 3), "{}", ran.stderr);
     assert_eq!(only(&bench)["attempts"], "4");
     // But it does not go on for ever.
-    let (bench, ran, _) = run(429, "100%", &["--attempts", "1", "--deadline", "1s"]);
+    let (bench, ran, _) = run(429, "100%", &["--attempts", "1", "--deadline", "4s"]);
     assert_eq!((ran.code, ran.ends()), (4, [0, 0, 1]), "{}", ran.stderr);
     let row = only(&bench);
     assert_eq!(row["error_code"], "DEADLINE_EXCEEDED");

@@ -3,11 +3,13 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tidegate_cli::chaos::{Config, Dialect};
+use tidegate_cli::chaos::Config;
 
 use crate::bench::{Bench, chaos, run, throttled};
+use crate::canned::{Canned, Gate, MATCH, json};
 
 fn get(port: u16, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
@@ -32,20 +34,18 @@ fn samples(text: &str) -> Vec<(String, f64)> {
 
 #[test]
 fn metrics_are_served_while_it_runs() {
-    let server = chaos(Config { headers: Dialect::XRatelimitEpoch, ..throttled("bucket:60/s,burst=10") });
+    // The last answers are held back until the metrics have been looked at.
+    let gate = Arc::new(Gate::default());
+    let held = Arc::clone(&gate);
+    let server = Canned::start(move |_| {
+        held.pass(60);
+        json("200 OK\r\nX-RateLimit-Limit: 1000\r\nX-RateLimit-Remaining: 900", MATCH)
+    });
     let bench = Bench::of_rows(150);
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let running = bench.start(&server.url(), &["--metrics", &format!("127.0.0.1:{port}")]);
-    let began = Instant::now();
-    let text = loop {
-        match get(port, "/metrics") {
-            Some(text) if text.contains("tidegate_records_total") && server.stats().executed > 60 => {
-                break text;
-            }
-            _ => assert!(began.elapsed() < Duration::from_secs(30)),
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    gate.wait(61);
+    let text = get(port, "/metrics").unwrap();
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
     assert!(get(port, "/other").unwrap().starts_with("HTTP/1.1 404 "));
     let all = samples(&text);
@@ -70,6 +70,7 @@ fn metrics_are_served_while_it_runs() {
     assert_eq!(value("rate_limit_header_present"), 1.0);
     assert!(value("tidegate_attempts_total") > 0.0);
     assert!(!text.contains("Harbour") && !text.contains("/geocode"), "no address, no URL: {text}");
+    gate.open();
     let ran = running.end();
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(ran.json()["rate_limit_header_present"], 1.0);
@@ -128,8 +129,12 @@ fn on_a_terminal_a_wait_is_explained() {
     if Command::new("script").arg("--version").output().is_err() {
         return;
     }
-    let server = chaos(Config { headers: Dialect::RetryAfter, ..throttled("fixed:5/3s") });
-    let bench = Bench::of_rows(8);
+    let asked = AtomicUsize::new(0);
+    let server = Canned::start(move |_| match asked.fetch_add(1, Ordering::SeqCst) {
+        0 => json("429 Too Many Requests\r\nRetry-After: 3", "{}"),
+        _ => json("200 OK", MATCH),
+    });
+    let bench = Bench::of_rows(1);
     let command = format!(
         "{} geocode in.csv --address address --url {} -o out.csv",
         env!("CARGO_BIN_EXE_tidegate"),
