@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::compare;
 use crate::limiter::LimiterSpec;
+use crate::near::near;
 use crate::occ::Contention;
 use crate::outcome::Outcome;
 use crate::rival::Rival;
@@ -55,6 +56,17 @@ fn one<T: From<u8>>() -> T {
     T::from(1)
 }
 
+/// The error with its place, and a guess what was meant.
+fn words(error: &serde_saphyr::Error) -> String {
+    let guess = match error.without_snippet() {
+        serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => near(field, expected),
+        serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => near(variant, expected),
+        _ => None,
+    };
+    let text = error.to_string();
+    guess.map_or_else(|| text.clone(), |guess| format!("{}\nhelp: did you mean `{guess}`?", text.trim_end()))
+}
+
 /// What the caller may change.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -93,10 +105,11 @@ impl Scenario {
     /// With line, column and snippet where the text is at fault.
     pub fn parse(text: &str) -> Result<Scenario, Error> {
         let options = serde_saphyr::options! {
-            budget: serde_saphyr::budget! { max_nodes: NODES_MAX },
+            // Many cases may share one anchor; what aliases expand to is bounded all the same.
+            budget: serde_saphyr::budget! { max_nodes: NODES_MAX, enforce_alias_anchor_ratio: false },
         };
         let scenario: Scenario = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| Error::Parse(error.to_string()))?;
+            .map_err(|error| Error::Parse(words(&error)))?;
         scenario.flaw().map_or(Ok(scenario), |flaw| Err(Error::Invalid(flaw)))
     }
 

@@ -9,7 +9,7 @@ use core::mem;
 use std::collections::VecDeque;
 
 use tidegate_core::call::{Call, Next};
-use tidegate_core::hint::Hints;
+use tidegate_core::hint::{self, HintProfile, Hints};
 use tidegate_core::lane::{Admit, Lane, Permit};
 use tidegate_core::retry::Budget;
 use tidegate_core::signal::{Network, Signal};
@@ -17,7 +17,7 @@ use tidegate_core::{Kind, Mono, Rng, Verdict};
 
 use super::policy::{Gate, LONG, Lanes, Policy};
 use super::record::{Counts, Curves};
-use super::server::{Server, ServerSpec};
+use super::server::{Server, ServerSpec, wall};
 use super::workload::Workload;
 use crate::draw::{Span, exponential};
 use crate::queue::Queue;
@@ -107,7 +107,7 @@ struct Road {
     /// Requests that have not begun.
     backlog: u64,
     wake: u64,
-    /// What the server last asked for: nobody may arrive before.
+    /// What the server last asked for: nobody may be sent before.
     not_before: u64,
 }
 
@@ -116,6 +116,8 @@ struct State<'a> {
     queue: Queue<Event>,
     rng: Rng,
     server: Server,
+    /// How a client reads the server's headers.
+    profile: HintProfile,
     roads: Vec<Road>,
     /// For requests without a lane.
     budget: Budget,
@@ -181,6 +183,7 @@ impl<'a> State<'a> {
             queue: Queue::new(),
             rng: Rng::new(seed),
             server: Server::new(&world.server, world.tick),
+            profile: world.server.headers.profile(),
             roads: world.roads(),
             budget: Budget::new(&world.policy.lane.budget),
             slots: Vec::new(),
@@ -346,6 +349,7 @@ impl<'a> State<'a> {
             }
             match road.lane.admit(now) {
                 Admit::Go(permit) => {
+                    self.counts.early += u64::from(self.now < road.not_before);
                     let id = match road.ready.pop_front() {
                         Some(id) => id,
                         None => {
@@ -412,7 +416,7 @@ impl<'a> State<'a> {
     fn arrive(&mut self, id: u32, stamp: u32) {
         let now = self.now;
         let answer = self.server.arrive(now, &mut self.rng);
-        self.count_arrival(id, answer.status);
+        self.count_arrival(answer.status);
         let slot = &mut self.slots[id as usize];
         let awaited = slot.stamp == stamp && slot.deadline >= now;
         let deadline = slot.deadline;
@@ -433,21 +437,17 @@ impl<'a> State<'a> {
             self.push(deadline, What::Timeout, stamp, id);
             return;
         }
-        let kept = self.keep(answer.hints);
+        let kept = self.hear(at);
         let slot = &mut self.slots[id as usize];
         (slot.status, slot.hints) = (answer.status, kept);
         self.push(at, What::Reply, stamp, id);
     }
 
-    fn count_arrival(&mut self, id: u32, status: u16) {
+    fn count_arrival(&mut self, status: u16) {
         let now = self.now;
         self.counts.calls += 1;
         self.counts.throttled += u64::from(status == 429);
         self.counts.failed += u64::from(status >= 500);
-        let client = self.slots[id as usize].client;
-        if let Some(road) = self.road_of(client).and_then(|r| self.roads.get(r as usize)) {
-            self.counts.early += u64::from(now < road.not_before);
-        }
         if let Some(curves) = &mut self.curves {
             curves.arrival(now, status);
         }
@@ -461,16 +461,19 @@ impl<'a> State<'a> {
         }
     }
 
-    fn keep(&mut self, hints: Hints) -> u32 {
-        if hints == Hints::default() {
+    /// Reads the headers that will reach the client at `at`, and where they are kept until then.
+    fn hear(&mut self, at: u64) -> u32 {
+        if self.server.headers.is_empty() {
             return NONE;
         }
-        let at = self.hints_free.pop().unwrap_or(self.hints.len() as u32);
-        match self.hints.get_mut(at as usize) {
+        let headers = self.server.headers.iter().map(|(name, value)| (*name, value.as_str()));
+        let hints = hint::read(headers, wall(at), &self.profile);
+        let kept = self.hints_free.pop().unwrap_or(self.hints.len() as u32);
+        match self.hints.get_mut(kept as usize) {
             Some(place) => *place = hints,
             None => self.hints.push(hints),
         }
-        at
+        kept
     }
 
     fn reply(&mut self, id: u32, stamp: u32) {
@@ -512,13 +515,16 @@ impl<'a> State<'a> {
         let slot = &mut self.slots[id as usize];
         let mut road = road_index.and_then(|r| self.roads.get_mut(r as usize));
         let mut gate_open = true;
+        let asked = match verdict.kind {
+            Kind::Throttled { until } | Kind::QuotaSpent { until } | Kind::Transient { until } => until,
+            Kind::Done | Kind::NoMatch | Kind::Permanent => None,
+        };
+        let asked = asked.map_or(0, Mono::nanos);
         if let Some(road) = &mut road {
             if let Some(permit) = slot.permit.take() {
                 road.lane.settle(permit, verdict, hints, now);
             }
-            if let Kind::Throttled { until: Some(t) } | Kind::QuotaSpent { until: Some(t) } = verdict.kind {
-                road.not_before = road.not_before.max(t.nanos());
-            }
+            road.not_before = road.not_before.max(asked);
             if let Some(gate) = &mut road.gate {
                 gate.note(!verdict.is_answer(), self.now);
                 gate_open = gate.open(self.now);
@@ -537,7 +543,10 @@ impl<'a> State<'a> {
                 }
                 self.end(id);
             }
-            Next::RetryAt(at) if gate_open => self.push(at.nanos(), What::Retry, 0, id),
+            Next::RetryAt(at) if gate_open => {
+                self.counts.early += u64::from(road_index.is_none() && at.nanos() < asked);
+                self.push(at.nanos(), What::Retry, 0, id);
+            }
             Next::RetryAt(_) | Next::GiveUp(_) => {
                 self.counts.dead += 1;
                 self.end(id);
