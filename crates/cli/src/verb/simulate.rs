@@ -134,8 +134,11 @@ fn against_the_usual(id: &str, policy: &Policy, args: &Args) -> Result<Outcome, 
     };
     let worlds = if rivals.is_empty() { &own } else { &rivals };
     world::run(worlds, outcome.seed, outcome.trials, &mut outcome);
+    outcome.choose_lines(&[]);
     for case in &mut outcome.cases {
-        case.metrics.retain(|m| usual::SHOW.contains(&m.name));
+        let place = |name: &str| usual::SHOW.iter().position(|s| *s == name);
+        case.metrics.retain(|m| place(m.name).is_some());
+        case.metrics.sort_by_key(|m| place(m.name));
     }
     Ok(outcome)
 }

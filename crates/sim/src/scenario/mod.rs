@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::compare;
 use crate::limiter::LimiterSpec;
-use crate::near::near;
+use crate::near::{near, question};
 use crate::occ::Contention;
 use crate::outcome::Outcome;
 use crate::rival::Rival;
@@ -38,6 +38,9 @@ pub struct Scenario {
     /// The metrics worth showing; all by default.
     #[serde(default)]
     pub show: Vec<String>,
+    /// The cases worth drawing; the first six by default.
+    #[serde(default)]
+    pub plot: Vec<String>,
     /// The question: many writers on one row.
     pub contention: Option<Contention>,
     /// The question: clients and a server.
@@ -129,6 +132,10 @@ impl Scenario {
         if questions.iter().filter(|asked| **asked).count() != 1 {
             return Some("give one of `contention`, `world` and `limiter`".to_owned());
         }
+        let names: Vec<&str> = self.cases.iter().map(|case| case.name.as_str()).collect();
+        if let Some(stranger) = self.plot.iter().find(|name| !names.contains(&name.as_str())) {
+            return Some(format!("plot: there is no case `{stranger}`{}", question(stranger, &names)));
+        }
         for (case, metrics) in &self.expect {
             for (metric, check) in metrics {
                 if let Some(flaw) = check.flaw() {
@@ -184,11 +191,15 @@ impl Scenario {
         Ok(outcome)
     }
 
-    /// Leaves what is worth showing.
+    /// Leaves what is worth showing, in the order in which the scenario names it.
     fn choose(&self, outcome: &mut Outcome) {
+        outcome.choose_lines(&self.plot);
         if !self.show.is_empty() {
-            let shown = |name: &str| self.show.iter().any(|s| s == name);
-            outcome.cases.iter_mut().for_each(|case| case.metrics.retain(|m| shown(m.name)));
+            let place = |name: &str| self.show.iter().position(|s| s == name);
+            for case in &mut outcome.cases {
+                case.metrics.retain(|m| place(m.name).is_some());
+                case.metrics.sort_by_key(|m| place(m.name));
+            }
         }
     }
 }
