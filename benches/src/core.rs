@@ -3,11 +3,8 @@
 //! Each figure is the median of eleven rounds of a million decisions, in CPU time of this thread,
 //! so that a busy machine changes it little. The targets stand beside the figures.
 #![allow(clippy::print_stdout)]
-#![allow(unsafe_code)] // The counting allocator; nothing else.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidegate_core::breaker::{Breaker, BreakerConfig, Health};
 use tidegate_core::call::{Call, CallPolicy};
@@ -16,24 +13,10 @@ use tidegate_core::lane::{Admit, Lane, LaneConfig};
 use tidegate_core::retry::{Backoff, Budget, BudgetConfig, Jitter};
 use tidegate_core::{Code, Kind, Mono, Rng, Verdict, Wall};
 
-struct Counting;
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+#[path = "../../crates/core/tests/counting/mod.rs"]
+mod counting;
 
-// SAFETY: every call is passed on unchanged to the system allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+use counting::allocations;
 
 const PER_ROUND: u32 = 1_000_000;
 
@@ -45,27 +28,27 @@ fn cpu_nanos() -> u64 {
 fn measure(what: &str, target: &str, mut one: impl FnMut(u32)) {
     let mut rounds: Vec<f64> = Vec::with_capacity(16);
     one(0);
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = allocations();
     let mut read = 0;
     for _ in 0..11 {
-        let from_allocs = ALLOCATIONS.load(Ordering::Relaxed);
+        let from_allocs = allocations();
         let from = cpu_nanos();
-        let mid_allocs = ALLOCATIONS.load(Ordering::Relaxed);
+        let mid_allocs = allocations();
         for i in 0..PER_ROUND {
             one(i);
         }
-        let to_allocs = ALLOCATIONS.load(Ordering::Relaxed);
+        let to_allocs = allocations();
         let to = cpu_nanos();
         rounds.push((to - from) as f64 / f64::from(PER_ROUND));
-        read += (mid_allocs - from_allocs) + (ALLOCATIONS.load(Ordering::Relaxed) - to_allocs);
+        read += (mid_allocs - from_allocs) + (allocations() - to_allocs);
     }
-    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before - read;
+    let made = allocations() - before - read;
     rounds.sort_by(f64::total_cmp);
     println!(
         "{what:<34} {:>8.1} ns  {:>10}  {:>6.2} allocations",
         rounds[5],
         target,
-        allocations as f64 / (11.0 * f64::from(PER_ROUND))
+        made as f64 / (11.0 * f64::from(PER_ROUND))
     );
 }
 

@@ -22,6 +22,7 @@ use crate::retry::budget::{Budget, Grant};
 use crate::taxonomy::Code;
 use crate::time::Mono;
 use crate::verdict::{Kind, Verdict};
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -127,18 +128,27 @@ pub enum Next {
     GiveUp(Why),
 }
 
-/// One record's attempts.
+/// One record's attempts. 48 bytes, so that a driver with a million of them in the air finds one
+/// and what it keeps beside it in a single line of the cache.
 #[derive(Clone, Debug, Default)]
 pub struct Call {
     attempts: u32,
     throttles: u32,
     outages: u32,
-    started: Option<Mono>,
-    sent: Mono,
-    previous: Duration,
     once: bool,
-    history: Vec<Attempt>,
+    /// Whether `started` means anything.
+    begun: bool,
+    started: Mono,
+    sent: Mono,
+    /// The last delay in nanoseconds.
+    previous: u64,
+    history: Option<Box<History>>,
 }
+
+#[derive(Clone, Debug, Default)]
+struct History(Vec<Attempt>);
+
+const _: () = assert!(size_of::<Call>() == 48);
 
 impl Call {
     /// A call whose repeat is safe: an idempotent method, or an idempotency key sent along.
@@ -163,8 +173,10 @@ impl Call {
     pub fn send(&mut self, policy: &CallPolicy, now: Mono) -> Mono {
         self.attempts = self.attempts.saturating_add(1);
         self.sent = now;
-        let started = *self.started.get_or_insert(now);
-        (now + policy.attempt_timeout).min(started + policy.deadline)
+        if !self.begun {
+            (self.begun, self.started) = (true, now);
+        }
+        (now + policy.attempt_timeout).min(self.started + policy.deadline)
     }
 
     /// The last attempt failed and the breaker is open: the failure was the service's. To be told
@@ -182,13 +194,13 @@ impl Call {
     /// The attempts as they went, if the policy keeps them.
     #[must_use]
     pub fn history(&self) -> &[Attempt] {
-        &self.history
+        self.history.as_ref().map_or(&[], |history| &history.0)
     }
 
     /// When the record must be finished; `None` before its first attempt.
     #[must_use]
     pub fn deadline(&self, policy: &CallPolicy) -> Option<Mono> {
-        self.started.map(|t| t + policy.deadline)
+        self.begun.then(|| self.started + policy.deadline)
     }
 
     /// A verdict came for the last attempt: what now?
@@ -206,7 +218,8 @@ impl Call {
                 Next::RetryAt(t) | Next::Park(t, _) => t.since(now),
                 Next::Accept | Next::GiveUp(_) => Duration::ZERO,
             };
-            self.history.push(Attempt { sent: self.sent, settled: now, verdict: *verdict, delay });
+            let attempt = Attempt { sent: self.sent, settled: now, verdict: *verdict, delay };
+            self.history.get_or_insert_default().0.push(attempt);
         }
         next
     }
@@ -253,7 +266,7 @@ impl Call {
         } else {
             self.wait(policy, until, now, chance)
         };
-        let end = self.started.unwrap_or(now) + policy.deadline;
+        let end = self.deadline(policy).unwrap_or(now + policy.deadline);
         if let Some(hint) = until {
             let far = hint.since(now) > policy.backoff.cap();
             if far || hint >= end {
@@ -287,8 +300,8 @@ impl Call {
     ) -> Mono {
         let backoff = &policy.backoff;
         let retry = self.attempts.saturating_sub(1);
-        let delay = backoff.delay(retry, self.previous, chance);
-        self.previous = delay;
+        self.previous = backoff.delay_nanos(retry, self.previous, chance);
+        let delay = Duration::from_nanos(self.previous);
         match until {
             None => now + delay,
             Some(hint) if hint > now => hint + backoff.delay(0, Duration::ZERO, chance),

@@ -1,60 +1,66 @@
-//! A backoff decision and a lane's admit and settle allocate nothing, whatever the verdict.
-#![allow(unsafe_code)] // The counting allocator; nothing else.
+//! A backoff decision, a call's next step and a lane's admit and settle allocate nothing, whatever
+//! the verdict and whatever the server told.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+mod counting;
+
+use counting::allocations;
 use std::time::Duration;
-use tidegate_core::hint::Hints;
+use tidegate_core::call::{Call, CallPolicy};
+use tidegate_core::hint::{Hints, Quota};
 use tidegate_core::lane::{Admit, Lane, LaneConfig};
 use tidegate_core::retry::{Backoff, Jitter};
 use tidegate_core::{Code, Kind, Mono, Rng, Verdict};
 
-struct Counting;
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on unchanged to the system allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.dealloc(at, layout) }
-    }
+/// What a server tells on every answer: nothing, or its quota.
+fn told() -> [Hints; 2] {
+    let quota = Quota {
+        limit: Some(100),
+        window: Some(Duration::from_secs(5)),
+        remaining: Some(40),
+        reset: Some(Duration::from_secs(3)),
+        reset_step: Duration::from_secs(1),
+    };
+    [Hints::default(), Hints { quotas: [Some(quota), None, None, None], ..Hints::default() }]
 }
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 #[test]
 fn the_hot_paths_allocate_nothing() {
-    let mut lane = Lane::new(&LaneConfig::default());
+    let policy = CallPolicy { history: false, ..CallPolicy::default() };
     let backoff = Backoff::new(Duration::from_secs(1), 2.0, Duration::from_secs(60), Jitter::Decorrelated);
     let mut rng = Rng::new(5);
-    let kinds = [
-        Kind::Done,
-        Kind::NoMatch,
-        Kind::Permanent,
-        Kind::Throttled { until: None },
-        Kind::Throttled { until: Some(Mono::from_millis(1)) },
-        Kind::Transient { until: None },
-    ];
-    let mut previous = Duration::ZERO;
-    let mut went = 0;
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    for i in 0..100_000u64 {
-        let now = Mono::from_millis(i * 50);
-        previous = backoff.delay((i % 40) as u32, previous, &mut rng);
-        if let Admit::Go(permit) = lane.admit(now) {
-            went += 1;
-            let kind = if i % 7 == 0 { kinds[(i / 7 % 6) as usize] } else { Kind::Done };
+    for hints in told() {
+        let mut lane = Lane::new(&LaneConfig::default());
+        let mut previous = Duration::ZERO;
+        let mut went = [0u32; 8];
+        let before = allocations();
+        for i in 0..300_000u64 {
+            let now = Mono::from_millis(i * 50);
+            previous = backoff.delay((i % 40) as u32, previous, &mut rng);
+            lane.start(now);
+            let Admit::Go(permit) = lane.admit(now) else { continue };
+            let kinds = [
+                Kind::Done,
+                Kind::NoMatch,
+                Kind::Permanent,
+                Kind::Throttled { until: None },
+                Kind::Throttled { until: Some(now + Duration::from_millis(40)) },
+                Kind::Transient { until: None },
+                Kind::QuotaSpent { until: Some(now + Duration::from_millis(200)) },
+            ];
+            let gone: u32 = went.iter().sum();
+            let which = if gone % 9 == 0 { (gone / 9 % 8) as usize } else { 0 };
+            went[which] += 1;
+            let Some(&kind) = kinds.get(which) else {
+                lane.release(permit, now + Duration::from_millis(5));
+                continue;
+            };
             let verdict = Verdict { kind, code: Code::UNKNOWN, status: None };
-            lane.settle(permit, &verdict, &Hints::default(), now + Duration::from_millis(5));
+            lane.settle(permit, &verdict, &hints, now + Duration::from_millis(5));
+            let mut call = Call::new();
+            call.send(&policy, now);
+            let _ = call.next(&policy, &verdict, now, &mut rng, lane.budget_mut());
         }
+        assert_eq!(allocations() - before, 0, "{hints:?}");
+        assert!(went.iter().all(|&n| n > 10), "every way must have been gone: {went:?}");
     }
-    let after = ALLOCATIONS.load(Ordering::Relaxed);
-    assert_eq!(after - before, 0);
-    assert!(went > 10_000, "{went}");
 }

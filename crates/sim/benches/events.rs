@@ -1,9 +1,9 @@
 //! How fast the simulator is: events per second of CPU time, and its memory.
 //!
-//! `cargo bench -p tidegate-sim --bench events`
+//! `cargo bench -p tidegate-sim --bench events`; with a word after `--`, only what has it in its name.
 #![allow(clippy::print_stdout, missing_docs)]
 
-use std::fs;
+use std::{env, fs};
 
 use tidegate_sim::occ::{Contention, Strategy};
 use tidegate_sim::outcome::Outcome;
@@ -25,6 +25,10 @@ fn peak_mib() -> f64 {
 }
 
 fn measure(name: &str, run: impl FnOnce() -> u64) {
+    let mut words = env::args().skip(1).filter(|word| !word.starts_with("--")).peekable();
+    if words.peek().is_some() && !words.any(|word| name.contains(&word)) {
+        return;
+    }
     let before = cpu_seconds();
     let events = run();
     let seconds = cpu_seconds() - before;

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use tidegate_core::retry::{Backoff, Jitter};
 
+use crate::near::question;
 use crate::world::World;
 
 /// The policies that can be named, and what each does.
@@ -48,8 +49,9 @@ fn under(world: &World, name: &str) -> Result<World, String> {
         "decorrelated" => call.backoff = with(Jitter::Decorrelated),
         "no-retry" => call.attempts_max = 1,
         _ => {
-            let known = POLICIES.map(|(name, _)| name).join(", ");
-            return Err(format!("unknown policy `{name}`; known are {known}"));
+            let known = POLICIES.map(|(name, _)| name);
+            let guess = question(name, &known);
+            return Err(format!("unknown policy `{name}`{guess}; known are {}", known.join(", ")));
         }
     }
     Ok(world)

@@ -13,8 +13,11 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
+use serde::Deserialize;
 use tidegate_core::Wall;
 use tidegate_core::hint::{HintProfile, Unit, date};
+
+use crate::near::question;
 
 /// A limit as the server itself knows it, at the moment of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +37,8 @@ pub struct Truth {
 }
 
 /// The headers of a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Dialect {
     /// No hint at all.
     #[default]
@@ -140,6 +144,20 @@ impl Dialect {
     pub fn profile(self) -> HintProfile {
         let unit = if self == Dialect::SentinelHub { Unit::Milliseconds } else { Unit::Seconds };
         HintProfile { retry_after_unit: unit, ..HintProfile::default() }
+    }
+
+    /// Whether it speaks of the quota, and not of a wait alone.
+    #[must_use]
+    pub const fn tells_quota(self) -> bool {
+        !matches!(
+            self,
+            Dialect::None
+                | Dialect::RetryAfter
+                | Dialect::RetryAfterDate
+                | Dialect::RetryAfterMs
+                | Dialect::Amz
+                | Dialect::SentinelHub
+        )
     }
 
     /// Appends the headers of an answer sent at `wall`.
@@ -254,7 +272,7 @@ impl Dialect {
     }
 
     /// Whether the wait comes as plain Retry-After.
-    const fn asks_in_seconds(self) -> bool {
+    pub(crate) const fn asks_in_seconds(self) -> bool {
         match self {
             Dialect::None
             | Dialect::RetryAfterDate
@@ -293,8 +311,9 @@ pub struct UnknownDialect(pub String);
 
 impl fmt::Display for UnknownDialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = Dialect::ALL.map(Dialect::name).join(", ");
-        write!(f, "no header dialect is called `{}`; known are {names}", self.0)
+        let names = Dialect::ALL.map(Dialect::name);
+        let guess = question(&self.0, &names);
+        write!(f, "no header dialect is called `{}`{guess}; known are {}", self.0, names.join(", "))
     }
 }
 

@@ -11,6 +11,7 @@ pub mod drain;
 pub mod draw;
 pub mod family;
 pub mod limiter;
+pub mod near;
 pub mod occ;
 mod ours;
 pub mod outcome;

@@ -132,7 +132,35 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
+/// As many lines as one picture can tell apart.
+pub const LINES_MAX: usize = 6;
+
 impl Outcome {
+    /// Leaves in the pictures the lines of the `wanted` cases, under whatever policy they ran; without any the first six.
+    /// Of cases called `a/b` the six have the same `b`, so that they can be compared.
+    pub fn choose_lines(&mut self, wanted: &[String]) {
+        for plot in &mut self.plots {
+            let all = plot.lines.len();
+            let is_wanted = |name: &str| {
+                let case = name.split_once('/').map_or(name, |(_, case)| case);
+                wanted.iter().any(|w| w == name || w == case)
+            };
+            if !wanted.is_empty() {
+                plot.lines.retain(|line| is_wanted(&line.name));
+            }
+            if plot.lines.len() > LINES_MAX {
+                let row = |line: &Line| line.name.split_once('/').map(|(_, row)| row.to_owned());
+                if let Some(first) = plot.lines.first().and_then(row) {
+                    plot.lines.retain(|line| row(line).as_ref() == Some(&first));
+                }
+                plot.lines.truncate(LINES_MAX);
+            }
+            if plot.lines.len() < all {
+                plot.title = format!("{} ({} of {all} cases)", plot.title, plot.lines.len());
+            }
+        }
+    }
+
     /// Whether every promise held.
     #[must_use]
     pub fn held(&self) -> bool {
@@ -155,5 +183,37 @@ impl Outcome {
                 });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(names: &[&str], wanted: &[&str]) -> (String, Vec<String>) {
+        let line = |name: &&str| Line { name: (*name).to_owned(), points: vec![] };
+        let plot = Plot {
+            title: "T".to_owned(),
+            x: Axis::linear("x"),
+            y: Axis::linear("y"),
+            lines: names.iter().map(line).collect(),
+        };
+        let mut outcome = Outcome { plots: vec![plot], ..Outcome::default() };
+        outcome.choose_lines(&wanted.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
+        let plot = outcome.plots.remove(0);
+        (plot.title, plot.lines.into_iter().map(|l| l.name).collect())
+    }
+
+    #[test]
+    fn a_picture_has_lines_that_can_be_told_apart() {
+        let few = ["a", "b", "c"];
+        assert_eq!(chosen(&few, &[]), ("T".to_owned(), few.map(str::to_owned).to_vec()));
+        assert_eq!(chosen(&few, &["b"]), ("T (1 of 3 cases)".to_owned(), vec!["b".to_owned()]));
+        let grid = ["own/x", "own/y", "own/z", "own/w", "full/x", "full/y", "full/z", "full/w"];
+        let rows = ["own/x", "full/x"].map(str::to_owned).to_vec();
+        assert_eq!(chosen(&grid, &[]), ("T (2 of 8 cases)".to_owned(), rows));
+        let rows = ["own/z", "full/z"].map(str::to_owned).to_vec();
+        assert_eq!(chosen(&grid, &["z"]).1, rows, "under whatever policy");
+        assert_eq!(chosen(&["1", "2", "3", "4", "5", "6", "7"], &[]).1.len(), LINES_MAX);
     }
 }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tidegate_core::Wall;
 use tidegate_core::hint::{Hints, date, read};
 use tidegate_sim::dialect::{Dialect, Truth, UnknownDialect};
+use tidegate_sim::scenario::Scenario;
 
 /// Sun, 15 Nov 2026 05:00:00.250 GMT.
 const WALL: Wall = Wall::from_millis(1_794_718_800_250);
@@ -221,4 +222,25 @@ fn the_clock_of_the_server_is_told() {
     let hints = heard(Dialect::Github, &throttle(), 5_000);
     let date = date::parse(b"Sun, 15 Nov 2026 05:00:00 GMT", WALL).unwrap();
     assert_eq!(hints.clock_offset_ms, Some(date.millis() - WALL.millis() - 5_000));
+}
+
+#[test]
+fn a_scenario_says_the_names_of_the_dialects_and_a_misspelt_one_is_guessed() {
+    let scenario = |headers: &str| {
+        format!(
+            "name: x\nreason: y\nworld:\n  workload: {{ drain: {{ requests: 9 }} }}\n  server:\n    \
+             limit: {{ bucket: {{ rate: 5, burst: 5 }} }}\n    headers: {headers}\n"
+        )
+    };
+    for dialect in Dialect::ALL {
+        let text = scenario(dialect.name());
+        let scenario = Scenario::parse(&text).unwrap_or_else(|error| panic!("{dialect}: {error}"));
+        let server = scenario.world.unwrap().server.unwrap();
+        assert_eq!(server.headers, dialect);
+    }
+    let error = Scenario::parse(&scenario("x-ratelimit-epoc")).unwrap_err().to_string();
+    assert!(error.contains("line 7 column 14"), "{error}");
+    assert!(error.ends_with("help: did you mean `x-ratelimit-epoch`?"), "{error}");
+    let error = Scenario::parse(&scenario("ietf").replace("headers", "heders")).unwrap_err().to_string();
+    assert!(error.ends_with("help: did you mean `headers`?"), "{error}");
 }

@@ -1,23 +1,19 @@
 //! What a refused or accepted client is told, and what the server holds it to.
 //!
-//! The truth comes from the throttle, the words from the header dialects of the simulator. Two
-//! things are added here. A policy is written in whole seconds, so a quota of 5 per 100 ms is told
-//! as 50 per second where the dialect names a window. And a share of the hints can be garbage, of
-//! the kinds that have killed real clients.
+//! The truth comes from the throttle, the words from the header dialects of the simulator. Here
+//! the wait that was asked for is read back, and a share of the hints can be made garbage, of the
+//! kinds that have killed real clients.
 
 use std::time::Duration;
 
 use tidegate_core::Wall;
-use tidegate_core::time::{nanos, seconds};
-use tidegate_sim::dialect;
-use tidegate_sim::server::Answer;
+use tidegate_core::time::nanos;
+use tidegate_sim::server::{self, Answer};
 
 pub use tidegate_sim::dialect::Dialect;
+pub(crate) use tidegate_sim::server::tell::Headers;
 
 use super::hash;
-
-/// Header lines of one answer.
-pub(crate) type Headers = Vec<(&'static str, String)>;
 
 const GARBAGE: [&str; 12] = [
     "",
@@ -36,73 +32,9 @@ const GARBAGE: [&str; 12] = [
 
 /// The headers for `answer`, and the wait the client was asked for if it was.
 pub(crate) fn tell(dialect: Dialect, answer: &Answer, wall: Wall, out: &mut Headers) -> Option<Duration> {
-    let Some(truth) = answer.truth else { return tell_wait(dialect, answer, wall, out) };
-    let wait = Duration::from_nanos(answer.wait);
-    let window = told_window(dialect, truth.window);
-    let scale = if truth.window > 0.0 { window / truth.window } else { 1.0 };
-    let told = dialect::Truth {
-        limit: (truth.limit * scale).round() as u64,
-        window: seconds(window),
-        remaining: truth.remaining as u64,
-        reset: seconds(truth.reset),
-        retry_after: Some(wait),
-        throttled: !answer.accepted,
-    };
-    let from = out.len();
-    dialect.emit(&told, wall, out);
+    let (from, wait) = (out.len(), Duration::from_nanos(answer.wait));
+    server::tell::tell(dialect, answer, Some(wait), wall, out);
     asked(dialect, wait, out.get(from..).unwrap_or_default())
-}
-
-/// A refusal without a quota: only the wait can be told.
-pub(crate) fn tell_wait(
-    dialect: Dialect,
-    answer: &Answer,
-    wall: Wall,
-    out: &mut Headers,
-) -> Option<Duration> {
-    if answer.accepted || dialect == Dialect::None {
-        return None;
-    }
-    let dialect = if only_waits(dialect) { dialect } else { Dialect::RetryAfter };
-    let wait = Duration::from_nanos(answer.wait);
-    let truth = dialect::Truth {
-        limit: 0,
-        window: Duration::ZERO,
-        remaining: 0,
-        reset: wait,
-        retry_after: Some(wait),
-        throttled: true,
-    };
-    let from = out.len();
-    dialect.emit(&truth, wall, out);
-    asked(dialect, wait, out.get(from..).unwrap_or_default())
-}
-
-/// Dialects that speak of the wait and not of the quota.
-fn only_waits(dialect: Dialect) -> bool {
-    matches!(
-        dialect,
-        Dialect::RetryAfter
-            | Dialect::RetryAfterDate
-            | Dialect::RetryAfterMs
-            | Dialect::Amz
-            | Dialect::SentinelHub
-    )
-}
-
-/// The window in seconds in which the dialect states the limit.
-fn told_window(dialect: Dialect, window: f64) -> f64 {
-    match dialect {
-        Dialect::Ietf | Dialect::IetfOlder | Dialect::IetfOldest | Dialect::Mapbox => window.ceil().max(1.0),
-        Dialect::Kong | Dialect::Pelias => match window.ceil() as u64 {
-            0..60 => 1.0,
-            60..3_600 => 60.0,
-            3_600..86_400 => 3_600.0,
-            _ => 86_400.0,
-        },
-        Dialect::Esri => 60.0,
-        _ => window,
-    }
 }
 
 /// The shortest wait that these headers ask for.
@@ -146,15 +78,6 @@ mod tests {
             told = tell(dialect, &throttle.offer(0, 0), Wall::from_secs(1_800_000_000), &mut out);
         }
         (out, told)
-    }
-
-    #[test]
-    fn a_bucket_is_told_in_whole_seconds_where_a_window_is_named() {
-        let limit = Limit::Bucket { rate: 500.0, burst: 50.0 };
-        let (out, told) = headers(&limit, Dialect::Ietf, 1);
-        assert_eq!(out[0], ("RateLimit-Policy", "\"default\";q=500;w=1".into()));
-        assert_eq!(out[1], ("RateLimit", "\"default\";r=49;t=0".into()));
-        assert_eq!(told, None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use clap::ValueEnum;
+use tidegate_core::classify::Classifier;
 use tidegate_engine::manifest::{self, Policy};
 use tidegate_sim::compare;
 use tidegate_sim::outcome::Outcome;
@@ -21,8 +22,9 @@ use crate::out;
 /// Simulate a scenario, or a manifest against the usual servers
 ///
 /// A scenario carries its expectations; the command fails if one of them does not hold, so that
-/// a retry policy can be kept under test. A manifest's policy is shown at work against a steady,
-/// a throttled, a failing and a flaky server. Nothing is sent anywhere.
+/// a retry policy can be kept under test. A manifest's policy is shown at work against servers
+/// that are steady, throttled (without and with RateLimit headers), down for a minute, and flaky.
+/// Nothing is sent anywhere.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -117,7 +119,9 @@ fn read(file: &Path) -> io::Result<String> {
 fn against_the_usual(id: &str, policy: &Policy, args: &Args) -> Result<Outcome, String> {
     let mut call = policy.call;
     call.history = false;
-    let policy = policy::Policy { classifier: policy.classifier, call, lane: policy.lane, retry_gate: None };
+    // As the engine does: a lane that learns knows better than the reset of a quota.
+    let classifier = Classifier { reset_is_wait: !policy.lane.limit.learn, ..policy.classifier };
+    let policy = policy::Policy { classifier, call, lane: policy.lane, retry_gate: None };
     let own = usual::worlds(&policy);
     let rivals = compare::worlds(&own, &args.compare)?;
     let mut outcome = Outcome {
@@ -130,8 +134,11 @@ fn against_the_usual(id: &str, policy: &Policy, args: &Args) -> Result<Outcome, 
     };
     let worlds = if rivals.is_empty() { &own } else { &rivals };
     world::run(worlds, outcome.seed, outcome.trials, &mut outcome);
+    outcome.choose_lines(&[]);
     for case in &mut outcome.cases {
-        case.metrics.retain(|m| usual::SHOW.contains(&m.name));
+        let place = |name: &str| usual::SHOW.iter().position(|s| *s == name);
+        case.metrics.retain(|m| place(m.name).is_some());
+        case.metrics.sort_by_key(|m| place(m.name));
     }
     Ok(outcome)
 }

@@ -7,9 +7,10 @@
 use std::fmt::Write;
 
 use super::plot;
-use super::table::{Rows, numbers};
+use super::table::{CHECKS_MAX, Rows, numbers};
 use super::{escape, short};
 use crate::outcome::{Outcome, Plot};
+use crate::scenario::expect::Checked;
 
 const STYLE: &str = include_str!("page.css");
 /// SHA-256 of [`STYLE`], as the content policy wants it; a test holds it true.
@@ -60,15 +61,25 @@ pub fn html(outcome: &Outcome) -> String {
     let mut out = plots(&outcome.plots);
     out.push_str("<section><h2>Results</h2><div class=\"tables\">");
     for (title, rows) in numbers(&outcome.cases) {
-        let _ = write!(out, "<div class=\"wide\">{}</div>", rows_html(title, &rows));
+        let _ = write!(out, "<div class=\"wide\">{}</div>", rows_html(&title, &rows));
     }
     out.push_str("</div></section>");
     if !outcome.checks.is_empty() {
-        let _ = write!(
-            out,
-            "<section><h2>Expectations</h2><div class=\"wide\">{}</div></section>",
-            checks(outcome)
-        );
+        out.push_str("<section><h2>Expectations</h2>");
+        let (held, broken): (Vec<&Checked>, Vec<_>) = outcome.checks.iter().partition(|c| c.held);
+        if !broken.is_empty() {
+            let _ = write!(out, "<div class=\"wide\">{}</div>", checks(&broken));
+        }
+        let _ = match held.len() {
+            0 => Ok(()),
+            1..=CHECKS_MAX => write!(out, "<div class=\"wide\">{}</div>", checks(&held)),
+            n => write!(
+                out,
+                "<details><summary>The {n} that hold</summary><div class=\"wide\">{}</div></details>",
+                checks(&held)
+            ),
+        };
+        out.push_str("</section>");
     }
     let footer = format!(
         "Seed {}, trials {}, events {}, trace <code>{:016x}</code>. The same seed gives the same trace.",
@@ -90,12 +101,12 @@ fn badge(outcome: &Outcome) -> String {
     }
 }
 
-fn checks(outcome: &Outcome) -> String {
+fn checks(checks: &[&Checked]) -> String {
     let mut out = String::from(
         "<table><thead><tr><th scope=\"col\">Case</th><th scope=\"col\">Metric</th>\
          <th scope=\"col\">Expected</th><th scope=\"col\">Got</th><th scope=\"col\"></th></tr></thead><tbody>",
     );
-    for check in &outcome.checks {
+    for check in checks {
         let (class, mark) = if check.held { ("good", "✓ holds") } else { ("bad", "✗ fails") };
         let _ = write!(
             out,

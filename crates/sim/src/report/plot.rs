@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::{escape, short};
-use crate::outcome::{Axis, Line, Plot};
+use crate::outcome::{Axis, LINES_MAX, Line, Plot};
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 340.0;
@@ -15,7 +15,7 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 52.0;
 /// How many kinds of line the style knows; further ones begin again.
-pub const KINDS: usize = 6;
+const KINDS: usize = LINES_MAX;
 /// Lines with more points than this carry no marks.
 const MARKS_MAX: usize = 40;
 

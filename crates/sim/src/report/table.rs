@@ -2,7 +2,7 @@
 //!
 //! Cases called `a/b` are a grid and are printed as one: a table per metric, `b` down, `a`
 //! across. Other cases are lines with their metrics across; metrics that are zero everywhere are
-//! left out.
+//! left out. Of many expectations only the broken ones are listed; JSON has them all.
 
 use std::fmt::Write;
 
@@ -22,6 +22,9 @@ impl Style {
     }
 }
 
+/// More expectations than this are not listed one by one while they hold.
+pub(super) const CHECKS_MAX: usize = 24;
+
 /// The rows of a table, the first of which is its head.
 pub(super) type Rows = Vec<Vec<String>>;
 
@@ -33,12 +36,15 @@ pub fn table(outcome: &Outcome, style: Style) -> String {
     let _ = writeln!(out, "{}\n", outcome.reason);
     for (title, rows) in numbers(&outcome.cases) {
         if !title.is_empty() {
-            let _ = writeln!(out, "{}", style.paint("1", title));
+            let _ = writeln!(out, "{}", style.paint("1", &title));
         }
         let _ = writeln!(out, "{}", align(&rows));
     }
     if !outcome.checks.is_empty() {
-        let _ = writeln!(out, "{}", align(&checks(outcome, style)));
+        let rows = checks(outcome, style);
+        if rows.len() > 1 {
+            let _ = writeln!(out, "{}", align(&rows));
+        }
         let (broken, all) = (outcome.checks.iter().filter(|c| !c.held).count(), outcome.checks.len());
         let _ = match broken {
             0 => writeln!(out, "{}", style.paint("32", &format!("all {all} expectations hold"))),
@@ -54,37 +60,56 @@ pub fn table(outcome: &Outcome, style: Style) -> String {
 }
 
 /// The numbers of all cases as titled tables.
-pub(super) fn numbers(cases: &[Case]) -> Vec<(&'static str, Rows)> {
-    grid(cases).unwrap_or_else(|| vec![("", lines(cases))])
+pub(super) fn numbers(cases: &[Case]) -> Vec<(String, Rows)> {
+    grid(cases).unwrap_or_else(|| vec![(String::new(), lines(cases))])
 }
 
 fn value(case: &Case, metric: &str) -> String {
-    case.get(metric).map_or_else(String::new, |v| {
-        let mean = short(v.mean);
-        if v.se > 0.0 { format!("{mean} ±{}", short(two_digits(v.se))) } else { mean }
+    case.get(metric).map_or_else(String::new, |v| match (v.se, unit(metric)) {
+        (se, _) if se > 0.0 => give_or_take(v.mean, se),
+        (_, "%") => format!("{:.2}", v.mean),
+        _ => short(v.mean),
     })
 }
 
-/// A standard error means nothing beyond two digits.
-fn two_digits(x: f64) -> f64 {
-    let unit = 10f64.powf(x.abs().log10().floor() - 1.0);
-    (x / unit).round() * unit
+/// A standard error means nothing beyond two digits, and the mean nothing beyond those.
+fn give_or_take(mean: f64, se: f64) -> String {
+    let digits = (1.0 - se.log10().floor()).clamp(0.0, 7.0) as usize;
+    format!("{mean:.digits$} ±{se:.digits$}")
+}
+
+fn unit(metric: &str) -> &'static str {
+    match metric {
+        "utilisation" | "refused" => "%",
+        "time" | "wait_max" => "s",
+        "rate" => "per s",
+        _ => "",
+    }
+}
+
+/// A metric's name with its unit.
+fn named(metric: &str) -> String {
+    match unit(metric) {
+        "" => metric.to_owned(),
+        unit => format!("{metric} ({unit})"),
+    }
 }
 
 fn metrics(cases: &[Case]) -> Vec<&'static str> {
     let mut names = Vec::new();
     for metric in cases.iter().flat_map(|c| &c.metrics) {
-        if !names.contains(&metric.name) && metric.value.max > 0.0 {
+        if !names.contains(&metric.name) {
             names.push(metric.name);
         }
     }
+    names.retain(|name| cases.iter().any(|c| c.get(name).is_some_and(|v| v.max > 0.0)));
     names
 }
 
 fn lines(cases: &[Case]) -> Rows {
     let names = metrics(cases);
     let mut rows: Rows =
-        vec![core::iter::once("case").chain(names.iter().copied()).map(str::to_owned).collect()];
+        vec![core::iter::once("case".to_owned()).chain(names.iter().map(|m| named(m))).collect()];
     rows.extend(cases.iter().map(|case| {
         let mut row = vec![case.name.clone()];
         row.extend(names.iter().map(|metric| value(case, metric)));
@@ -93,7 +118,7 @@ fn lines(cases: &[Case]) -> Rows {
     rows
 }
 
-fn grid(cases: &[Case]) -> Option<Vec<(&'static str, Rows)>> {
+fn grid(cases: &[Case]) -> Option<Vec<(String, Rows)>> {
     let (mut down, mut across): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     for case in cases {
         let (a, b) = case.name.split_once('/')?;
@@ -105,7 +130,7 @@ fn grid(cases: &[Case]) -> Option<Vec<(&'static str, Rows)>> {
         }
     }
     let find = |a: &str, b: &str| cases.iter().find(|c| c.name.split_once('/') == Some((a, b)));
-    let table = |metric| {
+    let table = |metric: &str| {
         let mut rows: Rows =
             vec![core::iter::once("").chain(across.iter().copied()).map(str::to_owned).collect()];
         rows.extend(down.iter().map(|&b| {
@@ -113,14 +138,15 @@ fn grid(cases: &[Case]) -> Option<Vec<(&'static str, Rows)>> {
             row.extend(across.iter().map(|&a| find(a, b).map_or_else(String::new, |c| value(c, metric))));
             row
         }));
-        (metric, rows)
+        (named(metric), rows)
     };
     (cases.len() > 1).then(|| metrics(cases).into_iter().map(table).collect())
 }
 
 fn checks(outcome: &Outcome, style: Style) -> Rows {
     let mut rows: Rows = vec![["case", "metric", "expected", "got", ""].map(str::to_owned).to_vec()];
-    for check in &outcome.checks {
+    let all = outcome.checks.len() <= CHECKS_MAX;
+    for check in outcome.checks.iter().filter(|c| all || !c.held) {
         let got = check.got.map_or_else(|| "no such metric".to_owned(), short);
         let mark = if check.held { style.paint("32", "ok") } else { style.paint("31", "FAIL") };
         rows.push(vec![check.case.clone(), check.metric.clone(), check.wanted.clone(), got, mark]);
@@ -179,5 +205,38 @@ mod tests {
         let colour = table(&outcome, Style { colour: true });
         assert!(colour.contains("\x1b[31mFAIL\x1b[0m"));
         assert_eq!(visible("\x1b[31mFAIL\x1b[0m"), 4);
+    }
+
+    #[test]
+    fn a_mean_has_the_digits_of_its_error() {
+        for (mean, se, text) in [
+            (0.000_194_9, 0.000_014_2, "0.000195 ±0.000014"),
+            (3.343e-6, 1.4e-6, "0.0000033 ±0.0000014"),
+            (2_001.04, 0.11, "2001.04 ±0.11"),
+            (63_504.6, 118.0, "63505 ±118"),
+            (1.0, 1e-12, "1.0000000 ±0.0000000"),
+        ] {
+            assert_eq!(give_or_take(mean, se), text);
+        }
+        assert_eq!([named("time"), named("calls")], ["time (s)", "calls"]);
+    }
+
+    #[test]
+    fn of_many_expectations_only_the_broken_are_listed() {
+        let checks = |n: usize| {
+            let check = |i: usize| crate::scenario::expect::Checked {
+                case: format!("case{i}"),
+                metric: "m".to_owned(),
+                wanted: "= 1".to_owned(),
+                got: Some(1.0),
+                se: 0.0,
+                held: i != 3,
+            };
+            table(&Outcome { checks: (0..n).map(check).collect(), ..Outcome::default() }, Style::default())
+        };
+        assert!(checks(CHECKS_MAX).contains("case7"));
+        let many = checks(CHECKS_MAX + 1);
+        assert!(many.contains("case3") && !many.contains("case7"), "{many}");
+        assert!(many.contains("1 of 25 expectations fail"), "{many}");
     }
 }

@@ -20,6 +20,7 @@ use tidegate_core::hint::Hints;
 use tidegate_core::limit::Seen;
 
 use crate::drain::{Client, Decision, Outcome, Tells, World, drain};
+use crate::near::question;
 use aimd::Aimd;
 use aws::Aws;
 use fixed::Fixed;
@@ -76,8 +77,9 @@ impl Rival {
     /// With the known names.
     pub fn named(name: &str) -> Result<Rival, String> {
         Rival::ALL.into_iter().find(|r| r.name() == name).ok_or_else(|| {
-            let known = Rival::ALL.map(Rival::name).join(", ");
-            format!("unknown limiter `{name}`; known are {known}")
+            let known = Rival::ALL.map(Rival::name);
+            let guess = question(name, &known);
+            format!("unknown limiter `{name}`{guess}; known are {}", known.join(", "))
         })
     }
 

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::compare;
 use crate::limiter::LimiterSpec;
+use crate::near::{near, question};
 use crate::occ::Contention;
 use crate::outcome::Outcome;
 use crate::rival::Rival;
@@ -37,6 +38,9 @@ pub struct Scenario {
     /// The metrics worth showing; all by default.
     #[serde(default)]
     pub show: Vec<String>,
+    /// The cases worth drawing; the first six by default.
+    #[serde(default)]
+    pub plot: Vec<String>,
     /// The question: many writers on one row.
     pub contention: Option<Contention>,
     /// The question: clients and a server.
@@ -53,6 +57,17 @@ pub struct Scenario {
 
 fn one<T: From<u8>>() -> T {
     T::from(1)
+}
+
+/// The error with its place, and a guess what was meant.
+fn words(error: &serde_saphyr::Error) -> String {
+    let guess = match error.without_snippet() {
+        serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => near(field, expected),
+        serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => near(variant, expected),
+        _ => None,
+    };
+    let text = error.to_string();
+    guess.map_or_else(|| text.clone(), |guess| format!("{}\nhelp: did you mean `{guess}`?", text.trim_end()))
 }
 
 /// What the caller may change.
@@ -93,10 +108,11 @@ impl Scenario {
     /// With line, column and snippet where the text is at fault.
     pub fn parse(text: &str) -> Result<Scenario, Error> {
         let options = serde_saphyr::options! {
-            budget: serde_saphyr::budget! { max_nodes: NODES_MAX },
+            // Many cases may share one anchor; what aliases expand to is bounded all the same.
+            budget: serde_saphyr::budget! { max_nodes: NODES_MAX, enforce_alias_anchor_ratio: false },
         };
         let scenario: Scenario = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| Error::Parse(error.to_string()))?;
+            .map_err(|error| Error::Parse(words(&error)))?;
         scenario.flaw().map_or(Ok(scenario), |flaw| Err(Error::Invalid(flaw)))
     }
 
@@ -115,6 +131,10 @@ impl Scenario {
         let questions = [self.contention.is_some(), self.world.is_some(), self.limiter.is_some()];
         if questions.iter().filter(|asked| **asked).count() != 1 {
             return Some("give one of `contention`, `world` and `limiter`".to_owned());
+        }
+        let names: Vec<&str> = self.cases.iter().map(|case| case.name.as_str()).collect();
+        if let Some(stranger) = self.plot.iter().find(|name| !names.contains(&name.as_str())) {
+            return Some(format!("plot: there is no case `{stranger}`{}", question(stranger, &names)));
         }
         for (case, metrics) in &self.expect {
             for (metric, check) in metrics {
@@ -171,11 +191,15 @@ impl Scenario {
         Ok(outcome)
     }
 
-    /// Leaves what is worth showing.
+    /// Leaves what is worth showing, in the order in which the scenario names it.
     fn choose(&self, outcome: &mut Outcome) {
+        outcome.choose_lines(&self.plot);
         if !self.show.is_empty() {
-            let shown = |name: &str| self.show.iter().any(|s| s == name);
-            outcome.cases.iter_mut().for_each(|case| case.metrics.retain(|m| shown(m.name)));
+            let place = |name: &str| self.show.iter().position(|s| s == name);
+            for case in &mut outcome.cases {
+                case.metrics.retain(|m| place(m.name).is_some());
+                case.metrics.sort_by_key(|m| place(m.name));
+            }
         }
     }
 }

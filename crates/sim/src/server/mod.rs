@@ -1,5 +1,6 @@
 //! Servers that throttle, fail and collapse.
 
+pub mod tell;
 pub mod throttle;
 
 pub use throttle::{Answer, Limit, Throttle, Truth};

@@ -273,7 +273,8 @@ impl PolicySpec {
             budget: self.budget(),
             ..LaneConfig::default()
         };
-        Policy { classifier: Classifier::default(), call, lane, retry_gate: self.retry_gate }
+        let classifier = Classifier { reset_is_wait: !lane.limit.learn, ..Classifier::default() };
+        Policy { classifier, call, lane, retry_gate: self.retry_gate }
     }
 
     fn limit(&self) -> LimitConfig {

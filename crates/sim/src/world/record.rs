@@ -26,7 +26,7 @@ pub struct Counts {
     pub failed: u64,
     /// Calls that nobody waited for any longer.
     pub timeouts: u64,
-    /// Calls that arrived before a time that the server had asked for.
+    /// Calls sent before a time that the server had asked for.
     pub early: u64,
     /// When the last request ended, in nanoseconds.
     pub last: u64,

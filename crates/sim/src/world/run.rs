@@ -1,15 +1,20 @@
 //! The event loop of a world.
 //!
-//! A request lives in a slot while it is on its way. Its events carry the slot and a stamp that
-//! grows with every attempt, so that an answer which nobody waits for any longer finds out by
-//! itself. Timeouts cost no event unless they happen: when a call arrives, the time of its answer
-//! is known, and so is which of the two comes first.
+//! A request lives in a slot while it is on its way. Timeouts cost no event unless they happen:
+//! when a call is sent, the time of its arrival is known, and when it arrives, the time of its
+//! answer, and so is which of the two comes first. So every attempt ends in exactly one answer or
+//! timeout, and no event can find its slot taken by another request.
+//!
+//! With a million requests on their way nearly every look at a slot waits for memory, and little
+//! else matters. So a slot is one line of the cache, permits are kept elsewhere (requests without
+//! a lane have none), and an event carries what its handler needs: of the three events of an
+//! attempt without a lane, only the answer looks at a slot.
 
 use core::mem;
 use std::collections::VecDeque;
 
 use tidegate_core::call::{Call, Next};
-use tidegate_core::hint::Hints;
+use tidegate_core::hint::{self, HintProfile, Hints};
 use tidegate_core::lane::{Admit, Lane, Permit};
 use tidegate_core::retry::Budget;
 use tidegate_core::signal::{Network, Signal};
@@ -17,7 +22,7 @@ use tidegate_core::{Kind, Mono, Rng, Verdict};
 
 use super::policy::{Gate, LONG, Lanes, Policy};
 use super::record::{Counts, Curves};
-use super::server::{Server, ServerSpec};
+use super::server::{Answer, Server, ServerSpec, wall};
 use super::workload::Workload;
 use crate::draw::{Span, exponential};
 use crate::queue::Queue;
@@ -71,32 +76,34 @@ enum What {
     Reply,
     /// A client waits no longer.
     Timeout,
-    /// A request may be tried again.
+    /// A request may be tried again, through its lane.
     Retry,
+    /// A request without a lane is tried again.
+    Resend,
     /// A lane may have room again; `id` is the lane.
     Wake,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Event {
-    what: What,
-    stamp: u32,
+    /// Of an arrival and of what is sent again: when its client stops waiting, in nanoseconds. Of
+    /// a reply: where its hints are kept.
+    more: u64,
     id: u32,
+    /// Of a reply.
+    status: u16,
+    what: What,
 }
 
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct Slot {
     call: Call,
-    permit: Option<Permit>,
     offered: u64,
-    /// When the client stops waiting for the present attempt.
-    deadline: u64,
     client: u32,
-    stamp: u32,
-    /// The status on its way back, and where its hints are kept.
-    status: u16,
-    hints: u32,
 }
+
+const _: () = assert!(size_of::<Slot>() == 64 && size_of::<Event>() == 16);
 
 #[derive(Debug)]
 struct Road {
@@ -107,7 +114,7 @@ struct Road {
     /// Requests that have not begun.
     backlog: u64,
     wake: u64,
-    /// What the server last asked for: nobody may arrive before.
+    /// What the server last asked for: nobody may be sent before.
     not_before: u64,
 }
 
@@ -116,14 +123,18 @@ struct State<'a> {
     queue: Queue<Event>,
     rng: Rng,
     server: Server,
+    /// How a client reads the server's headers.
+    profile: HintProfile,
     roads: Vec<Road>,
     /// For requests without a lane.
     budget: Budget,
     slots: Vec<Slot>,
+    /// The permits of the slots, where there are lanes.
+    permits: Vec<Option<Permit>>,
     free: Vec<u32>,
     /// Hints on their way back; most answers have none.
     hints: Vec<Hints>,
-    hints_free: Vec<u32>,
+    hints_free: Vec<u64>,
     out: u32,
     turn: u32,
     peak: (u64, u32),
@@ -134,7 +145,8 @@ struct State<'a> {
     now: u64,
 }
 
-const NONE: u32 = u32::MAX;
+/// No hints.
+const NONE: u64 = u64::MAX;
 
 impl World {
     /// Runs it to its end.
@@ -148,7 +160,7 @@ impl World {
             }
             state.now = now;
             state.events += 1;
-            let bits = u64::from(event.id) | (event.what as u64) << 32 | u64::from(event.stamp) << 35;
+            let bits = u64::from(event.id) | (event.what as u64) << 32 | u64::from(event.status) << 35;
             state.trace.note(now, bits);
             state.handle(event);
         }
@@ -181,9 +193,11 @@ impl<'a> State<'a> {
             queue: Queue::new(),
             rng: Rng::new(seed),
             server: Server::new(&world.server, world.tick),
+            profile: world.server.headers.profile(),
             roads: world.roads(),
             budget: Budget::new(&world.policy.lane.budget),
             slots: Vec::new(),
+            permits: Vec::new(),
             free: Vec::new(),
             hints: Vec::new(),
             hints_free: Vec::new(),
@@ -202,8 +216,8 @@ impl<'a> State<'a> {
         Mono::from_nanos(self.now)
     }
 
-    fn push(&mut self, at: u64, what: What, stamp: u32, id: u32) {
-        self.queue.push(at, Event { what, stamp, id });
+    fn push(&mut self, at: u64, what: What, id: u32) {
+        self.queue.push(at, Event { more: 0, id, status: 0, what });
     }
 
     fn begin(&mut self) {
@@ -211,6 +225,7 @@ impl<'a> State<'a> {
             Workload::Drain { requests } => {
                 let lanes = self.roads.len() as u64;
                 if lanes == 0 {
+                    self.slots.reserve_exact((*requests).min(1 << 20) as usize);
                     for client in 0..*requests {
                         self.offer(client as u32);
                     }
@@ -230,7 +245,7 @@ impl<'a> State<'a> {
             Workload::Schedule(_) => self.draw_next(0),
             Workload::Closed { .. } => {
                 for client in 0..self.world.clients {
-                    self.push(0, What::Offer, 0, client);
+                    self.push(0, What::Offer, client);
                 }
             }
         }
@@ -259,13 +274,13 @@ impl<'a> State<'a> {
             Workload::Drain { .. } | Workload::Closed { .. } => None,
         };
         if let Some(at) = at {
-            self.push((at * 1e9) as u64, What::Offer, 0, client);
+            self.push((at * 1e9) as u64, What::Offer, client);
         }
     }
 
     fn handle(&mut self, event: Event) {
-        let Event { what, stamp, id } = event;
-        match what {
+        let id = event.id;
+        match event.what {
             What::Offer => {
                 let client = match self.world.workload {
                     Workload::Schedule(_) => {
@@ -277,11 +292,12 @@ impl<'a> State<'a> {
                 self.draw_next(id);
                 self.offer(client);
             }
-            What::Arrive => self.arrive(id, stamp),
+            What::Arrive => self.arrive(id, event.more),
             What::Finish => self.server.in_flight = self.server.in_flight.saturating_sub(1),
-            What::Reply => self.reply(id, stamp),
-            What::Timeout => self.timeout(id, stamp),
+            What::Reply => self.reply(id, event.status, event.more),
+            What::Timeout => self.timeout(id),
             What::Retry => self.ready(id),
+            What::Resend => self.send(id, event.more),
             What::Wake => {
                 // A wake that an earlier one has overtaken has nothing to do any more.
                 if let Some(road) = self.roads.get_mut(id as usize).filter(|r| r.wake == self.now) {
@@ -314,26 +330,40 @@ impl<'a> State<'a> {
         } else {
             self.budget.earn(now);
         }
-        let id = self.free.pop().unwrap_or(self.slots.len() as u32);
-        if id as usize == self.slots.len() {
-            self.slots.push(Slot::default());
+        let slot = Slot { call: Call::new(), offered: self.now, client };
+        match self.free.pop() {
+            Some(id) => {
+                self.slots[id as usize] = slot;
+                id
+            }
+            None => {
+                self.slots.push(slot);
+                if !self.roads.is_empty() {
+                    self.permits.push(None);
+                }
+                self.slots.len() as u32 - 1
+            }
         }
-        let slot = &mut self.slots[id as usize];
-        let stamp = slot.stamp;
-        *slot = Slot { offered: self.now, client, stamp, hints: NONE, ..Slot::default() };
-        id
     }
 
     /// A request may go: through its lane, or at once.
     fn ready(&mut self, id: u32) {
-        let client = self.slots[id as usize].client;
-        match self.road_of(client) {
+        match self.road_of(self.slots[id as usize].client) {
             Some(road) => {
                 self.roads[road as usize].ready.push_back(id);
                 self.pump(road);
             }
-            None => self.send(id, None),
+            None => {
+                let deadline = self.attempt(id, self.now);
+                self.send(id, deadline);
+            }
         }
+    }
+
+    /// A request is tried at `at`, now or later. Returns when its client stops waiting.
+    fn attempt(&mut self, id: u32, at: u64) -> u64 {
+        let at = Mono::from_nanos(at);
+        self.slots[id as usize].call.send(&self.world.policy.call, at).min(at + LONG).nanos()
     }
 
     /// Sends what a lane lets through.
@@ -346,6 +376,7 @@ impl<'a> State<'a> {
             }
             match road.lane.admit(now) {
                 Admit::Go(permit) => {
+                    self.counts.early += u64::from(self.now < road.not_before);
                     let id = match road.ready.pop_front() {
                         Some(id) => id,
                         None => {
@@ -353,7 +384,9 @@ impl<'a> State<'a> {
                             self.slot(index)
                         }
                     };
-                    self.send(id, Some(permit));
+                    self.permits[id as usize] = Some(permit);
+                    let deadline = self.attempt(id, self.now);
+                    self.send(id, deadline);
                 }
                 Admit::Full => return,
                 Admit::Wait(until) => return self.wake(index, until),
@@ -370,7 +403,7 @@ impl<'a> State<'a> {
         let at = until.nanos().max(self.now + 1);
         if at < road.wake {
             road.wake = at;
-            self.push(at, What::Wake, 0, index);
+            self.push(at, What::Wake, index);
         }
     }
 
@@ -389,65 +422,51 @@ impl<'a> State<'a> {
         self.roads[index as usize].ready = ready;
     }
 
-    fn send(&mut self, id: u32, permit: Option<Permit>) {
+    fn send(&mut self, id: u32, deadline: u64) {
         let hop = self.world.hop.draw(&mut self.rng).as_nanos() as u64;
-        let now = self.mono();
-        let slot = &mut self.slots[id as usize];
-        slot.permit = permit;
-        slot.stamp = slot.stamp.wrapping_add(1);
-        slot.deadline = slot.call.send(&self.world.policy.call, now).min(now + LONG).nanos();
-        let (stamp, deadline) = (slot.stamp, slot.deadline);
         self.out += 1;
         self.counts.in_flight_max = self.counts.in_flight_max.max(self.out);
         if let Some(curves) = &mut self.curves {
             curves.in_flight(self.now, self.out);
         }
         let at = self.now + hop;
-        self.push(at, What::Arrive, stamp, id);
+        self.queue.push(at, Event { more: deadline, id, status: 0, what: What::Arrive });
         if at > deadline {
-            self.push(deadline, What::Timeout, stamp, id);
+            self.push(deadline, What::Timeout, id);
         }
     }
 
-    fn arrive(&mut self, id: u32, stamp: u32) {
+    fn arrive(&mut self, id: u32, deadline: u64) {
         let now = self.now;
-        let answer = self.server.arrive(now, &mut self.rng);
-        self.count_arrival(id, answer.status);
-        let slot = &mut self.slots[id as usize];
-        let awaited = slot.stamp == stamp && slot.deadline >= now;
-        let deadline = slot.deadline;
-        if answer.service > 0 {
-            let mut finish = now + answer.service;
+        let Answer { status, service } = self.server.arrive(now, &mut self.rng);
+        self.count_arrival(status);
+        let awaited = now <= deadline;
+        if service > 0 {
+            let mut finish = now + service;
             if self.server.abandons() {
                 finish = finish.min(if awaited { deadline } else { now });
             }
             self.server.in_flight += 1;
-            self.push(finish, What::Finish, 0, id);
+            self.push(finish, What::Finish, id);
         }
         if !awaited {
             return;
         }
         let hop = self.world.hop.draw(&mut self.rng).as_nanos() as u64;
-        let at = now + answer.service + hop;
+        let at = now + service + hop;
         if at > deadline {
-            self.push(deadline, What::Timeout, stamp, id);
+            self.push(deadline, What::Timeout, id);
             return;
         }
-        let kept = self.keep(answer.hints);
-        let slot = &mut self.slots[id as usize];
-        (slot.status, slot.hints) = (answer.status, kept);
-        self.push(at, What::Reply, stamp, id);
+        let more = self.hear(at);
+        self.queue.push(at, Event { more, id, status, what: What::Reply });
     }
 
-    fn count_arrival(&mut self, id: u32, status: u16) {
+    fn count_arrival(&mut self, status: u16) {
         let now = self.now;
         self.counts.calls += 1;
         self.counts.throttled += u64::from(status == 429);
         self.counts.failed += u64::from(status >= 500);
-        let client = self.slots[id as usize].client;
-        if let Some(road) = self.road_of(client).and_then(|r| self.roads.get(r as usize)) {
-            self.counts.early += u64::from(now < road.not_before);
-        }
         if let Some(curves) = &mut self.curves {
             curves.arrival(now, status);
         }
@@ -461,24 +480,22 @@ impl<'a> State<'a> {
         }
     }
 
-    fn keep(&mut self, hints: Hints) -> u32 {
-        if hints == Hints::default() {
+    /// Reads the headers that will reach the client at `at`, and where they are kept until then.
+    fn hear(&mut self, at: u64) -> u64 {
+        if self.server.headers.is_empty() {
             return NONE;
         }
-        let at = self.hints_free.pop().unwrap_or(self.hints.len() as u32);
-        match self.hints.get_mut(at as usize) {
+        let headers = self.server.headers.iter().map(|(name, value)| (*name, value.as_str()));
+        let hints = hint::read(headers, wall(at), &self.profile);
+        let kept = self.hints_free.pop().unwrap_or(self.hints.len() as u64);
+        match self.hints.get_mut(kept as usize) {
             Some(place) => *place = hints,
             None => self.hints.push(hints),
         }
-        at
+        kept
     }
 
-    fn reply(&mut self, id: u32, stamp: u32) {
-        let slot = &mut self.slots[id as usize];
-        if slot.stamp != stamp {
-            return;
-        }
-        let (status, kept) = (slot.status, mem::replace(&mut slot.hints, NONE));
+    fn reply(&mut self, id: u32, status: u16, kept: u64) {
         let hints = self.hints.get(kept as usize).copied().unwrap_or_default();
         if kept != NONE {
             self.hints_free.push(kept);
@@ -488,12 +505,7 @@ impl<'a> State<'a> {
         self.settle(id, &verdict, &hints);
     }
 
-    fn timeout(&mut self, id: u32, stamp: u32) {
-        let slot = &mut self.slots[id as usize];
-        if slot.stamp != stamp {
-            return;
-        }
-        slot.stamp = slot.stamp.wrapping_add(1);
+    fn timeout(&mut self, id: u32) {
         self.counts.timeouts += 1;
         let signal = Signal::Network(Network::Timeout);
         let verdict = self.world.policy.classifier.classify(&signal, &Hints::default(), self.mono());
@@ -506,19 +518,20 @@ impl<'a> State<'a> {
         if let Some(curves) = &mut self.curves {
             curves.in_flight(self.now, self.out);
         }
-        let slot = &mut self.slots[id as usize];
-        let client = slot.client;
-        let road_index = self.road_of(client);
+        let road_index = self.road_of(self.slots[id as usize].client);
         let slot = &mut self.slots[id as usize];
         let mut road = road_index.and_then(|r| self.roads.get_mut(r as usize));
         let mut gate_open = true;
+        let asked = match verdict.kind {
+            Kind::Throttled { until } | Kind::QuotaSpent { until } | Kind::Transient { until } => until,
+            Kind::Done | Kind::NoMatch | Kind::Permanent => None,
+        };
+        let asked = asked.map_or(0, Mono::nanos);
         if let Some(road) = &mut road {
-            if let Some(permit) = slot.permit.take() {
+            if let Some(permit) = self.permits[id as usize].take() {
                 road.lane.settle(permit, verdict, hints, now);
             }
-            if let Kind::Throttled { until: Some(t) } | Kind::QuotaSpent { until: Some(t) } = verdict.kind {
-                road.not_before = road.not_before.max(t.nanos());
-            }
+            road.not_before = road.not_before.max(asked);
             if let Some(gate) = &mut road.gate {
                 gate.note(!verdict.is_answer(), self.now);
                 gate_open = gate.open(self.now);
@@ -537,7 +550,17 @@ impl<'a> State<'a> {
                 }
                 self.end(id);
             }
-            Next::RetryAt(at) if gate_open => self.push(at.nanos(), What::Retry, 0, id),
+            Next::RetryAt(at) if gate_open => {
+                let at = at.nanos();
+                if road_index.is_some() {
+                    self.push(at, What::Retry, id);
+                } else {
+                    // Nothing can hold it back: its next attempt is noted while its slot is at hand.
+                    self.counts.early += u64::from(at < asked);
+                    let more = self.attempt(id, at);
+                    self.queue.push(at, Event { more, id, status: 0, what: What::Resend });
+                }
+            }
             Next::RetryAt(_) | Next::GiveUp(_) => {
                 self.counts.dead += 1;
                 self.end(id);
@@ -554,16 +577,14 @@ impl<'a> State<'a> {
 
     /// A request has ended, one way or another.
     fn end(&mut self, id: u32) {
-        let slot = &mut self.slots[id as usize];
-        slot.stamp = slot.stamp.wrapping_add(1);
-        let client = slot.client;
+        let Slot { offered, client, .. } = self.slots[id as usize];
         self.counts.last = self.counts.last.max(self.now);
-        self.counts.longest = self.counts.longest.max(self.now - slot.offered);
+        self.counts.longest = self.counts.longest.max(self.now - offered);
         self.free.push(id);
         if let Workload::Closed { think, seconds } = &self.world.workload {
             let at = self.now + think.draw(&mut self.rng).as_nanos() as u64;
             if (at as f64) < seconds * 1e9 {
-                self.push(at, What::Offer, 0, client);
+                self.push(at, What::Offer, client);
             }
         }
     }

@@ -1,30 +1,56 @@
 //! The server's side of a world, composed of layers that a call passes in order:
 //! outage → throttle → random fault → service.
 //!
+//! What it tells, it tells as the text of headers in one of the dialects; the client's side reads
+//! that text with the parser that ships.
+//!
 //! A service slows down with the calls it serves at once, which is all that a retry storm needs
 //! to feed itself. After an outage it can be weak for a while: too many arrivals in one tick and
 //! it falls over again, which is what makes a herd dangerous.
 
+use core::time::Duration;
+
 use serde::Deserialize;
-use tidegate_core::hint::Hints;
-use tidegate_core::{Chance, Rng};
+use tidegate_core::{Chance, Rng, Wall};
 
 use super::limit::LimitSpec;
+use crate::dialect::Dialect;
 use crate::draw::Normal;
 use crate::server::Throttle;
+use crate::server::tell::{Headers, tell, tell_wait};
 
 /// The server section of a scenario. Left out means: answers every call at once.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct ServerSpec {
     /// How long a call takes.
     pub service: Service,
     /// What it allows; everything by default. More is answered 429 at once.
     pub limit: Option<LimitSpec>,
+    /// In which headers it tells its limit; in none by default.
+    pub headers: Dialect,
+    /// Whether a refusal asks for a wait beside telling the quota; yes by default.
+    pub retry_after: bool,
+    /// How far its clock is ahead of the clients', in seconds; for dialects that tell dates.
+    pub clock_ahead_seconds: f64,
     /// The share of calls that fail with 503, drawn independently.
     pub fault_rate: f64,
     /// When it is down.
     pub outages: Vec<Outage>,
+}
+
+impl Default for ServerSpec {
+    fn default() -> ServerSpec {
+        ServerSpec {
+            service: Service::default(),
+            limit: None,
+            headers: Dialect::None,
+            retry_after: true,
+            clock_ahead_seconds: 0.0,
+            fault_rate: 0.0,
+            outages: Vec::new(),
+        }
+    }
 }
 
 /// How long a call takes: `(base + per_in_flight · calls being served) · (1 + spread · z)`, z
@@ -73,8 +99,6 @@ pub struct Answer {
     pub status: u16,
     /// Nanoseconds of work.
     pub service: u64,
-    /// What the headers say.
-    pub hints: Hints,
 }
 
 /// A server at work.
@@ -91,8 +115,17 @@ pub struct Server {
     weak_until: u64,
     recovery: Option<Recovery>,
     arrivals: (u64, u32),
+    /// The headers of the last answer.
+    pub headers: Headers,
     /// How often it fell over again.
     pub relapses: u32,
+}
+
+/// The date at a time of the simulation, which begins on Sunday, 15 November 2026, 05:00 GMT.
+#[must_use]
+pub fn wall(now: u64) -> Wall {
+    const START_MS: i64 = 1_794_718_800_000;
+    Wall::from_millis(START_MS.saturating_add_unsigned(now / 1_000_000))
 }
 
 impl ServerSpec {
@@ -106,6 +139,12 @@ impl ServerSpec {
         }
         if !(0.0..=1.0).contains(&self.fault_rate) {
             return Some("`fault_rate` must lie between 0 and 1");
+        }
+        if !(-1e6..=1e6).contains(&self.clock_ahead_seconds) {
+            return Some("`clock_ahead_seconds` must lie between -1e6 and 1e6");
+        }
+        if !self.retry_after && !self.headers.tells_quota() {
+            return Some("`retry_after: false` leaves nothing to tell: give `headers` that tell a quota");
         }
         self.limit.as_ref().and_then(LimitSpec::flaw)
     }
@@ -125,6 +164,7 @@ impl Server {
             weak_until: 0,
             recovery: None,
             arrivals: (0, 0),
+            headers: Vec::new(),
             relapses: 0,
         }
     }
@@ -135,23 +175,40 @@ impl Server {
         self.spec.service.abandons
     }
 
-    /// A call arrives.
+    /// A call arrives. What the answer tells is in `headers` afterwards.
     pub fn arrive(&mut self, now: u64, chance: &mut Rng) -> Answer {
-        let refused = |status| Answer { status, service: 0, hints: Hints::default() };
+        let tells = self.spec.headers != Dialect::None;
+        if tells {
+            self.headers.clear();
+        }
         if !self.spec.outages.is_empty() && self.is_down(now) {
-            return refused(503);
+            if tells && self.spec.retry_after {
+                let wait = Duration::from_nanos(self.down_until - now);
+                tell_wait(self.spec.headers, wait, self.wall(now), &mut self.headers);
+            }
+            return Answer { status: 503, service: 0 };
         }
         let service = self.service(chance);
         if let Some(throttle) = &mut self.throttle {
             let answer = throttle.offer(now, service);
+            if tells {
+                let wait = self.spec.retry_after.then(|| Duration::from_nanos(answer.wait));
+                tell(self.spec.headers, &answer, wait, self.wall(now), &mut self.headers);
+            }
             if !answer.accepted {
-                return refused(429);
+                return Answer { status: 429, service: 0 };
             }
         }
         if self.spec.fault_rate > 0.0 && chance.unit() < self.spec.fault_rate {
-            return Answer { status: 503, service, hints: Hints::default() };
+            return Answer { status: 503, service };
         }
-        Answer { status: 200, service, hints: Hints::default() }
+        Answer { status: 200, service }
+    }
+
+    /// The server's clock.
+    fn wall(&self, now: u64) -> Wall {
+        let ahead = (self.spec.clock_ahead_seconds * 1e3) as i64;
+        Wall::from_millis(wall(now).millis() + ahead)
     }
 
     fn service(&self, chance: &mut Rng) -> u64 {
@@ -213,6 +270,35 @@ mod tests {
         // Strong again ten seconds after the relapse.
         assert!((0..100).all(|_| status(15 * SECOND) == 200));
         assert_eq!(server.relapses, 1);
+    }
+
+    #[test]
+    fn it_tells_its_limit_and_the_end_of_an_outage_in_words() {
+        let spec = |more: &str| -> ServerSpec {
+            let text = format!(
+                "{{limit: {{fixed: {{limit: 2, window: 10}}}}, outages: [{{from: 20, until: 22.5}}], {more}}}"
+            );
+            serde_saphyr::from_str(&text).unwrap()
+        };
+        let heard = |spec: &ServerSpec, at: u64| {
+            let (mut server, mut rng) = (Server::new(spec, 1), Rng::new(1));
+            for _ in 0..3 {
+                let _ = server.arrive(at, &mut rng);
+            }
+            server.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>()
+        };
+        let ietf = spec("headers: ietf");
+        let quota = ["RateLimit-Policy: \"default\";q=2;w=10", "RateLimit: \"default\";r=0;t=9"];
+        assert_eq!(heard(&ietf, SECOND), [quota[0], quota[1], "Retry-After: 9"]);
+        assert_eq!(heard(&ietf, 20 * SECOND), ["Retry-After: 3"]);
+        assert_eq!(heard(&spec("headers: ietf, retry_after: false"), SECOND), quota);
+        let ahead = heard(&spec("headers: retry-after-date, clock_ahead_seconds: 3600"), SECOND);
+        assert_eq!(
+            ahead,
+            ["Date: Sun, 15 Nov 2026 06:00:01 GMT", "Retry-After: Sun, 15 Nov 2026 06:00:10 GMT"]
+        );
+        assert_eq!(heard(&spec("headers: none"), SECOND), [""; 0]);
+        assert!(spec("headers: retry-after, retry_after: false").flaw().is_some());
     }
 
     #[test]

@@ -5,19 +5,22 @@ use super::policy::{Lanes, Policy};
 use super::run::World;
 use super::server::{Outage, ServerSpec, Service};
 use super::workload::Workload;
+use crate::dialect::Dialect;
 use crate::draw::Span;
 use crate::world::limit::LimitSpec;
 
 const REQUESTS: u64 = 2_000;
 
 /// The policy draining two thousand records through one lane against each of the usual servers:
-/// steady, throttled (10 a second, burst 10), down for a minute, flaky (20 % of calls fail).
+/// steady, throttled (10 a second, burst 10) without and with RateLimit headers, down for a minute,
+/// flaky (20 % of calls fail).
 #[must_use]
 pub fn worlds(policy: &Policy) -> Vec<(String, World)> {
     let service = Service { base_seconds: 0.065, spread: 0.2, ..Service::default() };
     let steady = ServerSpec { service, ..ServerSpec::default() };
     let throttled =
         ServerSpec { limit: Some(LimitSpec::Bucket { rate: 10.0, burst: 10.0 }), ..steady.clone() };
+    let tells = ServerSpec { headers: Dialect::Ietf, ..throttled.clone() };
     let outage = Outage { from: 1.0, until: 61.0, recovery: None };
     let down = ServerSpec { outages: vec![outage], ..steady.clone() };
     let flaky = ServerSpec { fault_rate: 0.2, ..steady.clone() };
@@ -35,10 +38,14 @@ pub fn worlds(policy: &Policy) -> Vec<(String, World)> {
         };
         (name.to_owned(), world)
     };
-    [("steady", steady), ("throttled", throttled), ("down for a minute", down), ("flaky", flaky)]
-        .into_iter()
-        .map(world)
-        .collect()
+    let servers = [
+        ("steady", steady),
+        ("throttled", throttled),
+        ("throttled, tells", tells),
+        ("down for a minute", down),
+        ("flaky", flaky),
+    ];
+    servers.into_iter().map(world).collect()
 }
 
 /// The metrics that answer the question.
