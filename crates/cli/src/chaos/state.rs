@@ -126,7 +126,12 @@ impl State {
                 self.counters.count(Count::Down);
                 if down.status == 0 {
                     let reply = route::refusal(provider, 503, Why::Failed);
-                    return Act { reply, delivery: Delivery::ResetAtOnce, service: Duration::ZERO, replay: false };
+                    return Act {
+                        reply,
+                        delivery: Delivery::ResetAtOnce,
+                        service: Duration::ZERO,
+                        replay: false,
+                    };
                 }
                 let mut reply = route::refusal(provider, down.status, Why::Failed);
                 if down.hint {

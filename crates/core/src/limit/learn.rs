@@ -20,7 +20,7 @@
 use crate::time::{Mono, seconds};
 
 /// The share of calls above the estimate, and so the share that is refused.
-pub(super) const EXCESS: f64 = 0.0055;
+const EXCESS: f64 = 0.0045;
 /// Openings remembered.
 const MARKS: usize = 8;
 /// A refusal is overdue after this many times the calls after which it was expected.

@@ -98,7 +98,10 @@ pub(super) struct Meter {
 impl Meter {
     /// A meter from the first answer that told a quota.
     pub(super) fn new(quota: &Quota, stand: &Stand) -> Option<Meter> {
-        let (limit, left) = (quota.limit? as f64, quota.remaining? as f64);
+        let limit = quota.limit? as f64;
+        // A policy without a counter is a rate.
+        let silent = if quota.remaining.is_some() { 0 } else { quota.window.map(|_| u32::MAX)? };
+        let left = quota.remaining.unwrap_or(0) as f64;
         // A quota of one or two tells nothing between its calls.
         if limit < 1.0 || (limit < 3.0 && quota.window.is_none()) {
             return None;
@@ -128,7 +131,7 @@ impl Meter {
             calls: 0.0,
             misses: 0.0,
             refusals: 0,
-            silent: 0,
+            silent,
             others: 0,
             whole: 0,
             length: 0.0,
@@ -156,8 +159,9 @@ impl Meter {
 
     /// An answer told the quota.
     pub(super) fn told(&mut self, quota: &Quota, stand: &Stand) {
+        self.others = 0;
         let Some(left) = quota.remaining.map(|r| r as f64) else { return };
-        (self.silent, self.others, self.asks) = (0, 0, false);
+        (self.silent, self.asks) = (0, false);
         if stand.sent >= self.told {
             (self.told, self.reset) = (stand.sent, wait(quota, stand.now));
         }
@@ -186,11 +190,11 @@ impl Meter {
     }
 
     /// The time to the reset that is told right after a whole return is the window, if it is told twice
-    /// and in whole seconds.
+    /// in whole seconds. A single second may be any shorter time, rounded up.
     fn learn(&mut self, quota: &Quota) {
         self.whole += 1;
         let Some(told) = quota.reset.map(|r| r.as_secs_f64()) else { return };
-        let exact = told >= 1.0 && told - libm::floor(told) == 0.0;
+        let exact = told > 2.5 && told - libm::floor(told) == 0.0;
         if self.window.is_none() && exact && told == self.length {
             self.window = Some(told);
         }
@@ -205,7 +209,9 @@ impl Meter {
         let span = secs(self.old.at, self.granted.at);
         let grants = self.granted.granted - self.old.granted;
         if span > 0.0 && grants >= GRANTS + 0.25 * out {
-            self.slope = Some((grants - 1.0) / span);
+            // Rather too small: what it leaves shows up as calls left and is spent.
+            let sure = if grants < 200.0 { 0.97 } else { 1.0 };
+            self.slope = Some((sure * grants - 1.0) / span);
         }
         match self.mid {
             None if grants >= 200.0 => self.mid = Some(self.granted),

@@ -421,7 +421,7 @@ impl Limiter {
         if let Some(until) = until {
             self.gate = self.gate.max(until);
         }
-        if self.restart.failed(now) && self.learn {
+        if self.learn && self.restart.failed(now) {
             self.flight.restart();
         }
     }
@@ -465,7 +465,7 @@ impl Limiter {
         if self.lied {
             return;
         }
-        let told = |q: &&Quota| q.limit.is_some() && q.remaining.is_some();
+        let told = |q: &&Quota| q.limit.is_some() && (q.remaining.is_some() || q.window.is_some());
         if !hints.quotas.iter().flatten().any(|q| told(&q)) {
             if seen == Seen::Accepted {
                 self.meters.iter_mut().flatten().for_each(Meter::silent);

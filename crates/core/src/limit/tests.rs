@@ -195,3 +195,55 @@ proptest! {
         prop_assert!(accepted >= 20, "{accepted}");
     }
 }
+
+/// A server that refuses by `refuse(call number, seconds since the last accepted call)`; what got through
+/// per second in the second half of the run, and the share refused there.
+fn steady(seconds: f64, rtt: f64, mut refuse: impl FnMut(u64, f64) -> bool) -> (f64, f64) {
+    let mut l = Limiter::new(&LimitConfig::default());
+    let (mut now, mut n, mut last) = (0.0, 0u64, -1.0);
+    let mut out: alloc::collections::VecDeque<(f64, Ticket, bool)> = alloc::collections::VecDeque::new();
+    let (mut accepted, mut refused) = (0u32, 0u32);
+    while now < seconds {
+        let wake = match l.admit(at(now)) {
+            Admit::Go(ticket) => {
+                n += 1;
+                let no = refuse(n, now - last);
+                last = if no { last } else { now };
+                out.push_back((now + rtt, ticket, no));
+                continue;
+            }
+            Admit::At(t) => t.as_secs_f64().max(now + 1e-9),
+            Admit::Full => f64::INFINITY,
+        };
+        match out.front() {
+            Some(front) if front.0 <= wake => {
+                let Some((back, ticket, no)) = out.pop_front() else { break };
+                now = back;
+                if now > seconds / 2.0 {
+                    accepted += u32::from(!no);
+                    refused += u32::from(no);
+                }
+                let seen = if no { Seen::Throttled { until: None } } else { Seen::Accepted };
+                l.settle(ticket, at(now), seen, &Hints::default());
+            }
+            _ => now = wake,
+        }
+    }
+    (f64::from(accepted) / (seconds / 2.0), f64::from(refused) / f64::from(accepted + refused).max(1.0))
+}
+
+#[test]
+fn refusals_at_random_do_not_bring_the_lane_to_a_standstill() {
+    let mut rng = crate::Rng::new(11);
+    // 64 calls at once of 20 ms could be 3,200 a second.
+    let (rate, share) = steady(240.0, 0.02, |_, _| crate::Chance::unit(&mut rng) < 0.1);
+    assert!(rate > 1500.0, "{rate}");
+    assert!((0.05..0.15).contains(&share), "{share}");
+}
+
+#[test]
+fn a_bucket_of_one_token_is_followed_at_its_interval() {
+    let (rate, share) = steady(60.0, 0.005, |_, gap| gap < 0.0499);
+    assert!((19.0..=20.1).contains(&rate), "{rate}");
+    assert!(share < 0.02, "{share}");
+}
