@@ -40,7 +40,8 @@ fuzz: ## every fuzz target for a minute (installs cargo-fuzz; needs a nightly to
 	done
 
 .PHONY: bench
-bench: ## every benchmark, printed as tables
+bench: ## every benchmark in memory and in virtual time, printed as tables
+	$(CARGO) build --release --locked -p tidegate-benches --bins
 	$(CARGO) run --release --locked -p tidegate-benches --bin bench-core
 	$(CARGO) run --release --locked -p tidegate-benches --bin bench-limiter
 	$(CARGO) run --release --locked -p tidegate-benches --bin bench-store

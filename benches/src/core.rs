@@ -45,7 +45,7 @@ fn measure(what: &str, target: &str, mut one: impl FnMut(u32)) {
     let made = allocations() - before - read;
     rounds.sort_by(f64::total_cmp);
     println!(
-        "{what:<34} {:>8.1} ns  {:>10}  {:>6.2} allocations",
+        "{what:<36} {:>8.1} ns  {:>10}  {:>6.2} allocations",
         rounds[5],
         target,
         made as f64 / (11.0 * f64::from(PER_ROUND))
@@ -86,8 +86,24 @@ const ORDINARY: Headers = &[
     ("server", "nginx"),
 ];
 
+/// One call through a lane: asked until it may go, at the times that the lane names, and settled
+/// 5 ms later.
+fn through(lane: &mut Lane, now: &mut Mono, verdict: &Verdict, hints: &Hints) {
+    *now += Duration::from_millis(10);
+    loop {
+        match lane.admit(*now) {
+            Admit::Go(permit) => {
+                *now += Duration::from_millis(5);
+                return lane.settle(permit, verdict, hints, *now);
+            }
+            Admit::Wait(until) | Admit::Shut(until, _) => *now = until.max(*now + Duration::from_nanos(1)),
+            Admit::Full => return,
+        }
+    }
+}
+
 fn main() {
-    println!("{:<34} {:>11}  {:>10}  {:>6}", "decision", "median", "target", "per decision");
+    println!("{:<36} {:>11}  {:>10}  {:>6}", "decision", "median", "target", "per decision");
     let ms = Duration::from_millis;
     let additive = Jitter::Additive { min: ms(1), max: ms(50) };
     for jitter in [Jitter::None, Jitter::Full, Jitter::Equal, Jitter::Decorrelated, additive] {
@@ -101,24 +117,23 @@ fn main() {
     }
 
     let mut lane = Lane::new(&LaneConfig::default());
-    let hints = Hints::default();
-    let mut now = 0u64;
+    let mut now = Mono::ZERO;
     measure("lane admit + settle, accepted", "≤ 150 ns", |_| {
-        now += 10_000_000;
-        if let Admit::Go(permit) = lane.admit(Mono::from_nanos(now)) {
-            lane.settle(permit, &Verdict::DONE, &hints, Mono::from_nanos(now + 5_000_000));
-        }
+        through(&mut lane, &mut now, &Verdict::DONE, &Hints::default());
     });
 
     let throttled =
         Verdict { kind: Kind::Throttled { until: None }, code: Code::RATE_LIMITED, status: Some(429) };
     let mut lane = Lane::new(&LaneConfig::default());
     measure("lane admit + settle, 1 in 100 a 429", "≤ 150 ns", |i| {
-        now += 10_000_000;
-        if let Admit::Go(permit) = lane.admit(Mono::from_nanos(now)) {
-            let verdict = if i % 100 == 0 { &throttled } else { &Verdict::DONE };
-            lane.settle(permit, verdict, &hints, Mono::from_nanos(now + 5_000_000));
-        }
+        let verdict = if i % 100 == 0 { &throttled } else { &Verdict::DONE };
+        through(&mut lane, &mut now, verdict, &Hints::default());
+    });
+    let told = [("RateLimit-Policy", "\"default\";q=100;w=1"), ("RateLimit", "\"default\";r=50;t=1")];
+    let told = read(told, Wall::from_secs(0), &HintProfile::default());
+    let mut lane = Lane::new(&LaneConfig::default());
+    measure("lane admit + settle, told a quota", "≤ 150 ns", |_| {
+        through(&mut lane, &mut now, &Verdict::DONE, &told);
     });
 
     let mut breaker = Breaker::new(&BreakerConfig::default());

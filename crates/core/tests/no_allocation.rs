@@ -48,7 +48,7 @@ fn the_hot_paths_allocate_nothing() {
                 Kind::QuotaSpent { until: Some(now + Duration::from_millis(200)) },
             ];
             let gone: u32 = went.iter().sum();
-            let which = if gone % 9 == 0 { (gone / 9 % 8) as usize } else { 0 };
+            let which = if gone.is_multiple_of(9) { (gone / 9 % 8) as usize } else { 0 };
             went[which] += 1;
             let Some(&kind) = kinds.get(which) else {
                 lane.release(permit, now + Duration::from_millis(5));

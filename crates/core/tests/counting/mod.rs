@@ -15,7 +15,7 @@ thread_local! {
 }
 
 /// Allocations of this thread so far.
-pub fn allocations() -> u64 {
+pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
 
