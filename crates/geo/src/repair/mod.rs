@@ -21,9 +21,12 @@
 mod assemble;
 mod graph;
 mod node;
+mod small;
+
+pub use small::{close_rings, drop_repeated, extract, promote, wind};
 
 use crate::validity::{Checker, Flaw, Point, Reason};
-use crate::wkb::{self, Cursor, Dim, Event, Shape, write};
+use crate::wkb::{Cursor, Dim, Event, Shape, write};
 
 /// What a repair did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -180,24 +183,6 @@ fn write_polygon(polygon: &[Vec<Point>], out: &mut Vec<u8>) {
     }
 }
 
-/// The shape of a geometry after a repair may be the multi of what it was; this makes every
-/// surface and line of a layer a multi one, so that the layer stays uniform.
-#[must_use]
-pub fn promote(wkb: &[u8]) -> Vec<u8> {
-    match wkb::head(wkb) {
-        Some((shape, dim)) if shape.multi() != shape => {
-            let mut out = Vec::with_capacity(wkb.len() + 9);
-            write::begin(&mut out, shape.multi(), dim);
-            write::count(&mut out, usize::from(!wkb::is_empty(wkb)));
-            if !wkb::is_empty(wkb) {
-                out.extend_from_slice(wkb);
-            }
-            out
-        }
-        _ => wkb.to_vec(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,12 +230,5 @@ mod tests {
         ] {
             assert_eq!(repaired(text), want, "{text}");
         }
-    }
-
-    #[test]
-    fn a_layer_can_be_made_of_multi_shapes_only() {
-        let mut wkb = Vec::new();
-        crate::wkt::read("POLYGON ((0 0, 4 0, 4 4, 0 0))", &mut wkb).unwrap();
-        assert_eq!(crate::wkt::to_string(&promote(&wkb)), "MULTIPOLYGON (((0 0, 4 0, 4 4, 0 0)))");
     }
 }
