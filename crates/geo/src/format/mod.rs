@@ -75,6 +75,12 @@ impl Format {
             _ => return None,
         })
     }
+
+    /// Whether the format knows no other system than WGS 84.
+    #[must_use]
+    pub fn is_only_wgs84(self) -> bool {
+        matches!(self, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq)
+    }
 }
 
 /// Choices for writers. The defaults suit nearly everybody.
@@ -120,7 +126,7 @@ pub struct Layer {
 }
 
 /// A file being read.
-pub trait Reader {
+pub trait Reader: Send {
     /// What is being read.
     fn layer(&self) -> &Layer;
 
@@ -151,6 +157,18 @@ pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reade
     }
 }
 
+/// The names of the layers of a file; one for the formats that hold one.
+///
+/// # Errors
+/// If the file is not of its format.
+pub fn layers(path: &Path, options: &geojson::ReadOptions) -> Result<Vec<String>, Error> {
+    let _ = options;
+    match Format::of_path(path) {
+        Some(Format::GeoPackage) => gpkg::layers(path),
+        _ => Ok(vec![path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned()]),
+    }
+}
+
 /// What a finished writer wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
@@ -166,6 +184,15 @@ pub trait Writer: Send {
     /// A feature that the format cannot hold, or a failure of the disk. The file is then given up:
     /// what stood under its name before stays.
     fn write(&mut self, batch: &Batch) -> Result<(), Error>;
+
+    /// Completes a layer and begins another in the same file.
+    ///
+    /// # Errors
+    /// If the format holds one layer only, or the file has one of that name.
+    fn next_layer(&mut self, schema: &Arc<Schema>, crs: &Crs, options: &Options) -> Result<(), Error> {
+        let _ = (schema, crs, options);
+        Err(Problem::new(Code::UNPROCESSABLE, "this format holds one layer").into())
+    }
 
     /// Completes the file and puts it in its place.
     ///
