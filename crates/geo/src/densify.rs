@@ -32,7 +32,9 @@ pub fn densify(wkb: &[u8], longest: f64, out: &mut Vec<u8>) -> Result<(), Proble
                 // NaN and infinity stay as they are; validity tells of them.
                 let pieces = if pieces.is_finite() { pieces } else { 1.0 };
                 if pieces - 1.0 > (ADDED_MAX - added) as f64 {
-                    return refuse(format!("edges of at most {longest} would need more than {ADDED_MAX} positions"));
+                    return refuse(format!(
+                        "edges of at most {longest} would need more than {ADDED_MAX} positions"
+                    ));
                 }
                 let pieces = (pieces as usize).max(1);
                 added += pieces - 1;
@@ -64,8 +66,14 @@ mod tests {
 
     #[test]
     fn edges_are_divided_evenly_and_ends_stay() {
-        assert_eq!(densified("LINESTRING Z (0 0 0, 4 0 8)", 1.5).unwrap(), "LINESTRING Z (0 0 0, 1.3333333333333333 0 2.6666666666666665, 2.6666666666666665 0 5.333333333333333, 4 0 8)");
-        assert_eq!(densified("POLYGON ((0 0, 2 0, 2 1, 0 0))", 1.0).unwrap(), "POLYGON ((0 0, 1 0, 2 0, 2 1, 1.3333333333333335 0.6666666666666667, 0.6666666666666667 0.33333333333333337, 0 0))");
+        assert_eq!(
+            densified("LINESTRING Z (0 0 0, 4 0 8)", 1.5).unwrap(),
+            "LINESTRING Z (0 0 0, 1.3333333333333333 0 2.6666666666666665, 2.6666666666666665 0 5.333333333333333, 4 0 8)"
+        );
+        assert_eq!(
+            densified("POLYGON ((0 0, 2 0, 2 1, 0 0))", 1.0).unwrap(),
+            "POLYGON ((0 0, 1 0, 2 0, 2 1, 1.3333333333333335 0.6666666666666667, 0.6666666666666667 0.33333333333333337, 0 0))"
+        );
         assert_eq!(densified("POINT (1 2)", 0.1).unwrap(), "POINT (1 2)");
         assert_eq!(densified("LINESTRING EMPTY", 0.1).unwrap(), "LINESTRING EMPTY");
     }

@@ -43,7 +43,8 @@ fn what_cannot_be_projected_or_repaired_is_set_aside() {
     let bowtie = r#"{"type":"Feature","properties":{"a":2},"geometry":{"type":"Polygon","coordinates":[[[0,0],[2,2],[2,0],[0,2],[0,0]]]}}"#;
     let pole = r#"{"type":"Feature","properties":{"a":3},"geometry":{"type":"Polygon","coordinates":[[[0,90],[1,80],[2,80],[0,90]]]}}"#;
     let text = format!("{bowtie}\n{pole}\n");
-    let steps = Steps { make_valid: Some(Method::Linework), to_crs: Some(Crs::epsg(3857)), ..Steps::default() };
+    let steps =
+        Steps { make_valid: Some(Method::Linework), to_crs: Some(Crs::epsg(3857)), ..Steps::default() };
     let (out, done) = lines(&text, "out.csv", &steps).unwrap();
     assert_eq!((done.features, done.repaired.geometries, done.rejected), (1, 1, 1));
     assert!(done.first_rejected[0].problems[0].message.contains("no place in EPSG:3857"));
@@ -52,7 +53,11 @@ fn what_cannot_be_projected_or_repaired_is_set_aside() {
 
 #[test]
 fn features_are_chosen_mapped_and_kept_within_the_area() {
-    let point = |a: i32, lon: f64| format!(r#"{{"type":"Feature","properties":{{"a":{a},"b":"x"}},"geometry":{{"type":"Point","coordinates":[{lon},51.5]}}}}"#);
+    let point = |a: i32, lon: f64| {
+        format!(
+            r#"{{"type":"Feature","properties":{{"a":{a},"b":"x"}},"geometry":{{"type":"Point","coordinates":[{lon},51.5]}}}}"#
+        )
+    };
     let text = [point(1, -0.1), point(2, 2.35), point(3, -1.0)].join("\n");
     let steps = Steps {
         filter: Some("a <> 3".into()),

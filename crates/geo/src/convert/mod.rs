@@ -137,7 +137,10 @@ pub fn convert_with(
             names if names.len() < 2 => vec![None],
             names if format == Some(Format::GeoPackage) => names.into_iter().map(Some).collect(),
             names => {
-                let message = format!("there are several layers, and {} holds one; choose one of {names:?}", to.display());
+                let message = format!(
+                    "there are several layers, and {} holds one; choose one of {names:?}",
+                    to.display()
+                );
                 return Err(Problem::new(Code::NOT_FOUND, message).into());
             }
         },
@@ -172,7 +175,8 @@ fn prepare(
 ) -> Result<(Work, Arc<Schema>, Crs), Error> {
     let layer = reader.layer();
     let Some(crs) = layer.crs.clone().or_else(|| steps.from_crs.clone()) else {
-        let message = "the source does not say its coordinate reference system; name it (--from-crs EPSG:4326)";
+        let message =
+            "the source does not say its coordinate reference system; name it (--from-crs EPSG:4326)";
         return Err(Problem::new(Code::CRS_NOT_FOUND, message).into());
     };
     let only_wgs84 = format.is_some_and(Format::is_only_wgs84);

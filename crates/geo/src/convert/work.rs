@@ -176,7 +176,9 @@ fn accurate_enough(operation: &Operation, max: f32) -> Result<(), Problem> {
     let Operation { from, to, accuracy, .. } = operation;
     let message = match accuracy {
         Some(accuracy) if *accuracy <= max => return Ok(()),
-        Some(accuracy) => format!("the way from {from} to {to} is accurate to {accuracy} m, asked for was {max} m"),
+        Some(accuracy) => {
+            format!("the way from {from} to {to} is accurate to {accuracy} m, asked for was {max} m")
+        }
         None => format!("the way from {from} to {to} is a ballpark: it ignores the difference of datums"),
     };
     Err(Problem::new(Code::CRS_NOT_FOUND, message))

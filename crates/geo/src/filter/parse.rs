@@ -41,7 +41,8 @@ impl Parser<'_> {
     }
 
     fn word(&mut self, word: &str) -> bool {
-        let found = matches!(self.tokens.get(self.at), Some((_, Token::Word(w))) if w.eq_ignore_ascii_case(word));
+        let found =
+            matches!(self.tokens.get(self.at), Some((_, Token::Word(w))) if w.eq_ignore_ascii_case(word));
         self.at += usize::from(found);
         found
     }
@@ -183,8 +184,9 @@ impl Parser<'_> {
             return Ok(Operand::Field(at));
         }
         let fields = self.schema.fields();
-        let alike: Vec<usize> =
-            (0..fields.len()).filter(|at| fields.get(*at).is_some_and(|f| f.name.eq_ignore_ascii_case(name))).collect();
+        let alike: Vec<usize> = (0..fields.len())
+            .filter(|at| fields.get(*at).is_some_and(|f| f.name.eq_ignore_ascii_case(name)))
+            .collect();
         if let [at] = alike.as_slice() {
             return Ok(Operand::Field(*at));
         }

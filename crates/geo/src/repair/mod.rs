@@ -174,6 +174,11 @@ fn rebuild(wkb: &[u8], method: Method, out: &mut Vec<u8>, repaired: &mut Repaire
     }
 }
 
+/// The signed area of a closed ring, positive if counter-clockwise.
+pub(crate) fn ring_area(ring: &[Point]) -> f64 {
+    graph::double_area(ring) / 2.0
+}
+
 /// A line that is only one place has no length: it becomes empty.
 fn copy_run(line: &[Point], shape: Option<Shape>, out: &mut Vec<u8>, repaired: &mut Repaired) {
     let is_line = shape != Some(Shape::Point);

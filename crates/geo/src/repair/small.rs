@@ -166,6 +166,9 @@ mod tests {
         assert_eq!(told(Shape::Polygon), "MULTIPOLYGON (((0 0, 4 0, 4 4, 0 0)), ((5 0, 9 0, 9 4, 5 0)))");
         assert_eq!(told(Shape::Point), "MULTIPOINT ((1 1))");
         assert_eq!(told(Shape::LineString), "MULTILINESTRING ((0 0, 1 1))");
-        assert_eq!(crate::wkt::to_string(&extract(&wkb("POINT (1 1)"), Shape::Polygon)), "MULTIPOLYGON EMPTY");
+        assert_eq!(
+            crate::wkt::to_string(&extract(&wkb("POINT (1 1)"), Shape::Polygon)),
+            "MULTIPOLYGON EMPTY"
+        );
     }
 }

@@ -71,7 +71,8 @@ fn place(edges: &[(Point, Point)]) -> Option<Point> {
         .collect();
     crossings.sort_by(f64::total_cmp);
     // In at the first, out at the second, and so on.
-    let (left, right) = widest(crossings.chunks_exact(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?))))?;
+    let (left, right) =
+        widest(crossings.chunks_exact(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?))))?;
     Some([left + (right - left) / 2.0, y])
 }
 
