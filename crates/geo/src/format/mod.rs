@@ -76,11 +76,61 @@ impl Format {
         })
     }
 
+    /// The format of an existing file: by its name, else by its first bytes.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn detect(path: &Path) -> std::io::Result<Option<Format>> {
+        let mut head = [0; 512];
+        let mut file = std::fs::File::open(path)?;
+        let len = read_up_to(&mut file, &mut head)?;
+        let named = Format::of_path(path);
+        Ok(named.or_else(|| Format::of_bytes(head.get(..len).unwrap_or_default())))
+    }
+
+    fn of_bytes(head: &[u8]) -> Option<Format> {
+        let text = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head).trim_ascii_start();
+        match head {
+            [b'S', b'Q', b'L', b'i', b't', b'e', b' ', b'f', ..] => Some(Format::GeoPackage),
+            [b'f', b'g', b'b', ..] => Some(Format::FlatGeobuf),
+            [0, 0, 0x27, 0x0a, ..] => Some(Format::Shapefile),
+            [0x1e, ..] => Some(Format::GeoJsonSeq),
+            _ if text.starts_with(b"{") => Some(Format::GeoJson),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::GeoPackage => "GeoPackage",
+            Format::GeoJson => "GeoJSON",
+            Format::GeoJsonLines => "GeoJSON lines",
+            Format::GeoJsonSeq => "GeoJSON text sequence",
+            Format::Csv => "CSV",
+            Format::FlatGeobuf => "FlatGeobuf",
+            Format::Shapefile => "Shapefile",
+        }
+    }
+
     /// Whether the format knows no other system than WGS 84.
     #[must_use]
     pub fn is_only_wgs84(self) -> bool {
         matches!(self, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq)
     }
+}
+
+fn read_up_to(file: &mut std::fs::File, room: &mut [u8]) -> std::io::Result<usize> {
+    use std::io::Read;
+    let mut len = 0;
+    while let Some(rest) = room.get_mut(len..).filter(|rest| !rest.is_empty()) {
+        match file.read(rest)? {
+            0 => break,
+            read => len += read,
+        }
+    }
+    Ok(len)
 }
 
 /// Choices for writers. The defaults suit nearly everybody.
@@ -90,6 +140,8 @@ pub struct Options {
     pub format: Option<Format>,
     /// The layer's name; the file's name without extension by default.
     pub layer: Option<String>,
+    /// What to do with a file that exists.
+    pub mode: Mode,
     /// How a CSV file shows the geometry.
     pub csv_geometry: csv::Geometry,
     /// Put `'` before CSV text that a spreadsheet would run as a formula (`=`, `+`, `-`, `@`).
@@ -97,6 +149,18 @@ pub struct Options {
     /// The time of change that a GeoPackage states, ISO 8601 in UTC; the time of writing by
     /// default. Give it to make the same input give the same bytes.
     pub last_change: Option<String>,
+}
+
+/// What to do with a file that exists. Only a GeoPackage can be added to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Replace it.
+    #[default]
+    New,
+    /// Add the features to its layer of that name, which is made if it is not there.
+    Append,
+    /// As `Append`, and a feature whose value in this field is there already replaces it.
+    Upsert(String),
 }
 
 /// A record that could not be read, with everything a dead letter needs.
@@ -137,12 +201,12 @@ pub trait Reader: Send {
     fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error>;
 }
 
-/// Opens a file for reading, in the format of its name.
+/// Opens a file for reading, in the format of its name or of its first bytes.
 ///
 /// # Errors
 /// If the format is unknown or the file is not of it.
 pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reader>, Error> {
-    match Format::of_path(path) {
+    match Format::detect(path)? {
         Some(Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq) => {
             Ok(Box::new(geojson::open(path, options.clone())?))
         }
@@ -163,7 +227,7 @@ pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reade
 /// If the file is not of its format.
 pub fn layers(path: &Path, options: &geojson::ReadOptions) -> Result<Vec<String>, Error> {
     let _ = options;
-    match Format::of_path(path) {
+    match Format::detect(path)? {
         Some(Format::GeoPackage) => gpkg::layers(path),
         _ => Ok(vec![path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned()]),
     }
@@ -201,7 +265,8 @@ pub trait Writer: Send {
     fn finish(self: Box<Self>) -> Result<Written, Error>;
 }
 
-/// Opens a file for writing, in the format of the options or of the file's name.
+/// Opens a file for writing, in the format of the options or of the file's name; `-` is standard
+/// output.
 ///
 /// # Errors
 /// If the format is unknown, cannot hold the coordinate reference system, or the file cannot be
@@ -216,6 +281,12 @@ pub fn create(
         let message = format!("no format is known by the name {}", path.display());
         return Err(Problem::new(Code::UNPROCESSABLE, message).into());
     };
+    if options.mode != Mode::New && format != Format::GeoPackage {
+        return Err(Problem::new(Code::UNPROCESSABLE, "only a GeoPackage can be added to").into());
+    }
+    if path == Path::new("-") {
+        return create_stream(Box::new(std::io::stdout()), format, schema, crs, options);
+    }
     match format {
         Format::GeoPackage => Ok(Box::new(gpkg::Writer::create(path, schema, crs, options)?)),
         Format::Shapefile => {

@@ -7,6 +7,8 @@
 //! that keep it right afterwards are made last, so that they do not run for our rows.
 
 mod ddl;
+mod existing;
+mod functions;
 mod read;
 mod rtree;
 mod write;
