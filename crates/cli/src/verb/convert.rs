@@ -20,7 +20,7 @@ use crate::{layer, out};
 
 /// Convert features from one file to another
 ///
-/// The names of the files say the formats: .gpkg, .geojson, .geojsonl, .geojsons, .fgb, .csv;
+/// The names of the files say the formats: .gpkg, .geojson, .geojsonl, .geojsons, .fgb, .parquet, .csv;
 /// read also .shp. Memory does not depend on the size of the file, and
 /// the output appears whole or not at all. A record that cannot be handled is set aside with its
 /// reason; the others go on.
@@ -28,7 +28,7 @@ use crate::{layer, out};
 #[command(after_help = "\
 Examples:
   tidegate convert parcels.geojson parcels.gpkg
-  tidegate convert parcels.gpkg parcels.fgb --where \"zone IN ('A', 'B') AND area > 100\"
+  tidegate convert parcels.gpkg parcels.parquet --where \"zone IN ('A', 'B') AND area > 100\"
   tidegate convert grid.shp wgs84.geojsonl --to-crs EPSG:4326 --rejects rejects.ndjson
   tidegate convert broken.geojson fixed.gpkg --make-valid
   tidegate convert news.geojsonl parcels.gpkg --layer-name parcels --upsert parcel_id
@@ -147,6 +147,7 @@ enum FormatArg {
     Geojsons,
     Csv,
     Fgb,
+    Parquet,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -240,6 +241,7 @@ impl FormatArg {
             FormatArg::Geojsons => Format::GeoJsonSeq,
             FormatArg::Csv => Format::Csv,
             FormatArg::Fgb => Format::FlatGeobuf,
+            FormatArg::Parquet => Format::GeoParquet,
         }
     }
 }

@@ -27,6 +27,7 @@ pub mod geojson;
 pub mod gpkg;
 mod hilbert;
 pub(crate) mod json;
+pub mod parquet;
 pub mod shp;
 
 use std::io::Write;
@@ -55,6 +56,8 @@ pub enum Format {
     Csv,
     /// FlatGeobuf, `.fgb`.
     FlatGeobuf,
+    /// GeoParquet, `.parquet` or `.geoparquet`.
+    GeoParquet,
     /// Shapefile, `.shp`; read, not written.
     Shapefile,
 }
@@ -71,6 +74,7 @@ impl Format {
             "geojsons" => Format::GeoJsonSeq,
             "csv" => Format::Csv,
             "fgb" => Format::FlatGeobuf,
+            "parquet" | "geoparquet" => Format::GeoParquet,
             "shp" => Format::Shapefile,
             _ => return None,
         })
@@ -93,6 +97,7 @@ impl Format {
         match head {
             [b'S', b'Q', b'L', b'i', b't', b'e', b' ', b'f', ..] => Some(Format::GeoPackage),
             [b'f', b'g', b'b', ..] => Some(Format::FlatGeobuf),
+            [b'P', b'A', b'R', b'1', ..] => Some(Format::GeoParquet),
             [0, 0, 0x27, 0x0a, ..] => Some(Format::Shapefile),
             [0x1e, ..] => Some(Format::GeoJsonSeq),
             _ if text.starts_with(b"{") => Some(Format::GeoJson),
@@ -110,6 +115,7 @@ impl Format {
             Format::GeoJsonSeq => "GeoJSON text sequence",
             Format::Csv => "CSV",
             Format::FlatGeobuf => "FlatGeobuf",
+            Format::GeoParquet => "GeoParquet",
             Format::Shapefile => "Shapefile",
         }
     }
@@ -211,6 +217,7 @@ pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reade
             Ok(Box::new(geojson::open(path, options.clone())?))
         }
         Some(Format::Shapefile) => Ok(Box::new(shp::Reader::open(path, options.clone())?)),
+        Some(Format::GeoParquet) => Ok(Box::new(parquet::Reader::open(path, options)?)),
         Some(Format::FlatGeobuf) => Ok(Box::new(fgb::Reader::open(path, options.clone())?)),
         Some(Format::Csv) => Ok(Box::new(csv::Reader::open(path, options.clone())?)),
         Some(Format::GeoPackage) => Ok(Box::new(gpkg::Reader::open(path, options.layer.as_deref())?)),
@@ -292,6 +299,7 @@ pub fn create(
         Format::Shapefile => {
             Err(Problem::new(Code::UNPROCESSABLE, "Shapefiles are read, not written").into())
         }
+        Format::GeoParquet => Ok(Box::new(parquet::Writer::create(path, schema, crs, options)?)),
         Format::FlatGeobuf => Ok(Box::new(fgb::Writer::create(path, schema, crs, options)?)),
         text => {
             let file = atomic::Pending::new(path)?;
@@ -323,7 +331,7 @@ fn text_writer(
     options: &Options,
 ) -> Result<Box<dyn Writer>, Error> {
     Ok(match format {
-        Format::GeoPackage | Format::FlatGeobuf | Format::Shapefile => {
+        Format::GeoPackage | Format::FlatGeobuf | Format::GeoParquet | Format::Shapefile => {
             return Err(Problem::new(Code::UNPROCESSABLE, "this format cannot be streamed").into());
         }
         Format::GeoJson => Box::new(geojson::Writer::new(out, geojson::Frame::Collection, schema, crs)?),
