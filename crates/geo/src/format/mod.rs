@@ -22,6 +22,7 @@
 
 mod atomic;
 pub mod csv;
+pub mod esri;
 pub mod fgb;
 pub mod geojson;
 pub mod gpkg;
@@ -29,6 +30,7 @@ mod hilbert;
 pub(crate) mod json;
 pub mod parquet;
 pub mod shp;
+mod time;
 
 use std::io::Write;
 use std::path::Path;
@@ -56,6 +58,8 @@ pub enum Format {
     Csv,
     /// FlatGeobuf, `.fgb`.
     FlatGeobuf,
+    /// ESRI JSON, what ArcGIS servers answer; `.esrijson`, or known by its content. Read only.
+    EsriJson,
     /// GeoParquet, `.parquet` or `.geoparquet`.
     GeoParquet,
     /// Shapefile, `.shp`; read, not written.
@@ -74,6 +78,7 @@ impl Format {
             "geojsons" => Format::GeoJsonSeq,
             "csv" => Format::Csv,
             "fgb" => Format::FlatGeobuf,
+            "esrijson" => Format::EsriJson,
             "parquet" | "geoparquet" => Format::GeoParquet,
             "shp" => Format::Shapefile,
             _ => return None,
@@ -85,10 +90,16 @@ impl Format {
     /// # Errors
     /// If the file cannot be read.
     pub fn detect(path: &Path) -> std::io::Result<Option<Format>> {
-        let mut head = [0; 512];
+        let mut head = [0; 4096];
         let mut file = std::fs::File::open(path)?;
         let len = read_up_to(&mut file, &mut head)?;
-        let named = Format::of_path(path);
+        let named = match Format::of_path(path) {
+            // Both are called .json.
+            Some(Format::GeoJson) if esri::is_likely(head.get(..len).unwrap_or_default()) => {
+                Some(Format::EsriJson)
+            }
+            named => named,
+        };
         Ok(named.or_else(|| Format::of_bytes(head.get(..len).unwrap_or_default())))
     }
 
@@ -100,6 +111,7 @@ impl Format {
             [b'P', b'A', b'R', b'1', ..] => Some(Format::GeoParquet),
             [0, 0, 0x27, 0x0a, ..] => Some(Format::Shapefile),
             [0x1e, ..] => Some(Format::GeoJsonSeq),
+            _ if text.starts_with(b"{") && esri::is_likely(head) => Some(Format::EsriJson),
             _ if text.starts_with(b"{") => Some(Format::GeoJson),
             _ => None,
         }
@@ -115,6 +127,7 @@ impl Format {
             Format::GeoJsonSeq => "GeoJSON text sequence",
             Format::Csv => "CSV",
             Format::FlatGeobuf => "FlatGeobuf",
+            Format::EsriJson => "ESRI JSON",
             Format::GeoParquet => "GeoParquet",
             Format::Shapefile => "Shapefile",
         }
@@ -217,6 +230,7 @@ pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reade
             Ok(Box::new(geojson::open(path, options.clone())?))
         }
         Some(Format::Shapefile) => Ok(Box::new(shp::Reader::open(path, options.clone())?)),
+        Some(Format::EsriJson) => Ok(Box::new(esri::Reader::open(path, options.clone())?)),
         Some(Format::GeoParquet) => Ok(Box::new(parquet::Reader::open(path, options)?)),
         Some(Format::FlatGeobuf) => Ok(Box::new(fgb::Reader::open(path, options.clone())?)),
         Some(Format::Csv) => Ok(Box::new(csv::Reader::open(path, options.clone())?)),
@@ -296,8 +310,9 @@ pub fn create(
     }
     match format {
         Format::GeoPackage => Ok(Box::new(gpkg::Writer::create(path, schema, crs, options)?)),
-        Format::Shapefile => {
-            Err(Problem::new(Code::UNPROCESSABLE, "Shapefiles are read, not written").into())
+        Format::Shapefile | Format::EsriJson => {
+            let message = format!("{} is read, not written", format.name());
+            Err(Problem::new(Code::UNPROCESSABLE, message).into())
         }
         Format::GeoParquet => Ok(Box::new(parquet::Writer::create(path, schema, crs, options)?)),
         Format::FlatGeobuf => Ok(Box::new(fgb::Writer::create(path, schema, crs, options)?)),
@@ -331,7 +346,11 @@ fn text_writer(
     options: &Options,
 ) -> Result<Box<dyn Writer>, Error> {
     Ok(match format {
-        Format::GeoPackage | Format::FlatGeobuf | Format::GeoParquet | Format::Shapefile => {
+        Format::GeoPackage
+        | Format::FlatGeobuf
+        | Format::GeoParquet
+        | Format::Shapefile
+        | Format::EsriJson => {
             return Err(Problem::new(Code::UNPROCESSABLE, "this format cannot be streamed").into());
         }
         Format::GeoJson => Box::new(geojson::Writer::new(out, geojson::Frame::Collection, schema, crs)?),

@@ -11,7 +11,6 @@
 mod meta;
 mod nested;
 mod read;
-mod time;
 mod write;
 
 pub use read::Reader;

@@ -2,7 +2,7 @@
 
 use parquet::record::Field;
 
-use super::time;
+use super::super::time;
 use crate::column::Value;
 use crate::format::json;
 

@@ -13,8 +13,9 @@ use parquet::schema::types::{SchemaDescriptor, Type};
 use tidegate_core::Code;
 
 use super::super::geojson::ReadOptions;
+use super::super::time;
 use super::meta::{self, Geo};
-use super::{broken, failed, guarded, nested, time};
+use super::{broken, failed, guarded, nested};
 use crate::batch::{Batch, Span};
 use crate::column::Value;
 use crate::crs::Crs;

@@ -18,8 +18,9 @@ use parquet::schema::types::{ColumnPath, Type};
 use tidegate_core::Code;
 
 use super::super::atomic::Pending;
+use super::super::time;
 use super::super::{Options, Written};
-use super::{failed, guarded, meta, time};
+use super::{failed, guarded, meta};
 use crate::batch::Batch;
 use crate::bounds::Bounds;
 use crate::column::Value;

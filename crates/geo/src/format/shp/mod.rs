@@ -10,6 +10,6 @@
 
 mod dbf;
 mod read;
-mod shape;
+pub(in crate::format) mod shape;
 
 pub use read::Reader;

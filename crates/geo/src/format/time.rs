@@ -25,20 +25,20 @@ fn civil(days: i64) -> (i64, i64, i64) {
 }
 
 /// The day that a text says, counted from 1970.
-pub(super) fn day_of(text: &str) -> Option<i32> {
+pub(in crate::format) fn day_of(text: &str) -> Option<i32> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
     i32::try_from(days(number(0, 4)?, number(5, 7)?, number(8, 10)?)).ok()
 }
 
 /// A day as text.
-pub(super) fn day_text(day: i32) -> String {
+pub(in crate::format) fn day_text(day: i32) -> String {
     let (year, month, day) = civil(day.into());
     format!("{year:04}-{month:02}-{day:02}")
 }
 
 /// The moment that a text says, in microseconds from 1970, and whether it says its offset from UTC.
 /// `None` if it is not a moment, or finer than a microsecond.
-pub(super) fn moment_of(text: &str) -> Option<(i64, bool)> {
+pub(in crate::format) fn moment_of(text: &str) -> Option<(i64, bool)> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
     let mut micros = i64::from(day_of(text)?) * MICROS_PER_DAY;
     micros += (number(11, 13)? * 60 + number(14, 16)?) * 60_000_000;
@@ -72,7 +72,7 @@ pub(super) fn moment_of(text: &str) -> Option<(i64, bool)> {
 }
 
 /// A moment as text, from nanoseconds.
-pub(super) fn moment_text(nanos: i128, utc: bool) -> String {
+pub(in crate::format) fn moment_text(nanos: i128, utc: bool) -> String {
     let seconds = i64::try_from(nanos.div_euclid(1_000_000_000)).unwrap_or(0);
     let fraction = nanos.rem_euclid(1_000_000_000);
     let (year, month, day) = civil(seconds.div_euclid(86_400));
