@@ -25,6 +25,7 @@ pub mod csv;
 pub mod esri;
 pub mod fgb;
 pub mod geojson;
+pub mod gml;
 pub mod gpkg;
 mod hilbert;
 pub(crate) mod json;
@@ -60,6 +61,8 @@ pub enum Format {
     FlatGeobuf,
     /// ESRI JSON, what ArcGIS servers answer; `.esrijson`, or known by its content. Read only.
     EsriJson,
+    /// GML of WFS 1.1 and 2.0, `.gml` or `.xml`. Read only.
+    Gml,
     /// GeoParquet, `.parquet` or `.geoparquet`.
     GeoParquet,
     /// Shapefile, `.shp`; read, not written.
@@ -78,6 +81,7 @@ impl Format {
             "geojsons" => Format::GeoJsonSeq,
             "csv" => Format::Csv,
             "fgb" => Format::FlatGeobuf,
+            "gml" | "xml" => Format::Gml,
             "esrijson" => Format::EsriJson,
             "parquet" | "geoparquet" => Format::GeoParquet,
             "shp" => Format::Shapefile,
@@ -111,6 +115,7 @@ impl Format {
             [b'P', b'A', b'R', b'1', ..] => Some(Format::GeoParquet),
             [0, 0, 0x27, 0x0a, ..] => Some(Format::Shapefile),
             [0x1e, ..] => Some(Format::GeoJsonSeq),
+            _ if text.starts_with(b"<") => Some(Format::Gml),
             _ if text.starts_with(b"{") && esri::is_likely(head) => Some(Format::EsriJson),
             _ if text.starts_with(b"{") => Some(Format::GeoJson),
             _ => None,
@@ -128,6 +133,7 @@ impl Format {
             Format::Csv => "CSV",
             Format::FlatGeobuf => "FlatGeobuf",
             Format::EsriJson => "ESRI JSON",
+            Format::Gml => "GML",
             Format::GeoParquet => "GeoParquet",
             Format::Shapefile => "Shapefile",
         }
@@ -231,6 +237,7 @@ pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reade
         }
         Some(Format::Shapefile) => Ok(Box::new(shp::Reader::open(path, options.clone())?)),
         Some(Format::EsriJson) => Ok(Box::new(esri::Reader::open(path, options.clone())?)),
+        Some(Format::Gml) => Ok(Box::new(gml::Reader::open(path, options.clone())?)),
         Some(Format::GeoParquet) => Ok(Box::new(parquet::Reader::open(path, options)?)),
         Some(Format::FlatGeobuf) => Ok(Box::new(fgb::Reader::open(path, options.clone())?)),
         Some(Format::Csv) => Ok(Box::new(csv::Reader::open(path, options.clone())?)),
@@ -310,7 +317,7 @@ pub fn create(
     }
     match format {
         Format::GeoPackage => Ok(Box::new(gpkg::Writer::create(path, schema, crs, options)?)),
-        Format::Shapefile | Format::EsriJson => {
+        Format::Shapefile | Format::EsriJson | Format::Gml => {
             let message = format!("{} is read, not written", format.name());
             Err(Problem::new(Code::UNPROCESSABLE, message).into())
         }
@@ -350,7 +357,8 @@ fn text_writer(
         | Format::FlatGeobuf
         | Format::GeoParquet
         | Format::Shapefile
-        | Format::EsriJson => {
+        | Format::EsriJson
+        | Format::Gml => {
             return Err(Problem::new(Code::UNPROCESSABLE, "this format cannot be streamed").into());
         }
         Format::GeoJson => Box::new(geojson::Writer::new(out, geojson::Frame::Collection, schema, crs)?),
