@@ -13,7 +13,7 @@ mod read;
 mod rtree;
 mod write;
 
-pub use read::{Reader, layers};
+pub use read::{Reader, body, layers};
 pub use write::Writer;
 
 use tidegate_core::Code;

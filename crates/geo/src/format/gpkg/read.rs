@@ -243,7 +243,10 @@ fn value_of(value: ValueRef<'_>, kind: Kind) -> Result<Value<'_>, Problem> {
 }
 
 /// The well-known binary behind the header of GeoPackage binary.
-pub(super) fn body(blob: &[u8]) -> Result<&[u8], Problem> {
+///
+/// # Errors
+/// `INVALID_GEOMETRY` if the header is not one.
+pub fn body(blob: &[u8]) -> Result<&[u8], Problem> {
     let broken = |message: &str| Problem::new(Code::INVALID_GEOMETRY, message);
     let [b'G', b'P', _, flags, _, _, _, _, rest @ ..] = blob else {
         return Err(broken("the blob is not GeoPackage binary"));
