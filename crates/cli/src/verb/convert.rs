@@ -20,8 +20,8 @@ use crate::{layer, out};
 
 /// Convert features from one file to another
 ///
-/// The names of the files say the formats: .gpkg, .geojson, .geojsonl, .geojsons, .fgb, .parquet, .csv;
-/// read also .shp. Memory does not depend on the size of the file, and
+/// The names of the files say the formats: .gpkg, .geojson, .geojsonl, .geojsons, .fgb, .parquet, .shp, .csv;
+/// read also .gml and ESRI JSON. Memory does not depend on the size of the file, and
 /// the output appears whole or not at all. A record that cannot be handled is set aside with its
 /// reason; the others go on.
 #[derive(clap::Args)]
@@ -148,6 +148,7 @@ enum FormatArg {
     Csv,
     Fgb,
     Parquet,
+    Shp,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -242,6 +243,7 @@ impl FormatArg {
             FormatArg::Csv => Format::Csv,
             FormatArg::Fgb => Format::FlatGeobuf,
             FormatArg::Parquet => Format::GeoParquet,
+            FormatArg::Shp => Format::Shapefile,
         }
     }
 }

@@ -65,7 +65,7 @@ pub enum Format {
     Gml,
     /// GeoParquet, `.parquet` or `.geoparquet`.
     GeoParquet,
-    /// Shapefile, `.shp`; read, not written.
+    /// Shapefile, `.shp`, with its companions.
     Shapefile,
 }
 
@@ -317,7 +317,8 @@ pub fn create(
     }
     match format {
         Format::GeoPackage => Ok(Box::new(gpkg::Writer::create(path, schema, crs, options)?)),
-        Format::Shapefile | Format::EsriJson | Format::Gml => {
+        Format::Shapefile => Ok(Box::new(shp::Writer::create(path, schema, crs, options)?)),
+        Format::EsriJson | Format::Gml => {
             let message = format!("{} is read, not written", format.name());
             Err(Problem::new(Code::UNPROCESSABLE, message).into())
         }
