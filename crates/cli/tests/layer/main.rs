@@ -6,6 +6,7 @@ mod common;
 
 mod check;
 mod convert;
+mod hostile;
 mod inspect;
 
 use std::path::PathBuf;
