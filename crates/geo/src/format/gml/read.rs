@@ -136,13 +136,23 @@ struct Features {
     depth: usize,
     /// The system of the collection's own box.
     system: Option<String>,
+    /// Whether there was an element at all.
+    rooted: bool,
 }
 
 impl Features {
     fn open(path: &Path, len_max: usize) -> Result<Features, Error> {
         let mut xml = quick_xml::Reader::from_reader(BufReader::with_capacity(1 << 18, File::open(path)?));
         xml.config_mut().check_end_names = true;
-        Ok(Features { xml, buffer: Vec::new(), len_max, within: false, depth: 0, system: None })
+        Ok(Features {
+            xml,
+            buffer: Vec::new(),
+            len_max,
+            within: false,
+            depth: 0,
+            system: None,
+            rooted: false,
+        })
     }
 
     fn next(&mut self) -> Result<Option<Node>, Error> {
@@ -171,6 +181,7 @@ impl Features {
                         }
                         _ => {}
                     }
+                    self.rooted = true;
                     self.depth += 1;
                     if self.depth > 64 {
                         return Err(tree::broken("elements nest too deep")
@@ -178,6 +189,7 @@ impl Features {
                             .into());
                     }
                 }
+                Event::Empty(_) => self.rooted = true,
                 Event::End(_) => {
                     self.depth = self.depth.saturating_sub(1);
                     self.within = false;
@@ -186,6 +198,7 @@ impl Features {
                     let problem = Problem::new(Code::TRUNCATED_BODY, "the text ends within the collection");
                     return Err(problem.at(self.xml.buffer_position()).into());
                 }
+                Event::Eof if !self.rooted => return Err(tree::broken("there is none in the file").into()),
                 Event::Eof => return Ok(None),
                 Event::DocType(_) => return Err(tree::broken("a document type is not allowed").into()),
                 _ => {}
