@@ -5,7 +5,10 @@ use tidegate_core::Code;
 use tidegate_geo::format::geojson::ReadOptions;
 use tidegate_geo::{Crs, Error, Kind, Value, format, wkt};
 
-fn read(text: &str) -> Result<(format::Layer, Vec<String>, Vec<format::Rejected>, Vec<String>), Error> {
+/// The layer, its rows, what was rejected, and the identifiers.
+type Told = (format::Layer, Vec<String>, Vec<format::Rejected>, Vec<String>);
+
+fn read(text: &str) -> Result<Told, Error> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.json");
     std::fs::write(&path, text).unwrap();

@@ -172,7 +172,7 @@ fn projjson(text: &str) -> Option<Crs> {
             "authority" if counts && authority.is_none() => authority = Some(value),
             "code" if counts && code.is_none() => code = Some(value),
             "name" if here.is_empty() && named.is_none() => {
-                named = table::code_of_name(&value).map(Crs::epsg)
+                named = table::code_of_name(&value).map(Crs::epsg);
             }
             _ => {}
         }

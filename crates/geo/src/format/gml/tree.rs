@@ -91,7 +91,8 @@ pub(super) fn rest<R: BufRead>(
             }
             Event::GeneralRef(name) => {
                 let name = String::from_utf8_lossy(&name).into_owned();
-                let text = quick_xml::escape::unescape(&format!("&{name};")).map(|text| text.into_owned());
+                let text =
+                    quick_xml::escape::unescape(&format!("&{name};")).map(std::borrow::Cow::into_owned);
                 let text = text.map_err(|e| broken(e.to_string()).at(at))?;
                 top.into_iter().for_each(|top| top.text.push_str(&text));
             }
