@@ -48,7 +48,7 @@ impl Sample {
     }
 
     /// Brings the sample to longitude and latitude; false if there is no way.
-    pub(crate) fn to_wgs84(&mut self, crs: Option<&Crs>) -> bool {
+    pub(crate) fn bring_to_wgs84(&mut self, crs: Option<&Crs>) -> bool {
         let Some(crs) = crs else { return false };
         if crs.is_wgs84() {
             return true;

@@ -269,7 +269,7 @@ fn in_degrees(report: &Report) -> bool {
 fn to_page(report: &Report, mut notes: Notes) -> Page {
     let crs = report.layer.crs.as_ref();
     let fields = fields(report, &notes);
-    let on_land = notes.sample.to_wgs84(crs);
+    let on_land = notes.sample.bring_to_wgs84(crs);
     let mut defects = Sample::default();
     for (x, y) in &notes.defects {
         let mut wkb = Vec::new();
@@ -278,7 +278,7 @@ fn to_page(report: &Report, mut notes: Notes) -> Page {
         defects.add(&wkb);
     }
     if on_land {
-        defects.to_wgs84(crs);
+        defects.bring_to_wgs84(crs);
     }
     let mut troubles = vec![["trouble", "count"].map(String::from).to_vec()];
     troubles.extend(report.reasons.iter().map(|(reason, n)| vec![reason.clone(), thousands(*n)]));
