@@ -39,6 +39,10 @@ fuzz: ## every fuzz target for a minute (installs cargo-fuzz; needs a nightly to
 	  (cd fuzz && $(CARGO) +nightly fuzz run $$target -- -max_total_time=60) || exit 1; \
 	done
 
+.PHONY: oracle
+oracle: ## geo against GEOS, PROJ and GDAL, which are installed under target/
+	crates/geo/oracle/run
+
 .PHONY: bench
 bench: ## every benchmark in memory and in virtual time, printed as tables
 	$(CARGO) build --release --locked -p tidegate-benches --bins

@@ -1,4 +1,5 @@
 //! Promises that hold for any input. Each target under `fuzz_targets/` feeds one of
-//! [`checks`] or [`manifest`].
+//! [`checks`], [`geo`] or [`manifest`].
 pub mod checks;
+pub mod geo;
 pub mod manifest;

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod exit;
+mod layer;
 mod metrics;
 mod out;
 mod progress;

@@ -11,8 +11,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let to_crs = args.next().map(|crs| crs.parse()).transpose()?;
     let done = convert(Path::new(&from), Path::new(&to), &Steps { to_crs, ..Steps::default() })?;
-    if let Some(rejected) = done.rejected.first() {
-        return Err(format!("{} rejected, first {:?}", done.rejected.len(), rejected.problems).into());
+    if let Some(rejected) = done.iter().find_map(|layer| layer.first_rejected.first()) {
+        return Err(format!("some were rejected, first {:?}", rejected.problems).into());
     }
     Ok(())
 }

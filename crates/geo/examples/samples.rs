@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("moment", Kind::DateTime),
         ("tree", Kind::Json),
     ]);
-    for name in ["all.gpkg", "all.geojson", "all.geojsonl", "all.geojsons", "all.csv"] {
+    for name in ["all.gpkg", "all.geojson", "all.geojsonl", "all.geojsons", "all.csv", "all.parquet"] {
         write(&Path::new(&folder).join(name), &Arc::new(schema.clone()), &Crs::wgs84(), &GEOMETRIES)?;
     }
     let flat: Vec<&str> = GEOMETRIES.into_iter().filter(|text| !text.contains('Z')).collect();
@@ -42,6 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for name in ["points.gpkg", "points.csv", "points.fgb"] {
         write(&Path::new(&folder).join(name), &points, &Crs::wgs84(), &GEOMETRIES[..1])?;
     }
+    write(&Path::new(&folder).join("grid.parquet"), &points, &Crs::epsg(27700), &GEOMETRIES[..1])?;
     write(&Path::new(&folder).join("grid.gpkg"), &points, &Crs::epsg(27700), &GEOMETRIES[..1])?;
     Ok(())
 }

@@ -8,29 +8,32 @@ seed = int(sys.argv[3]) if len(sys.argv) > 3 else 20261115
 names, geometries = zip(*((n, g) for n, g in cases(seed, per_class) if "Polygon" in g.geom_type and not g.is_valid))
 geometries = np.array(geometries, dtype=object)
 text = "\n".join(shapely.to_wkb(geometries, hex=True)) + "\n"
-out = subprocess.run(["cargo", "run", "-q", "-p", "tidegate-geo", "--example", "repairs"], input=text, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
-assert len(out) == len(geometries)
-bad, geos_failed = collections.Counter(), 0
-shown = []
+failed = False
 def area(g): return sum(p.area for p in shapely.get_parts(g) if "Polygon" in p.geom_type) if g.geom_type == "GeometryCollection" else g.area
-for name, g, got in zip(names, geometries, out):
-    if got == "-":
-        bad["hopeless", name] += 1
-        continue
-    ours = shapely.from_wkb(got)
-    try:
-        theirs = shapely.make_valid(g)
-    except shapely.errors.GEOSException:
-        geos_failed += 1
-        theirs = ours
-    a, b = ours.area, area(theirs)
-    if not ours.is_valid:
-        bad["invalid", name] += 1
-        shown.append(("invalid", name, shapely.is_valid_reason(ours), g.wkt[:200]))
-    elif abs(a - b) > 1e-9 * max(abs(a), abs(b)):
-        bad["area", name] += 1
-        shown.append(("area", name, a, b, g.wkt[:300]))
-print(f"{len(geometries)} invalid surfaces; not as GEOS: {sum(bad.values())}; GEOS gave up on {geos_failed}")
-for k, v in bad.most_common(20): print("  ", *k, v)
-for line in shown[:12]: print("  ", line)
-sys.exit(any(kind != "area" for kind, _ in bad) or sum(bad.values()) > len(geometries) * 3 / 100)
+for method in ["linework", "structure"]:
+    out = subprocess.run(["cargo", "run", "-q", "-p", "tidegate-geo", "--example", "repairs", method], input=text, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    assert len(out) == len(geometries)
+    bad, geos_failed = collections.Counter(), 0
+    shown = []
+    for name, g, got in zip(names, geometries, out):
+        if got == "-":
+            bad["hopeless", name] += 1
+            continue
+        ours = shapely.from_wkb(got)
+        try:
+            theirs = shapely.make_valid(g) if method == "linework" else shapely.make_valid(g, method="structure", keep_collapsed=False)
+        except shapely.errors.GEOSException:
+            geos_failed += 1
+            theirs = ours
+        a, b = ours.area, area(theirs)
+        if not ours.is_valid:
+            bad["invalid", name] += 1
+            shown.append(("invalid", name, shapely.is_valid_reason(ours), g.wkt[:200]))
+        elif abs(a - b) > 1e-9 * max(abs(a), abs(b)):
+            bad["area", name] += 1
+            shown.append(("area", name, a, b, g.wkt[:300]))
+    print(f"{method}: {len(geometries)} invalid surfaces; not as GEOS: {sum(bad.values())}; GEOS gave up on {geos_failed}")
+    for k, v in bad.most_common(20): print("  ", *k, v)
+    for line in shown[:12]: print("  ", line)
+    failed |= (any(kind != "area" for kind, _ in bad) or sum(bad.values()) > len(geometries) * 3 / 100)
+sys.exit(failed)

@@ -55,13 +55,15 @@ print("flat.fgb ok")
 lines = folder / "polygons.geojsonl"
 subprocess.run([sys.executable, pathlib.Path(__file__).parent / "polygons.py", "5000", lines], check=True)
 all_ = shapely.from_wkb(pyogrio.raw.read(lines)[2])
-for name in ["polygons.fgb", "polygons.gpkg"]:
+for name in ["polygons.fgb", "polygons.gpkg", "polygons.shp"]:
     subprocess.run(["cargo", "run", "-q", "-p", "tidegate-geo", "--example", "convert", lines, folder / name], check=True)
     info = pyogrio.read_info(folder / name)
     assert info["features"] == 5000 and info["geometry_type"] == "Polygon", info
+    if name.endswith(".shp"): assert info["crs"] == "EPSG:4326" and list(info["fields"]) == ["id", "name", "area", "zone", "built"], info
     for window in [(-180, -90, 180, 90), (0, 0, 30, 30), (-60, -20, -59, 10), (5, 5, 5.5, 5.5)]:
-        want = {g.wkb for g in all_[shapely.intersects(all_, shapely.box(*window))]}
-        got = {g.wkb for g in shapely.from_wkb(pyogrio.raw.read(folder / name, bbox=window)[2])}
+        norm_all = lambda gs: {shapely.normalize(g).wkb for g in gs}
+        want = norm_all(all_[shapely.intersects(all_, shapely.box(*window))])
+        got = norm_all(shapely.from_wkb(pyogrio.raw.read(folder / name, bbox=window)[2]))
         assert got == want, (name, window, len(got), len(want))
     print(name, "index ok")
 
@@ -69,3 +71,22 @@ assert pyogrio.read_info(folder / "grid.gpkg")["crs"] == "EPSG:27700", pyogrio.r
 box = pyogrio.raw.read(folder / "all.gpkg", bbox=(16, 48, 17, 49))[2]
 assert len(box) == 1, [shapely.from_wkb(b).wkt for b in box]
 print("points.gpkg ok, window query ok")
+
+# GeoParquet, by Arrow and DuckDB (GDAL's wheel has no driver for it).
+import duckdb, pyarrow.parquet as pq, pyproj
+table = pq.read_table(folder / "all.parquet")
+geo = json.loads(table.schema.metadata[b"geo"])
+assert geo["version"] == "1.1.0" and "crs" not in geo["columns"]["geometry"], geo
+rows = table.to_pylist()
+assert len(rows) == 13 and rows[12]["geometry"] is None and rows[12]["wkt"].startswith("quote")
+for row in rows[:12]:
+    want = shapely.from_wkt(row["wkt"])
+    assert norm(shapely.from_wkb(row["geometry"])).equals_exact(norm(want), 0), row["wkt"]
+    if not want.is_empty:
+        b, w = row["bbox"], want.bounds
+        assert b["xmin"] <= w[0] and b["ymin"] <= w[1] and b["xmax"] >= w[2] and b["ymax"] >= w[3], (b, w)
+assert rows[0]["n"] == -2**63 and str(rows[0]["day"]) == "2026-11-15" and rows[0]["moment"].isoformat() == "2026-11-15T04:05:06.789000+00:00"
+grid = json.loads(pq.read_metadata(folder / "grid.parquet").metadata[b"geo"])["columns"]["geometry"]
+assert pyproj.CRS.from_json(json.dumps(grid["crs"])).to_epsg() == 27700, grid["crs"]
+assert duckdb.sql(f"select count(*) from '{folder / 'all.parquet'}' where bbox.xmin > 16 and bbox.xmax < 17").fetchall() == [(1,)]
+print("all.parquet ok")

@@ -46,6 +46,25 @@ impl fmt::Display for Kind {
     }
 }
 
+impl std::str::FromStr for Kind {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Kind, String> {
+        let all = [
+            Kind::Bool,
+            Kind::Int,
+            Kind::Real,
+            Kind::Text,
+            Kind::Date,
+            Kind::DateTime,
+            Kind::Bytes,
+            Kind::Json,
+        ];
+        all.into_iter().find(|kind| kind.to_string() == name).ok_or_else(|| {
+            format!("{name:?} is no kind; there are bool, int, real, text, date, datetime, bytes and json")
+        })
+    }
+}
+
 impl Kind {
     /// The narrowest kind that holds the values of both without loss of meaning.
     #[must_use]

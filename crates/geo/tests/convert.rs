@@ -2,13 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 
 use tidegate_geo::Crs;
-use tidegate_geo::convert::{Steps, convert};
+use tidegate_geo::convert::{Outside, Steps, convert};
+use tidegate_geo::mapping::Rule;
+use tidegate_geo::repair::Method;
 
 fn lines(text: &str, to: &str, steps: &Steps) -> Result<(String, tidegate_geo::convert::Converted), String> {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("in.geojson"), dir.path().join(to));
     std::fs::write(&from, text).unwrap();
-    let done = convert(&from, &to, steps).map_err(|e| e.to_string())?;
+    let done = convert(&from, &to, steps).map_err(|e| e.to_string())?.remove(0);
     Ok((std::fs::read_to_string(to).unwrap_or_default(), done))
 }
 
@@ -41,9 +43,50 @@ fn what_cannot_be_projected_or_repaired_is_set_aside() {
     let bowtie = r#"{"type":"Feature","properties":{"a":2},"geometry":{"type":"Polygon","coordinates":[[[0,0],[2,2],[2,0],[0,2],[0,0]]]}}"#;
     let pole = r#"{"type":"Feature","properties":{"a":3},"geometry":{"type":"Polygon","coordinates":[[[0,90],[1,80],[2,80],[0,90]]]}}"#;
     let text = format!("{bowtie}\n{pole}\n");
-    let steps = Steps { make_valid: true, to_crs: Some(Crs::epsg(3857)), ..Steps::default() };
+    let steps =
+        Steps { make_valid: Some(Method::Linework), to_crs: Some(Crs::epsg(3857)), ..Steps::default() };
     let (out, done) = lines(&text, "out.csv", &steps).unwrap();
-    assert_eq!((done.features, done.repaired, done.rejected.len()), (1, 1, 1));
-    assert!(done.rejected[0].problems[0].message.contains("no place in EPSG:3857"));
+    assert_eq!((done.features, done.repaired.geometries, done.rejected), (1, 1, 1));
+    assert!(done.first_rejected[0].problems[0].message.contains("no place in EPSG:3857"));
     assert!(out.starts_with("a,wkt\n2,\"MULTIPOLYGON ((("), "{out}");
+}
+
+#[test]
+fn features_are_chosen_mapped_and_kept_within_the_area() {
+    let point = |a: i32, lon: f64| {
+        format!(
+            r#"{{"type":"Feature","properties":{{"a":{a},"b":"x"}},"geometry":{{"type":"Point","coordinates":[{lon},51.5]}}}}"#
+        )
+    };
+    let text = [point(1, -0.1), point(2, 2.35), point(3, -1.0)].join("\n");
+    let steps = Steps {
+        filter: Some("a <> 3".into()),
+        fields: Some(vec![Rule::rename("a", "n")]),
+        to_crs: Some(Crs::epsg(27700)),
+        ..Steps::default()
+    };
+    let (out, done) = lines(&text, "out.csv", &steps).unwrap();
+    assert!(out.starts_with("n,lon,lat\n1,531"), "{out}");
+    assert_eq!((done.read, done.left_out, done.features, done.outside, done.rejected), (3, 1, 2, 1, 0));
+    assert_eq!(done.operation.unwrap().accuracy, Some(2.0));
+    let strict = Steps { outside: Outside::Refuse, ..steps.clone() };
+    let (_, done) = lines(&text, "out.csv", &strict).unwrap();
+    assert_eq!((done.features, done.rejected), (1, 1));
+    assert!(done.first_rejected[0].problems[0].message.contains("meant for"));
+    let accurate = Steps { accuracy_max: Some(1.0), ..steps.clone() };
+    assert!(lines(&text, "out.csv", &accurate).unwrap_err().contains("accurate to 2 m"));
+    let wrong = Steps { filter: Some("c = 1".into()), ..steps };
+    assert!(lines(&text, "out.csv", &wrong).unwrap_err().contains("there is no field \"c\""));
+}
+
+#[test]
+fn a_source_without_a_system_must_be_given_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("in.csv"), dir.path().join("out.geojson"));
+    std::fs::write(&from, "name,wkt\na,POINT (1 2)\n").unwrap();
+    let refused = convert(&from, &to, &Steps::default()).unwrap_err().to_string();
+    assert!(refused.contains("--from-crs"), "{refused}");
+    assert!(!to.exists());
+    let steps = Steps { from_crs: Some(Crs::epsg(4326)), ..Steps::default() };
+    assert_eq!(convert(&from, &to, &steps).unwrap()[0].features, 1);
 }

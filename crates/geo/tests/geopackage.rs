@@ -216,3 +216,103 @@ fn a_file_of_somebody_else_is_not_trusted() {
     .unwrap();
     assert!(read(&path, None).is_err(), "an endless view is interrupted");
 }
+
+/// Writes rows of (key, x) into a layer.
+fn add(
+    path: &Path,
+    layer: &str,
+    mode: format::Mode,
+    rows: &[(&str, f64)],
+) -> Result<(), tidegate_geo::Error> {
+    let schema = Arc::new(Schema::new([("key", Kind::Text)]).of_shape(Shape::Point));
+    let options = format::Options { mode, layer: Some(layer.into()), ..format::Options::default() };
+    let mut writer = format::create(path, &schema, &Crs::wgs84(), &options)?;
+    let mut batch = Batch::new(schema);
+    for (key, x) in rows {
+        let key = if key.is_empty() { Value::Null } else { Value::Text(key) };
+        batch.push_point(*x, 1.0, [key]).unwrap();
+    }
+    writer.write(&batch)?;
+    writer.finish().map(|_| ())
+}
+
+#[test]
+fn rows_are_added_and_replaced_by_key_and_the_index_follows() {
+    use format::Mode::{Append, New, Upsert};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.gpkg");
+    let upsert = || Upsert("key".into());
+    add(&path, "a", New, &[("x", 1.0), ("y", 2.0)]).unwrap();
+    add(&path, "b", Append, &[("z", 50.0)]).unwrap();
+    add(&path, "a", upsert(), &[("y", 20.0), ("w", 3.0), ("w", 4.0)]).unwrap();
+    add(&path, "a", Append, &[("q", -7.0)]).unwrap();
+    add(&path, "c", upsert(), &[("k", 8.0), ("k", 9.0)]).unwrap();
+    assert_eq!(format::gpkg::layers(&path).unwrap(), ["a", "b", "c"]);
+    let db = open(&path);
+    assert_eq!(one::<String>(&db, "SELECT group_concat(key, '' ORDER BY fid) FROM a"), "xywq");
+    assert_eq!(one::<f64>(&db, "SELECT minx FROM rtree_a_geom WHERE id = 2"), 20.0);
+    for layer in ["a", "b", "c"] {
+        assert_eq!(one::<String>(&db, &format!("SELECT rtreecheck('rtree_{layer}_geom')")), "ok");
+        let rows: i64 = one(&db, &format!("SELECT count(*) FROM {layer}"));
+        assert_eq!(one::<i64>(&db, &format!("SELECT count(*) FROM rtree_{layer}_geom")), rows);
+    }
+    assert_eq!(one::<i64>(&db, "SELECT count(*) FROM c"), 1);
+    assert_eq!(one::<f64>(&db, "SELECT min_x FROM gpkg_contents WHERE table_name = 'a'"), -7.0);
+    assert_eq!(one::<f64>(&db, "SELECT max_x FROM gpkg_contents WHERE table_name = 'a'"), 20.0);
+    assert_eq!(one::<String>(&db, "PRAGMA integrity_check"), "ok");
+}
+
+#[test]
+fn what_does_not_fit_an_existing_layer_is_refused_and_changes_nothing() {
+    use format::Mode::{Append, New, Upsert};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.gpkg");
+    add(&path, "a", New, &[("x", 1.0), ("x", 2.0)]).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let refused = |schema: Schema, crs: Crs| {
+        let options = format::Options { mode: Append, layer: Some("a".into()), ..format::Options::default() };
+        format::create(&path, &Arc::new(schema), &crs, &options).err().unwrap().to_string()
+    };
+    assert!(
+        refused(Schema::new([("other", Kind::Int)]), Crs::wgs84())
+            .contains("has no field \"other\"; it has fid, geom, key")
+    );
+    assert!(refused(Schema::new([("key", Kind::Text)]), Crs::epsg(27700)).contains("--to-crs EPSG:4326"));
+    let doubled = add(&path, "a", Upsert("key".into()), &[("y", 1.0)]).unwrap_err().to_string();
+    assert!(doubled.contains("cannot be the key"), "{doubled}");
+    let unknown = add(&path, "a", Upsert("nokey".into()), &[]).unwrap_err().to_string();
+    assert!(unknown.contains("no field \"nokey\""), "{unknown}");
+    let null = add(&path, "b", Upsert("key".into()), &[("", 1.0)]).unwrap_err().to_string();
+    assert!(null.contains("no value in the key field"), "{null}");
+    assert!(add(&dir.path().join("no.gpkg"), "a", New, &[]).is_ok());
+    std::fs::write(dir.path().join("text.gpkg"), "hello").unwrap();
+    assert!(add(&dir.path().join("text.gpkg"), "a", Append, &[]).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "hidden files are left");
+}
+
+#[test]
+fn a_file_in_use_is_left_alone_and_one_with_an_old_log_is_copied_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.gpkg");
+    add(&path, "a", format::Mode::New, &[("x", 1.0)]).unwrap();
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("PRAGMA journal_mode = WAL; UPDATE gpkg_contents SET description = 'in the log';")
+        .unwrap();
+    for mode in [format::Mode::Append, format::Mode::New] {
+        let busy = add(&path, "b", mode, &[("z", 50.0)]).unwrap_err().to_string();
+        assert!(busy.contains("another program"), "{busy}");
+    }
+    // As a program that was killed leaves it.
+    let crashed = dir.path().join("crashed.gpkg");
+    for end in ["", "-wal"] {
+        std::fs::copy(format!("{}{end}", path.display()), format!("{}{end}", crashed.display())).unwrap();
+    }
+    add(&crashed, "b", format::Mode::Append, &[("z", 50.0)]).unwrap();
+    let copy = open(&crashed);
+    assert_eq!(
+        one::<String>(&copy, "SELECT description FROM gpkg_contents WHERE table_name = 'a'"),
+        "in the log"
+    );
+    assert_eq!(one::<i64>(&copy, "SELECT count(*) FROM b"), 1);
+}

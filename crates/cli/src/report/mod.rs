@@ -3,7 +3,7 @@
 //! Style, plots and the content policy are those of the simulator's pages; here are only the
 //! map, the timeline and what is said about a run.
 
-mod map;
+pub(crate) mod map;
 mod timeline;
 
 pub(crate) use timeline::{Sample, Timeline};

@@ -4,9 +4,12 @@
 //! `run` returns how the command ends; its only error is that the output cannot be written.
 
 mod chaos;
+mod check;
 mod completions;
+mod convert;
 mod demo;
 mod geocode;
+mod inspect;
 mod man;
 mod profiles;
 mod schema;
@@ -27,6 +30,9 @@ pub(crate) enum Verb {
     Schema(schema::Args),
     Simulate(simulate::Args),
     Geocode(Box<geocode::Args>),
+    Convert(Box<convert::Args>),
+    Inspect(inspect::Args),
+    Check(check::Args),
     Demo(demo::Args),
     Store(Box<store::Args>),
     Chaos(Box<chaos::Args>),
@@ -43,6 +49,9 @@ impl Verb {
             Verb::Schema(args) => schema::run(args),
             Verb::Simulate(args) => simulate::run(args),
             Verb::Geocode(args) => geocode::run(args),
+            Verb::Convert(args) => convert::run(args),
+            Verb::Inspect(args) => inspect::run(args),
+            Verb::Check(args) => check::run(args),
             Verb::Demo(args) => demo::run(args),
             Verb::Store(args) => store::run(args),
             Verb::Chaos(args) => chaos::run(args),

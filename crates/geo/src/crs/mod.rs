@@ -12,6 +12,7 @@
 
 mod parse;
 pub mod table;
+mod text;
 mod transform;
 
 pub use transform::{Operation, Transform};

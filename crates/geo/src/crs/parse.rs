@@ -116,6 +116,7 @@ fn proj_string(text: &str) -> Option<Crs> {
 fn projjson(text: &str) -> Option<Crs> {
     let mut depth = 0usize;
     let (mut authority, mut code): (Option<String>, Option<String>) = (None, None);
+    let mut named: Option<Crs> = None;
     let mut path: Vec<String> = Vec::new();
     let mut key: Option<String> = None;
     let mut chars = text.char_indices().peekable();
@@ -170,13 +171,14 @@ fn projjson(text: &str) -> Option<Crs> {
         match name.as_str() {
             "authority" if counts && authority.is_none() => authority = Some(value),
             "code" if counts && code.is_none() => code = Some(value),
-            "name" if here.is_empty() && authority.is_none() && table::code_of_name(&value).is_some() => {
-                return table::code_of_name(&value).map(Crs::epsg);
+            "name" if here.is_empty() && named.is_none() => {
+                named = table::code_of_name(&value).map(Crs::epsg);
             }
             _ => {}
         }
     }
-    known(&authority?, &code?)
+    // Several codes may share a name, so that the name counts only without a code.
+    authority.zip(code).map_or(named, |(authority, code)| known(&authority, &code))
 }
 
 /// The authority of well-known text: of the root, or of the first part of a compound or bound

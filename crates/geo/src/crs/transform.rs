@@ -5,6 +5,7 @@ use proj4rs::transform::{Transform as Positions, TransformClosure, transform};
 use tidegate_core::Code;
 
 use super::Crs;
+use crate::bounds::Bounds;
 use crate::error::Problem;
 use crate::wkb;
 
@@ -38,6 +39,24 @@ struct Side {
     proj: Proj,
     geographic: bool,
     is_wgs84: bool,
+    /// Where the system is meant to be used, in degrees.
+    area: Bounds,
+}
+
+impl Side {
+    /// Whether a box in degrees lies in the area; its west may be greater than its east, over the
+    /// antimeridian.
+    fn holds(&self, found: Bounds) -> bool {
+        // The table holds single precision and states areas to a hundredth of a degree.
+        const SLACK: f64 = 0.01;
+        let Bounds { min_x: west, min_y: south, max_x: east, max_y: north } = self.area;
+        let x = if west <= east {
+            found.min_x >= west - SLACK && found.max_x <= east + SLACK
+        } else {
+            found.min_x >= west - SLACK || found.max_x <= east + SLACK
+        };
+        x && found.min_y >= south - SLACK && found.max_y <= north + SLACK
+    }
 }
 
 const WGS84: &str = "+proj=longlat +ellps=WGS84 +towgs84=0,0,0";
@@ -100,9 +119,12 @@ impl Transform {
     /// The positions go through each step of the way together, which costs less than each
     /// position through all steps.
     ///
+    /// Whether all positions lie in the area that both systems are meant for; outside it the result
+    /// is what PROJ would say too, and may still be meaningless.
+    ///
     /// # Errors
     /// As [`Transform::position`]; the bytes are then as before.
-    pub fn geometry(&self, wkb: &mut [u8]) -> Result<(), Problem> {
+    pub fn geometry(&self, wkb: &mut [u8]) -> Result<bool, Problem> {
         let mut all = Many(Vec::with_capacity(wkb.len() / 16));
         let unit = |x: f64| if self.from.geographic { x.to_radians() } else { x };
         each_position(wkb, |x, y| all.0.push(Position(unit(*x), unit(*y), 0.0)));
@@ -110,11 +132,12 @@ impl Transform {
         if !self.from.is_wgs84 {
             done = transform(&self.from.proj, &self.wgs84, &mut all);
         }
+        let inside = bounds(&all.0).is_none_or(|found| self.from.holds(found) && self.to.holds(found));
         if done.is_ok() && !self.to.is_wgs84 {
             done = transform(&self.wgs84, &self.to.proj, &mut all);
         }
         if done.is_err() || all.0.iter().any(|p| !p.0.is_finite() || !p.1.is_finite()) {
-            return self.one_by_one(wkb);
+            return self.one_by_one(wkb).map(|()| inside);
         }
         let unit = |x: f64| if self.to.geographic { x.to_degrees() } else { x };
         let mut all = all.0.into_iter();
@@ -123,7 +146,7 @@ impl Transform {
                 (*x, *y) = (unit(to_x), unit(to_y));
             }
         });
-        Ok(())
+        Ok(inside)
     }
 
     /// The slow way, which knows the position that fails.
@@ -142,6 +165,23 @@ impl Transform {
     }
 }
 
+/// The box around positions in radians, in degrees.
+fn bounds(positions: &[Position]) -> Option<Bounds> {
+    let mut found: Option<Bounds> = None;
+    for Position(x, y, _) in positions {
+        if x.is_finite() && y.is_finite() {
+            let at = Bounds { min_x: *x, min_y: *y, max_x: *x, max_y: *y };
+            found.get_or_insert(at).extend(*x, *y);
+        }
+    }
+    found.map(|b| Bounds {
+        min_x: b.min_x.to_degrees(),
+        min_y: b.min_y.to_degrees(),
+        max_x: b.max_x.to_degrees(),
+        max_y: b.max_y.to_degrees(),
+    })
+}
+
 fn each_position(wkb: &mut [u8], mut visit: impl FnMut(&mut f64, &mut f64)) {
     let Ok(()) = wkb::map_positions(wkb, |x, y, _| {
         visit(x, y);
@@ -157,7 +197,7 @@ fn side(crs: &Crs) -> Result<(Side, String, Option<f32>), Problem> {
     }
     let proj =
         Proj::from_proj_string(&entry.proj).map_err(|e| refuse(&format!("cannot be projected: {e}")))?;
-    let side = Side { proj, geographic: entry.geographic, is_wgs84: crs.is_wgs84() };
+    let side = Side { proj, geographic: entry.geographic, is_wgs84: crs.is_wgs84(), area: entry.area };
     Ok((side, entry.proj, entry.accuracy))
 }
 
@@ -212,6 +252,25 @@ mod tests {
         assert_eq!(Transform::new(&Crs::wgs84(), &Crs::epsg(1)).err().unwrap().code, Code::CRS_NOT_FOUND);
         let mercator = Transform::new(&Crs::wgs84(), &Crs::epsg(3857)).unwrap();
         assert_eq!(mercator.position(0.0, 90.0, 0.0).unwrap_err().code, Code::INVALID_GEOMETRY);
+    }
+
+    #[test]
+    fn what_lies_outside_the_area_of_use_is_told() {
+        let british = Transform::new(&Crs::wgs84(), &Crs::epsg(27700)).unwrap();
+        let fiji = Transform::new(&Crs::wgs84(), &Crs::epsg(3460)).unwrap();
+        for (transform, text, inside) in [
+            (&british, "POINT (-0.1 51.5)", true),
+            (&british, "POINT (2.35 48.85)", false),
+            (&british, "LINESTRING (-0.1 51.5, 5 51.5)", false),
+            (&british, "POINT EMPTY", true),
+            (&fiji, "POINT (178.4 -18.1)", true),
+            (&fiji, "POINT (-179.5 -18.1)", true),
+            (&fiji, "POINT (150 -18.1)", false),
+        ] {
+            let mut wkb = Vec::new();
+            crate::wkt::read(text, &mut wkb).unwrap();
+            assert_eq!(transform.geometry(&mut wkb).unwrap(), inside, "{text}");
+        }
     }
 
     #[test]

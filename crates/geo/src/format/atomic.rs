@@ -96,6 +96,12 @@ impl Write for Pending {
     }
 }
 
+impl io::Seek for Pending {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
 impl Drop for Pending {
     fn drop(&mut self) {
         if !self.done {

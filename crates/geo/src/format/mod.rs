@@ -22,12 +22,16 @@
 
 mod atomic;
 pub mod csv;
+pub mod esri;
 pub mod fgb;
 pub mod geojson;
+pub mod gml;
 pub mod gpkg;
 mod hilbert;
 pub(crate) mod json;
+pub mod parquet;
 pub mod shp;
+mod time;
 
 use std::io::Write;
 use std::path::Path;
@@ -55,7 +59,13 @@ pub enum Format {
     Csv,
     /// FlatGeobuf, `.fgb`.
     FlatGeobuf,
-    /// Shapefile, `.shp`; read, not written.
+    /// ESRI JSON, what ArcGIS servers answer; `.esrijson`, or known by its content. Read only.
+    EsriJson,
+    /// GML of WFS 1.1 and 2.0, `.gml` or `.xml`. Read only.
+    Gml,
+    /// GeoParquet, `.parquet` or `.geoparquet`.
+    GeoParquet,
+    /// Shapefile, `.shp`, with its companions.
     Shapefile,
 }
 
@@ -71,10 +81,81 @@ impl Format {
             "geojsons" => Format::GeoJsonSeq,
             "csv" => Format::Csv,
             "fgb" => Format::FlatGeobuf,
+            "gml" | "xml" => Format::Gml,
+            "esrijson" => Format::EsriJson,
+            "parquet" | "geoparquet" => Format::GeoParquet,
             "shp" => Format::Shapefile,
             _ => return None,
         })
     }
+
+    /// The format of an existing file: by its name, else by its first bytes.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn detect(path: &Path) -> std::io::Result<Option<Format>> {
+        let mut head = [0; 4096];
+        let mut file = std::fs::File::open(path)?;
+        let len = read_up_to(&mut file, &mut head)?;
+        let named = match Format::of_path(path) {
+            // Both are called .json.
+            Some(Format::GeoJson) if esri::is_likely(head.get(..len).unwrap_or_default()) => {
+                Some(Format::EsriJson)
+            }
+            named => named,
+        };
+        Ok(named.or_else(|| Format::of_bytes(head.get(..len).unwrap_or_default())))
+    }
+
+    fn of_bytes(head: &[u8]) -> Option<Format> {
+        let text = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head).trim_ascii_start();
+        match head {
+            [b'S', b'Q', b'L', b'i', b't', b'e', b' ', b'f', ..] => Some(Format::GeoPackage),
+            [b'f', b'g', b'b', ..] => Some(Format::FlatGeobuf),
+            [b'P', b'A', b'R', b'1', ..] => Some(Format::GeoParquet),
+            [0, 0, 0x27, 0x0a, ..] => Some(Format::Shapefile),
+            [0x1e, ..] => Some(Format::GeoJsonSeq),
+            _ if text.starts_with(b"<") => Some(Format::Gml),
+            _ if text.starts_with(b"{") && esri::is_likely(head) => Some(Format::EsriJson),
+            _ if text.starts_with(b"{") => Some(Format::GeoJson),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::GeoPackage => "GeoPackage",
+            Format::GeoJson => "GeoJSON",
+            Format::GeoJsonLines => "GeoJSON lines",
+            Format::GeoJsonSeq => "GeoJSON text sequence",
+            Format::Csv => "CSV",
+            Format::FlatGeobuf => "FlatGeobuf",
+            Format::EsriJson => "ESRI JSON",
+            Format::Gml => "GML",
+            Format::GeoParquet => "GeoParquet",
+            Format::Shapefile => "Shapefile",
+        }
+    }
+
+    /// Whether the format knows no other system than WGS 84.
+    #[must_use]
+    pub fn is_only_wgs84(self) -> bool {
+        matches!(self, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq)
+    }
+}
+
+fn read_up_to(file: &mut std::fs::File, room: &mut [u8]) -> std::io::Result<usize> {
+    use std::io::Read;
+    let mut len = 0;
+    while let Some(rest) = room.get_mut(len..).filter(|rest| !rest.is_empty()) {
+        match file.read(rest)? {
+            0 => break,
+            read => len += read,
+        }
+    }
+    Ok(len)
 }
 
 /// Choices for writers. The defaults suit nearly everybody.
@@ -84,6 +165,8 @@ pub struct Options {
     pub format: Option<Format>,
     /// The layer's name; the file's name without extension by default.
     pub layer: Option<String>,
+    /// What to do with a file that exists.
+    pub mode: Mode,
     /// How a CSV file shows the geometry.
     pub csv_geometry: csv::Geometry,
     /// Put `'` before CSV text that a spreadsheet would run as a formula (`=`, `+`, `-`, `@`).
@@ -91,6 +174,18 @@ pub struct Options {
     /// The time of change that a GeoPackage states, ISO 8601 in UTC; the time of writing by
     /// default. Give it to make the same input give the same bytes.
     pub last_change: Option<String>,
+}
+
+/// What to do with a file that exists. Only a GeoPackage can be added to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Replace it.
+    #[default]
+    New,
+    /// Add the features to its layer of that name, which is made if it is not there.
+    Append,
+    /// As `Append`, and a feature whose value in this field is there already replaces it.
+    Upsert(String),
 }
 
 /// A record that could not be read, with everything a dead letter needs.
@@ -120,7 +215,7 @@ pub struct Layer {
 }
 
 /// A file being read.
-pub trait Reader {
+pub trait Reader: Send {
     /// What is being read.
     fn layer(&self) -> &Layer;
 
@@ -131,16 +226,19 @@ pub trait Reader {
     fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error>;
 }
 
-/// Opens a file for reading, in the format of its name.
+/// Opens a file for reading, in the format of its name or of its first bytes.
 ///
 /// # Errors
 /// If the format is unknown or the file is not of it.
 pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reader>, Error> {
-    match Format::of_path(path) {
+    match Format::detect(path)? {
         Some(Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq) => {
             Ok(Box::new(geojson::open(path, options.clone())?))
         }
         Some(Format::Shapefile) => Ok(Box::new(shp::Reader::open(path, options.clone())?)),
+        Some(Format::EsriJson) => Ok(Box::new(esri::Reader::open(path, options.clone())?)),
+        Some(Format::Gml) => Ok(Box::new(gml::Reader::open(path, options.clone())?)),
+        Some(Format::GeoParquet) => Ok(Box::new(parquet::Reader::open(path, options)?)),
         Some(Format::FlatGeobuf) => Ok(Box::new(fgb::Reader::open(path, options.clone())?)),
         Some(Format::Csv) => Ok(Box::new(csv::Reader::open(path, options.clone())?)),
         Some(Format::GeoPackage) => Ok(Box::new(gpkg::Reader::open(path, options.layer.as_deref())?)),
@@ -148,6 +246,18 @@ pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reade
             let message = format!("no format that can be read is known by the name {}", path.display());
             Err(Problem::new(Code::UNPROCESSABLE, message).into())
         }
+    }
+}
+
+/// The names of the layers of a file; one for the formats that hold one.
+///
+/// # Errors
+/// If the file is not of its format.
+pub fn layers(path: &Path, options: &geojson::ReadOptions) -> Result<Vec<String>, Error> {
+    let _ = options;
+    match Format::detect(path)? {
+        Some(Format::GeoPackage) => gpkg::layers(path),
+        _ => Ok(vec![path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned()]),
     }
 }
 
@@ -167,6 +277,15 @@ pub trait Writer: Send {
     /// what stood under its name before stays.
     fn write(&mut self, batch: &Batch) -> Result<(), Error>;
 
+    /// Completes a layer and begins another in the same file.
+    ///
+    /// # Errors
+    /// If the format holds one layer only, or the file has one of that name.
+    fn next_layer(&mut self, schema: &Arc<Schema>, crs: &Crs, options: &Options) -> Result<(), Error> {
+        let _ = (schema, crs, options);
+        Err(Problem::new(Code::UNPROCESSABLE, "this format holds one layer").into())
+    }
+
     /// Completes the file and puts it in its place.
     ///
     /// # Errors
@@ -174,7 +293,8 @@ pub trait Writer: Send {
     fn finish(self: Box<Self>) -> Result<Written, Error>;
 }
 
-/// Opens a file for writing, in the format of the options or of the file's name.
+/// Opens a file for writing, in the format of the options or of the file's name; `-` is standard
+/// output.
 ///
 /// # Errors
 /// If the format is unknown, cannot hold the coordinate reference system, or the file cannot be
@@ -189,11 +309,20 @@ pub fn create(
         let message = format!("no format is known by the name {}", path.display());
         return Err(Problem::new(Code::UNPROCESSABLE, message).into());
     };
+    if options.mode != Mode::New && format != Format::GeoPackage {
+        return Err(Problem::new(Code::UNPROCESSABLE, "only a GeoPackage can be added to").into());
+    }
+    if path == Path::new("-") {
+        return create_stream(Box::new(std::io::stdout()), format, schema, crs, options);
+    }
     match format {
         Format::GeoPackage => Ok(Box::new(gpkg::Writer::create(path, schema, crs, options)?)),
-        Format::Shapefile => {
-            Err(Problem::new(Code::UNPROCESSABLE, "Shapefiles are read, not written").into())
+        Format::Shapefile => Ok(Box::new(shp::Writer::create(path, schema, crs, options)?)),
+        Format::EsriJson | Format::Gml => {
+            let message = format!("{} is read, not written", format.name());
+            Err(Problem::new(Code::UNPROCESSABLE, message).into())
         }
+        Format::GeoParquet => Ok(Box::new(parquet::Writer::create(path, schema, crs, options)?)),
         Format::FlatGeobuf => Ok(Box::new(fgb::Writer::create(path, schema, crs, options)?)),
         text => {
             let file = atomic::Pending::new(path)?;
@@ -225,7 +354,12 @@ fn text_writer(
     options: &Options,
 ) -> Result<Box<dyn Writer>, Error> {
     Ok(match format {
-        Format::GeoPackage | Format::FlatGeobuf | Format::Shapefile => {
+        Format::GeoPackage
+        | Format::FlatGeobuf
+        | Format::GeoParquet
+        | Format::Shapefile
+        | Format::EsriJson
+        | Format::Gml => {
             return Err(Problem::new(Code::UNPROCESSABLE, "this format cannot be streamed").into());
         }
         Format::GeoJson => Box::new(geojson::Writer::new(out, geojson::Frame::Collection, schema, crs)?),

@@ -234,6 +234,11 @@ impl Graph {
         depth
     }
 
+    /// How many faces there are, the outside included.
+    pub(super) fn faces(&self) -> usize {
+        self.faces.max(1)
+    }
+
     /// The face on the left of a half-edge.
     pub(super) fn face(&self, half: usize) -> Option<usize> {
         self.face.get(half).copied()

@@ -24,8 +24,10 @@ mod side;
 mod simple;
 mod touch;
 mod tree;
+mod warn;
 
 pub use simple::is_simple;
+pub use warn::{Concern, Limits, Warning, warnings};
 
 pub(crate) use locate::{Location, compare_angle, is_counter_clockwise, is_nested, locate};
 pub(crate) use pair::{Meeting, crossing, meeting};

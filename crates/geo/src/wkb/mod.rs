@@ -15,10 +15,12 @@
 
 mod canon;
 mod cursor;
+mod edit;
 pub mod write;
 
 pub use canon::{Head, canonicalise};
 pub use cursor::{Cursor, Event, Run};
+pub use edit::{Part, edit};
 
 /// How deep collections may nest. GEOS and PostGIS allow 128 or more; no real data comes near.
 pub const DEPTH_MAX: usize = 64;

@@ -1,7 +1,7 @@
 //! Writing FlatGeobuf.
 
 use std::fs::File;
-use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,7 +39,12 @@ pub struct Writer {
     shape: Option<Shape>,
     flat: Flat,
     properties: Vec<u8>,
+    /// How many bytes of features are put in order at once.
+    window: usize,
 }
+
+const WINDOW: usize = 96 << 20;
+const WINDOWS_MAX: u64 = 8;
 
 impl Writer {
     /// Opens a new file.
@@ -63,6 +68,7 @@ impl Writer {
             shape: None,
             flat: Flat::default(),
             properties: Vec::new(),
+            window: WINDOW,
         })
     }
 
@@ -120,20 +126,33 @@ impl Writer {
         let mut out = open(start + nodes * NODE_LEN)?;
         let mut parents: Vec<Bounds> = Vec::new();
         let (mut offset, mut buffer) = (0u64, Vec::new());
+        // Past some windows, going to each feature costs less than reading everything for each.
+        let spooled = self.ends.last().copied().unwrap_or(0);
+        let window = if spooled <= WINDOWS_MAX * self.window as u64 { self.window } else { 0 };
+        let mut waiting: Vec<(u64, usize)> = Vec::new();
+        let mut waiting_len = 0;
         for (at, entry) in boxes.sorted(total, &path)?.enumerate() {
             let entry = entry?;
             let number = usize::try_from(entry.id).unwrap_or(0);
             let from = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
             let to = self.ends.get(number).copied().unwrap_or(from);
-            buffer.resize(usize::try_from(to - from).unwrap_or(0), 0);
-            read_at(&mut source, from, &mut buffer)?;
-            out.write_all(&buffer)?;
+            let len = usize::try_from(to - from).unwrap_or(0);
+            waiting.push((from, len));
+            waiting_len += len;
+            if waiting_len >= window {
+                gather(&mut source, &waiting, &mut buffer)?;
+                out.write_all(&buffer)?;
+                waiting.clear();
+                waiting_len = 0;
+            }
             let [min_x, max_x, min_y, max_y] = entry.bounds.map(f64::from);
             let bounds = Bounds { min_x, min_y, max_x, max_y };
             write_node(&mut leaves, bounds, offset)?;
             grow(&mut parents, at, bounds);
             offset += to - from;
         }
+        gather(&mut source, &waiting, &mut buffer)?;
+        out.write_all(&buffer)?;
         leaves.flush()?;
         out.flush()?;
         self.write_upper(&levels, parents, start)
@@ -225,6 +244,32 @@ fn read_at(file: &mut File, at: u64, buffer: &mut [u8]) -> std::io::Result<()> {
 fn read_at(file: &mut File, at: u64, buffer: &mut [u8]) -> std::io::Result<()> {
     std::io::Seek::seek(file, SeekFrom::Start(at))?;
     std::io::Read::read_exact(file, buffer)
+}
+
+/// Reads pieces of a file in the order in which they lie there, into the order in which they are
+/// asked for: one run through the file instead of a jump per piece.
+fn gather(source: &mut File, pieces: &[(u64, usize)], out: &mut Vec<u8>) -> std::io::Result<()> {
+    out.clear();
+    let mut order: Vec<(u64, usize, usize)> = Vec::with_capacity(pieces.len());
+    let mut to = 0;
+    for (from, len) in pieces {
+        order.push((*from, to, *len));
+        to += len;
+    }
+    out.resize(to, 0);
+    if let [(from, _, _)] = order.as_slice() {
+        return read_at(source, *from, out);
+    }
+    order.sort_unstable();
+    let mut at = order.first().map_or(0, |(from, ..)| *from);
+    source.seek(SeekFrom::Start(at))?;
+    let mut input = BufReader::with_capacity(1 << 20, source);
+    for (from, to, len) in order {
+        input.seek_relative(i64::try_from(from - at).unwrap_or(0))?;
+        input.read_exact(out.get_mut(to..to + len).unwrap_or_default())?;
+        at = from + len as u64;
+    }
+    Ok(())
 }
 
 /// How many nodes each level has, from the leaves up.
@@ -324,5 +369,29 @@ mod tests {
             }
             assert_eq!((at, features), (bytes.len(), count));
         }
+    }
+
+    #[test]
+    fn the_size_of_the_window_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let schema = Arc::new(Schema::new([("n", Kind::Text)]).of_shape(Shape::Point));
+        let mut batch = Batch::new(schema.clone());
+        for n in 0..500u32 {
+            let text = "x".repeat(n as usize % 7);
+            batch
+                .push_point(f64::from(n * 7919 % 500), f64::from(n * 104_729 % 500), [Value::Text(&text)])
+                .unwrap();
+        }
+        let [jumps, some, one] = [1, 10_000, 1 << 20].map(|window| {
+            let path = dir.path().join("a.fgb");
+            let mut writer = Writer::create(&path, &schema, &Crs::wgs84(), &Options::default()).unwrap();
+            writer.window = window;
+            let mut writer: Box<dyn format::Writer> = Box::new(writer);
+            writer.write(&batch).unwrap();
+            writer.finish().unwrap();
+            std::fs::read(&path).unwrap()
+        });
+        assert_eq!(jumps.len(), some.len());
+        assert!(jumps == some && some == one);
     }
 }

@@ -7,7 +7,7 @@ mod infer;
 mod issues;
 mod read;
 pub(crate) mod scan;
-mod stream;
+pub(in crate::format) mod stream;
 mod write;
 
 pub(super) use file::open;

@@ -38,17 +38,17 @@ enum State {
 
 /// A record's place.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) record: u64,
+pub(in crate::format) struct Place {
+    pub(in crate::format) record: u64,
     /// Its place in the collection that holds it, if one does.
-    pub(super) in_collection: Option<u64>,
+    pub(in crate::format) in_collection: Option<u64>,
     /// Where the scanned text begins in the source.
-    pub(super) base: u64,
+    pub(in crate::format) base: u64,
 }
 
 /// What one step of the stream gave.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(in crate::format) enum Found {
     /// The handler has seen a record, which stood here.
     Record(Span),
     /// A top-level value was not JSON; the stream goes on at the next.
@@ -57,7 +57,7 @@ pub(super) enum Found {
     End,
 }
 
-pub(super) struct Stream<R> {
+pub(in crate::format) struct Stream<R> {
     input: R,
     window: Vec<u8>,
     /// How much of the window holds text.
@@ -70,11 +70,17 @@ pub(super) struct Stream<R> {
     in_collection: u64,
     record_len_max: usize,
     /// The text of a collection's legacy `crs` member, and where it stood.
-    pub(super) crs: Option<(String, u64)>,
+    pub(in crate::format) crs: Option<(String, u64)>,
+    /// The other members of a collection, by name, as long as they are small.
+    pub(in crate::format) members: Vec<(String, String)>,
 }
 
+/// How large a kept member may be, and how many are kept.
+const MEMBER_LEN_MAX: usize = 1 << 18;
+const MEMBERS_MAX: usize = 64;
+
 impl<R: Read> Stream<R> {
-    pub(super) fn new(input: R, record_len_max: usize) -> Stream<R> {
+    pub(in crate::format) fn new(input: R, record_len_max: usize) -> Stream<R> {
         Stream {
             input,
             window: Vec::new(),
@@ -87,17 +93,18 @@ impl<R: Read> Stream<R> {
             in_collection: 0,
             record_len_max,
             crs: None,
+            members: Vec::new(),
         }
     }
 
     /// How many records have been seen.
-    pub(super) fn records(&self) -> u64 {
+    pub(in crate::format) fn records(&self) -> u64 {
         self.record
     }
 
     /// Goes to the next record and lets `handle` read it. It may be called more than once for the
     /// same record, when the first time ran into the end of the window.
-    pub(super) fn step(
+    pub(in crate::format) fn step(
         &mut self,
         mut handle: impl FnMut(&mut Scan<'_>, Place) -> Result<(), Stop>,
     ) -> Result<Found, Error> {
@@ -132,9 +139,13 @@ impl<R: Read> Stream<R> {
                     self.at = scan.at;
                     self.state = state;
                 }
-                Ok(Went::Crs(start, end)) => {
+                Ok(Went::Member(name, start, end)) => {
                     let text = String::from_utf8_lossy(scan.bytes.get(start..end).unwrap_or_default());
-                    self.crs = Some((text.into_owned(), self.base + start as u64));
+                    if name == "crs" {
+                        self.crs = Some((text.into_owned(), self.base + start as u64));
+                    } else if text.len() <= MEMBER_LEN_MAX && self.members.len() < MEMBERS_MAX {
+                        self.members.push((name, text.into_owned()));
+                    }
                     self.at = scan.at;
                     self.state = State::Members { first: false };
                 }
@@ -177,13 +188,13 @@ impl<R: Read> Stream<R> {
     }
 
     /// The bytes of the record found last, from its start.
-    pub(super) fn bytes(&self, span: Span) -> &[u8] {
+    pub(in crate::format) fn bytes(&self, span: Span) -> &[u8] {
         let start = usize::try_from(span.offset.saturating_sub(self.base)).unwrap_or(usize::MAX);
         self.window.get(start..self.at).unwrap_or_default()
     }
 
     /// The whole window, which places given to the handler refer to.
-    pub(super) fn window(&self) -> &[u8] {
+    pub(in crate::format) fn window(&self) -> &[u8] {
         self.window.get(..self.filled).unwrap_or_default()
     }
 
@@ -216,7 +227,7 @@ impl<R: Read> Stream<R> {
 enum Went {
     Record(usize),
     To(State),
-    Crs(usize, usize),
+    Member(String, usize, usize),
 }
 
 type Step = Result<Went, Stop>;
@@ -283,10 +294,10 @@ fn member(scan: &mut Scan<'_>, first: bool) -> Step {
         }
         b"features" => Err(Stop::Bad(scan.at, "features must be an array")),
         name => {
-            let is_crs = name == b"crs";
+            let name = String::from_utf8_lossy(name).into_owned();
             let start = scan.at;
             scan.skip()?;
-            Ok(if is_crs { Went::Crs(start, scan.at) } else { Went::To(State::Members { first: false }) })
+            Ok(Went::Member(name, start, scan.at))
         }
     }
 }

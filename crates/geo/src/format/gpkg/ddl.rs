@@ -30,13 +30,17 @@ CREATE TABLE gpkg_geometry_columns (
   CONSTRAINT uk_gc_table_name UNIQUE (table_name),
   CONSTRAINT fk_gc_tn FOREIGN KEY (table_name) REFERENCES gpkg_contents(table_name),
   CONSTRAINT fk_gc_srs FOREIGN KEY (srs_id) REFERENCES gpkg_spatial_ref_sys(srs_id));
-CREATE TABLE gpkg_extensions (
-  table_name TEXT, column_name TEXT, extension_name TEXT NOT NULL, definition TEXT NOT NULL,
-  scope TEXT NOT NULL, CONSTRAINT ge_tce UNIQUE (table_name, column_name, extension_name));
 INSERT INTO gpkg_spatial_ref_sys VALUES
   ('Undefined Cartesian SRS', -1, 'NONE', -1, 'undefined', 'undefined Cartesian coordinate reference system'),
   ('Undefined geographic SRS', 0, 'NONE', 0, 'undefined', 'undefined geographic coordinate reference system'),
   ('WGS 84 geodetic', 4326, 'EPSG', 4326, 'GEOGCS[\"WGS 84\",DATUM[\"WGS_1984\",SPHEROID[\"WGS 84\",6378137,298.257223563,AUTHORITY[\"EPSG\",\"7030\"]],AUTHORITY[\"EPSG\",\"6326\"]],PRIMEM[\"Greenwich\",0,AUTHORITY[\"EPSG\",\"8901\"]],UNIT[\"degree\",0.0174532925199433,AUTHORITY[\"EPSG\",\"9122\"]],AXIS[\"Latitude\",NORTH],AXIS[\"Longitude\",EAST],AUTHORITY[\"EPSG\",\"4326\"]]', 'longitude/latitude coordinates in decimal degrees on the WGS 84 spheroid');
+";
+
+/// The table of extensions, which a GeoPackage without any may lack.
+pub(super) const EXTENSIONS: &str = "
+CREATE TABLE IF NOT EXISTS gpkg_extensions (
+  table_name TEXT, column_name TEXT, extension_name TEXT NOT NULL, definition TEXT NOT NULL,
+  scope TEXT NOT NULL, CONSTRAINT ge_tce UNIQUE (table_name, column_name, extension_name));
 ";
 
 /// The names of a layer's table and columns. SQLite's names do not differ by case, so a field
@@ -78,6 +82,24 @@ impl Names {
     pub(super) fn insert(&self) -> Result<String, Problem> {
         let marks = ",?".repeat(self.fields.len() + 1);
         Ok(format!("INSERT INTO {} VALUES (?{marks})", quote(&self.table)?))
+    }
+
+    /// One row by its columns' names; of a row with the same key the others are replaced.
+    pub(super) fn insert_row(&self, key: Option<&str>) -> Result<String, Problem> {
+        let columns: Vec<String> = [&self.key, &self.geometry]
+            .into_iter()
+            .chain(&self.fields)
+            .map(|name| quote(name))
+            .collect::<Result<_, _>>()?;
+        let marks = ",?".repeat(columns.len() - 1);
+        let mut sql =
+            format!("INSERT INTO {} ({}) VALUES (?{marks})", quote(&self.table)?, columns.join(", "));
+        if let Some(key) = key {
+            let set: Vec<String> =
+                columns.iter().skip(1).map(|name| format!("{name} = excluded.{name}")).collect();
+            let _ = write!(sql, " ON CONFLICT ({}) DO UPDATE SET {}", quote(key)?, set.join(", "));
+        }
+        Ok(sql)
     }
 
     /// The triggers of the R*Tree extension in version 1.4, which keep the index right when other

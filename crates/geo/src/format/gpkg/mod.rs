@@ -7,11 +7,13 @@
 //! that keep it right afterwards are made last, so that they do not run for our rows.
 
 mod ddl;
+mod existing;
+mod functions;
 mod read;
 mod rtree;
 mod write;
 
-pub use read::{Reader, layers};
+pub use read::{Reader, body, layers};
 pub use write::Writer;
 
 use tidegate_core::Code;

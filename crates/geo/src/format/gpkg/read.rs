@@ -83,7 +83,7 @@ pub fn layers(path: &Path) -> Result<Vec<String>, Error> {
     layer_names(&db)
 }
 
-fn layer_names(db: &Connection) -> Result<Vec<String>, Error> {
+pub(super) fn layer_names(db: &Connection) -> Result<Vec<String>, Error> {
     let sql = "SELECT c.table_name FROM gpkg_contents c JOIN gpkg_geometry_columns g USING (table_name)
                WHERE c.data_type = 'features' ORDER BY c.rowid";
     let mut statement = db.prepare(sql).map_err(|e| not_a_geopackage(&e))?;
@@ -163,7 +163,7 @@ fn kind_of(declared: &str) -> Kind {
 
 /// The system of a layer: by its organisation and number, else by its definition. Numbers 0 and
 /// -1 stand for unknown ones.
-fn crs(db: &Connection, srs_id: i64) -> Result<Option<Crs>, Error> {
+pub(super) fn crs(db: &Connection, srs_id: i64) -> Result<Option<Crs>, Error> {
     if srs_id <= 0 {
         return Ok(None);
     }
@@ -243,7 +243,10 @@ fn value_of(value: ValueRef<'_>, kind: Kind) -> Result<Value<'_>, Problem> {
 }
 
 /// The well-known binary behind the header of GeoPackage binary.
-fn body(blob: &[u8]) -> Result<&[u8], Problem> {
+///
+/// # Errors
+/// `INVALID_GEOMETRY` if the header is not one.
+pub fn body(blob: &[u8]) -> Result<&[u8], Problem> {
     let broken = |message: &str| Problem::new(Code::INVALID_GEOMETRY, message);
     let [b'G', b'P', _, flags, _, _, _, _, rest @ ..] = blob else {
         return Err(broken("the blob is not GeoPackage binary"));

@@ -1,4 +1,4 @@
-//! Writing a new GeoPackage.
+//! Writing a GeoPackage: a new one, or layers and rows into one that exists.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use tidegate_core::Code;
 
 use super::super::atomic::Pending;
 use super::super::hilbert::Collector;
-use super::super::{Options, Written};
-use super::ddl::{APPLICATION_ID, Names, TABLES, USER_VERSION};
-use super::rtree;
+use super::super::{Mode, Options, Written};
+use super::ddl::{APPLICATION_ID, EXTENSIONS, Names, TABLES, USER_VERSION};
+use super::existing::{self, Existing};
+use super::{functions, rtree};
 use crate::batch::Batch;
 use crate::bounds::Bounds;
 use crate::column::Value;
@@ -24,72 +25,175 @@ use crate::wkb::{self, Dim, Shape};
 pub struct Writer {
     db: Connection,
     file: Pending,
-    names: Names,
-    insert: String,
-    schema: Arc<Schema>,
-    srs_id: i32,
-    /// The dimensions that some rows have, and those that all have.
-    dims: Option<(Dim, Dim)>,
-    index: Collector,
+    layer: Layer,
     last_change: Option<String>,
     blob: Vec<u8>,
     written: Written,
 }
 
+/// The layer that rows go to.
+struct Layer {
+    names: Names,
+    insert: String,
+    /// The shape of all geometries, and the fields.
+    shape: Option<Shape>,
+    srs_id: i32,
+    rows: Rows,
+    /// The dimensions that some rows have, and those that all have.
+    dims: Option<(Dim, Dim)>,
+    index: Collector,
+    /// The place of the field that must not be null.
+    key: Option<usize>,
+}
+
+/// How rows enter.
+enum Rows {
+    /// In one go; the index is packed at the end. The number of the last row.
+    Bulk(i64),
+    /// One by one, with the triggers on; the box around them.
+    Single(Option<Bounds>),
+}
+
 impl Writer {
-    /// Opens a new file with one layer.
+    /// Opens a new file with one layer, or a copy of an existing one (see [`Mode`]).
     ///
     /// # Errors
-    /// If the reference system has no number, or the file cannot be made.
+    /// If the reference system has no number, the file cannot be made, or the layer there is of
+    /// another form.
     pub fn create(path: &Path, schema: &Arc<Schema>, crs: &Crs, options: &Options) -> Result<Writer, Error> {
-        let Some(code) = crs.epsg_code().and_then(|code| i32::try_from(code).ok()) else {
-            let message = format!("{crs} has no number to stand in a GeoPackage");
-            return Err(Problem::new(Code::CRS_NOT_FOUND, message).into());
-        };
+        existing::settle(path)?;
         let file = Pending::new(path)?;
-        let db = Connection::open(file.path())?;
+        let exists = options.mode != Mode::New && path.exists();
+        let db = if exists { existing::copy(path, file.path())? } else { Connection::open(file.path())? };
         db.execute_batch(
             "PRAGMA page_size = 4096; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
              PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY;",
         )?;
-        db.pragma_update(None, "application_id", APPLICATION_ID)?;
-        db.pragma_update(None, "user_version", USER_VERSION)?;
-        db.execute_batch("BEGIN")?;
-        db.execute_batch(TABLES)?;
-        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer");
-        let names = Names::new(options.layer.as_deref().unwrap_or(stem), schema);
-        db.execute_batch(&names.create_table(schema)?)?;
-        if code != 4326 {
-            db.execute(
-                "INSERT INTO gpkg_spatial_ref_sys VALUES (?1, ?2, 'EPSG', ?2, 'undefined', NULL)",
-                (crs.entry().map_or_else(|| crs.to_string(), |entry| entry.name), code),
-            )?;
+        if !exists {
+            db.pragma_update(None, "application_id", APPLICATION_ID)?;
+            db.pragma_update(None, "user_version", USER_VERSION)?;
+            functions::add(&db)?;
         }
-        let insert = names.insert()?;
-        Ok(Writer {
-            db,
-            file,
+        db.execute_batch("BEGIN")?;
+        if !exists {
+            db.execute_batch(TABLES)?;
+        }
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer");
+        let layer = Layer::begin(&db, options.layer.as_deref().unwrap_or(stem), schema, crs, &options.mode)?;
+        let last_change = options.last_change.clone();
+        Ok(Writer { db, file, layer, last_change, blob: Vec::new(), written: Written::default() })
+    }
+}
+
+impl Layer {
+    /// Finds or makes a layer.
+    fn begin(db: &Connection, name: &str, schema: &Schema, crs: &Crs, mode: &Mode) -> Result<Layer, Error> {
+        let key = match mode {
+            Mode::Upsert(key) => Some(key.as_str()),
+            Mode::New | Mode::Append => None,
+        };
+        let place = |key: &str| schema.fields().iter().position(|f| f.name.eq_ignore_ascii_case(key));
+        let key_at = key.and_then(place);
+        if let (Some(key), None) = (key, key_at) {
+            let message = format!("there is no field {key:?} to tell features apart by");
+            return Err(Problem::new(Code::SCHEMA_MISMATCH, message).under(key).into());
+        }
+        if let Some(found) = existing::find(db, name, schema, crs, key)? {
+            if *mode == Mode::New {
+                let message = format!("there is a layer {name:?} already");
+                return Err(Problem::new(Code::CONFLICT, message).into());
+            }
+            let Existing { names, insert, srs_id, shape } = found;
+            let rows = Rows::Single(None);
+            return Ok(Layer {
+                names,
+                insert,
+                shape,
+                srs_id,
+                rows,
+                dims: None,
+                index: Collector::new(),
+                key: key_at,
+            });
+        }
+        let Some(code) = crs.epsg_code().and_then(|code| i32::try_from(code).ok()) else {
+            let message = format!("{crs} has no number to stand in a GeoPackage");
+            return Err(Problem::new(Code::CRS_NOT_FOUND, message).into());
+        };
+        let names = Names::new(name, schema);
+        db.execute_batch(&names.create_table(schema)?)?;
+        db.execute(
+            "INSERT OR IGNORE INTO gpkg_spatial_ref_sys VALUES (?1, ?2, 'EPSG', ?2, 'undefined', NULL)",
+            (crs.entry().map_or_else(|| crs.to_string(), |entry| entry.name), code),
+        )?;
+        let mut layer = Layer {
+            insert: names.insert()?,
             names,
-            insert,
-            schema: schema.clone(),
+            shape: schema.shape,
             srs_id: code,
+            rows: Rows::Bulk(0),
             dims: None,
             index: Collector::new(),
-            last_change: options.last_change.clone(),
-            blob: Vec::new(),
-            written: Written::default(),
-        })
+            key: key_at,
+        };
+        if let Some(column) = key_at.and_then(|at| layer.names.fields.get(at)).cloned() {
+            // Equal keys may come within one run, so that rows cannot go in blindly.
+            existing::unique(db, &layer.names.table, &column)?;
+            layer.describe(db, None, schema.dim)?;
+            layer.make_index(db)?;
+            db.execute_batch(&layer.names.triggers()?)?;
+            layer.insert = layer.names.insert_row(Some(&column))?;
+            layer.rows = Rows::Single(None);
+        }
+        Ok(layer)
     }
 
-    fn describe(&self) -> Result<(), Error> {
+    /// Completes the layer.
+    fn end(&mut self, db: &Connection, last_change: Option<&str>, near: &Path) -> Result<(), Error> {
+        match self.rows {
+            Rows::Bulk(_) => {
+                self.describe(db, last_change, Dim::Xy)?;
+                self.make_index(db)?;
+                let index = std::mem::replace(&mut self.index, Collector::new());
+                rtree::pack(index, db, &self.names.rtree(), near)?;
+                db.execute_batch(&self.names.triggers()?)?;
+            }
+            Rows::Single(added) => {
+                db.execute(
+                    "UPDATE gpkg_contents SET last_change = coalesce(?2, strftime('%Y-%m-%dT%H:%M:%fZ','now')),
+                     min_x = min(coalesce(min_x, ?3), coalesce(?3, min_x)), min_y = min(coalesce(min_y, ?4), coalesce(?4, min_y)),
+                     max_x = max(coalesce(max_x, ?5), coalesce(?5, max_x)), max_y = max(coalesce(max_y, ?6), coalesce(?6, max_y))
+                     WHERE table_name = ?1",
+                    (
+                        &self.names.table,
+                        last_change,
+                        added.map(|b| b.min_x),
+                        added.map(|b| b.min_y),
+                        added.map(|b| b.max_x),
+                        added.map(|b| b.max_y),
+                    ),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn make_index(&self, db: &Connection) -> Result<(), Error> {
+        let name = super::quote(&self.names.rtree())?;
+        db.execute_batch(&format!("CREATE VIRTUAL TABLE {name} USING rtree(id, minx, maxx, miny, maxy)"))?;
+        Ok(())
+    }
+
+    /// The rows about the layer in the tables of the standard.
+    fn describe(&self, db: &Connection, last_change: Option<&str>, dim: Dim) -> Result<(), Error> {
         let bounds = self.index.total();
-        let (db, table, column) = (&self.db, &self.names.table, &self.names.geometry);
+        let (table, column) = (&self.names.table, &self.names.geometry);
         db.execute(
             "INSERT INTO gpkg_contents VALUES (?1, 'features', ?1, '',
              coalesce(?2, strftime('%Y-%m-%dT%H:%M:%fZ','now')), ?3, ?4, ?5, ?6, ?7)",
             (
                 table,
-                &self.last_change,
+                last_change,
                 bounds.map(|b| b.min_x),
                 bounds.map(|b| b.min_y),
                 bounds.map(|b| b.max_x),
@@ -97,13 +201,15 @@ impl Writer {
                 self.srs_id,
             ),
         )?;
-        let shape = self.schema.shape.map_or("GEOMETRY", Shape::upper_name);
-        let (some, all) = self.dims.unwrap_or_default();
+        let shape = self.shape.map_or("GEOMETRY", Shape::upper_name);
+        let (some, all) = self.dims.unwrap_or((dim, Dim::Xy));
         let (z, m) = (allowed(some.has_z(), all.has_z()), allowed(some.has_m(), all.has_m()));
         db.execute(
             "INSERT INTO gpkg_geometry_columns VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             (table, column, shape, self.srs_id, z, m),
         )?;
+        // A GeoPackage without extensions has no such table.
+        db.execute_batch(EXTENSIONS)?;
         db.execute(
             "INSERT INTO gpkg_extensions VALUES (?1, ?2, 'gpkg_rtree_index',
              'http://www.geopackage.org/spec120/#extension_rtree', 'write-only')",
@@ -111,49 +217,72 @@ impl Writer {
         )?;
         Ok(())
     }
+
+    /// Notes the bounds of a row, for the index or for the box around all.
+    fn saw(&mut self, row: i64, bounds: Bounds, near: &Path) -> Result<(), Error> {
+        match &mut self.rows {
+            Rows::Bulk(_) => self.index.push(row, bounds, near)?,
+            Rows::Single(all) => *all = Some(all.map_or(bounds, |all| all.union(bounds))),
+        }
+        Ok(())
+    }
 }
 
 impl super::super::Writer for Writer {
     fn write(&mut self, batch: &Batch) -> Result<(), Error> {
-        let mut insert = self.db.prepare_cached(&self.insert)?;
+        let layer = &mut self.layer;
+        let mut insert = self.db.prepare_cached(&layer.insert)?;
         for row in 0..batch.len() {
             self.written.features += 1;
-            let key = i64::try_from(self.written.features).unwrap_or(i64::MAX);
-            insert.raw_bind_parameter(1, key)?;
+            let number = match &mut layer.rows {
+                Rows::Bulk(last) => {
+                    *last += 1;
+                    Some(*last)
+                }
+                Rows::Single(_) => None,
+            };
+            insert.raw_bind_parameter(1, number)?;
             match batch.geometry(row) {
                 Some(wkb) => {
                     let (shape, dim) = wkb::head(wkb).unwrap_or((Shape::GeometryCollection, Dim::Xy));
-                    if self.schema.shape.is_some_and(|only| only != shape) {
-                        return Err(wrong_shape(shape, &self.schema).of_record(batch.record(row)).into());
+                    if let Some(only) = layer.shape.filter(|only| *only != shape) {
+                        return Err(wrong_shape(shape, only).of_record(batch.record(row)).into());
                     }
-                    self.dims = Some(self.dims.map_or((dim, dim), |(some, all)| {
+                    layer.dims = Some(layer.dims.map_or((dim, dim), |(some, all)| {
                         (some.union(dim), Dim::new(all.has_z() && dim.has_z(), all.has_m() && dim.has_m()))
                     }));
                     let bounds = batch.bounds(row);
-                    geometry_blob(wkb, shape, bounds, self.srs_id, &mut self.blob);
+                    geometry_blob(wkb, shape, bounds, layer.srs_id, &mut self.blob);
                     insert.raw_bind_parameter(2, self.blob.as_slice())?;
                     if let Some(bounds) = bounds {
-                        self.index.push(key, bounds, self.file.path())?;
+                        layer.saw(number.unwrap_or_default(), bounds, self.file.path())?;
                     }
                 }
                 None => insert.raw_bind_parameter(2, rusqlite::types::Null)?,
             }
             for (at, column) in batch.columns().iter().enumerate() {
-                insert.raw_bind_parameter(at + 3, ToSqlOutput::Borrowed(sql_value(column.get(row))))?;
+                let value = column.get(row);
+                if layer.key == Some(at) && value == Value::Null {
+                    let problem =
+                        Problem::new(Code::SCHEMA_MISMATCH, "a feature has no value in the key field");
+                    return Err(problem.of_record(batch.record(row)).into());
+                }
+                insert.raw_bind_parameter(at + 3, ToSqlOutput::Borrowed(sql_value(value)))?;
             }
             insert.raw_execute()?;
         }
         Ok(())
     }
 
+    fn next_layer(&mut self, schema: &Arc<Schema>, crs: &Crs, options: &Options) -> Result<(), Error> {
+        self.layer.end(&self.db, self.last_change.as_deref(), self.file.path())?;
+        let name = options.layer.as_deref().unwrap_or("layer");
+        self.layer = Layer::begin(&self.db, name, schema, crs, &options.mode)?;
+        Ok(())
+    }
+
     fn finish(mut self: Box<Self>) -> Result<Written, Error> {
-        self.describe()?;
-        let name = super::quote(&self.names.rtree())?;
-        self.db
-            .execute_batch(&format!("CREATE VIRTUAL TABLE {name} USING rtree(id, minx, maxx, miny, maxy)"))?;
-        let index = std::mem::replace(&mut self.index, Collector::new());
-        rtree::pack(index, &self.db, &self.names.rtree(), self.file.path())?;
-        self.db.execute_batch(&self.names.triggers()?)?;
+        self.layer.end(&self.db, self.last_change.as_deref(), self.file.path())?;
         self.db.execute_batch("COMMIT")?;
         self.db.close().map_err(|(_, e)| e)?;
         self.file.commit()?;
@@ -170,9 +299,10 @@ fn allowed(some: bool, all: bool) -> i32 {
     }
 }
 
-fn wrong_shape(shape: Shape, schema: &Schema) -> Problem {
-    let only = schema.shape.map_or("geometry", Shape::name);
-    Problem::new(Code::SCHEMA_MISMATCH, format!("a layer of {only} cannot hold a {}", shape.name()))
+fn wrong_shape(shape: Shape, only: Shape) -> Problem {
+    let hint = if shape.multi() == only { "; promote shapes to their multi" } else { "" };
+    let message = format!("a layer of {} cannot hold a {}{hint}", only.name(), shape.name());
+    Problem::new(Code::SCHEMA_MISMATCH, message)
 }
 
 fn sql_value(value: Value<'_>) -> ValueRef<'_> {

@@ -1,4 +1,4 @@
-//! Shapefile, read only.
+//! Shapefile.
 //!
 //! Four files make one layer: shapes (`.shp`), a table (`.dbf`), and if they are there the system
 //! (`.prj`) and the encoding of the table (`.cpg`). Lines and surfaces come out as multi shapes,
@@ -6,10 +6,13 @@
 //! direction whether they are shells or holes; which hole belongs to which shell is found by
 //! looking.
 //!
-//! Not written: names of ten letters, no null, no more than 2 GB. Write GeoPackage or FlatGeobuf.
+//! Written too, with the limits that `write` states; GeoPackage and FlatGeobuf have none of them.
 
 mod dbf;
 mod read;
-mod shape;
+mod record;
+pub(in crate::format) mod shape;
+mod write;
 
 pub use read::Reader;
+pub use write::Writer;

@@ -172,7 +172,10 @@ impl Positions<'_> {
 
 /// Rings to polygons: clockwise rings are shells, each other one goes to the smallest shell that
 /// holds it, or is a shell itself if none does.
-fn group(points: &[Point], parts: Vec<std::ops::Range<usize>>) -> Vec<Vec<std::ops::Range<usize>>> {
+pub(in crate::format) fn group(
+    points: &[Point],
+    parts: Vec<std::ops::Range<usize>>,
+) -> Vec<Vec<std::ops::Range<usize>>> {
     if parts.len() <= 1 {
         return parts.into_iter().map(|ring| vec![ring]).collect();
     }

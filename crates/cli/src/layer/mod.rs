@@ -1,0 +1,142 @@
+//! What `convert`, `inspect` and `check` share: how a layer and its troubles are said.
+
+mod braille;
+mod page;
+mod sample;
+
+pub(crate) use braille::map;
+pub(crate) use page::{Page, page};
+pub(crate) use sample::Sample;
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tidegate_core::Code;
+use tidegate_geo::check::Report;
+use tidegate_geo::crs::Operation;
+use tidegate_geo::error::{Error, Problem};
+use tidegate_geo::format::Rejected;
+use tidegate_geo::{Bounds, Crs};
+
+use crate::exit::Exit;
+use crate::out;
+
+/// Says why a verb gives up, and how the command then ends: 2 if the command line asked for
+/// something that cannot be, 1 if the file or the disk is to blame.
+pub(crate) fn give_up(verb: &str, file: &Path, error: &Error) -> Exit {
+    out::say(&format!("tidegate {verb}: {}: {error}", file.display()));
+    let usage = match error {
+        Error::Io(e) => e.kind() == std::io::ErrorKind::NotFound,
+        Error::Sqlite(_) => false,
+        Error::Problem(problem) => {
+            [Code::CRS_NOT_FOUND, Code::NOT_FOUND, Code::UNPROCESSABLE, Code::CONFLICT]
+                .contains(&problem.code)
+                || problem.message.starts_with("the condition:")
+                || (problem.code == Code::SCHEMA_MISMATCH && problem.record.is_none())
+        }
+    };
+    if usage { Exit::Usage } else { Exit::Failure }
+}
+
+/// A coordinate reference system from the command line.
+pub(crate) fn crs(text: &str) -> Result<Crs, String> {
+    text.parse().map_err(|problem: Problem| problem.message)
+}
+
+/// A problem as JSON.
+pub(crate) fn problem(problem: &Problem) -> Value {
+    json!({
+        "code": problem.code.as_str(),
+        "message": problem.message,
+        "record": problem.record,
+        "path": Some(problem.path.as_str()).filter(|path| !path.is_empty()),
+        "offset": problem.offset,
+    })
+}
+
+/// A record that was set aside, as JSON. Bytes that are not text are spelt in hexadecimal.
+pub(crate) fn rejected(rejected: &Rejected) -> Value {
+    let mut said = json!({
+        "record": rejected.record,
+        "offset": rejected.span.offset,
+        "length": rejected.span.len,
+        "problems": rejected.problems.iter().map(problem).collect::<Vec<_>>(),
+    });
+    match std::str::from_utf8(&rejected.raw) {
+        Ok(text) => said["raw"] = text.into(),
+        Err(_) => {
+            let hex: String = rejected.raw.iter().map(|byte| format!("{byte:02x}")).collect();
+            said["raw_hex"] = hex.into();
+        }
+    }
+    said
+}
+
+/// A way between systems as JSON.
+pub(crate) fn operation(operation: &Operation) -> Value {
+    json!({
+        "from": operation.from.to_string(),
+        "to": operation.to.to_string(),
+        "accuracy_m": operation.accuracy,
+        "ballpark": operation.accuracy.is_none(),
+        "definition": [operation.definition.0, operation.definition.1],
+    })
+}
+
+/// A way between systems in words.
+pub(crate) fn operation_words(operation: &Operation) -> String {
+    let Operation { from, to, .. } = operation;
+    match operation.accuracy {
+        Some(0.0) => format!("reprojected from {from} to {to}, exactly"),
+        Some(accuracy) => format!("reprojected from {from} to {to}, accurate to {accuracy} m"),
+        None => format!(
+            "warning: reprojected from {from} to {to} by a ballpark way that ignores the difference of datums; \
+             it may be off by hundreds of metres"
+        ),
+    }
+}
+
+/// A report as JSON.
+pub(crate) fn report(report: &Report) -> Value {
+    let layer = &report.layer;
+    let fields: Vec<Value> = layer
+        .schema
+        .fields()
+        .iter()
+        .map(|field| json!({ "name": field.name, "kind": field.kind.to_string() }))
+        .collect();
+    let shapes: serde_json::Map<String, Value> =
+        report.shapes.iter().map(|(shape, n)| (shape.name().to_owned(), (*n).into())).collect();
+    let warnings: serde_json::Map<String, Value> =
+        report.concerns.iter().map(|(concern, n)| (concern.to_string(), (*n).into())).collect();
+    json!({
+        "layer": layer.name,
+        "crs": layer.crs.as_ref().map(ToString::to_string),
+        "crs_name": layer.crs.as_ref().and_then(Crs::entry).map(|entry| entry.name),
+        "features": report.features,
+        "geometry": layer.schema.shape.map(tidegate_geo::wkb::Shape::name),
+        "shapes": shapes,
+        "without_geometry": report.without_geometry,
+        "empty": report.empty,
+        "bbox": report.bounds.map(|b| [b.min_x, b.min_y, b.max_x, b.max_y]),
+        "fields": fields,
+        "valid": report.features - report.invalid(),
+        "invalid": report.invalid(),
+        "reasons": report.reasons,
+        "warnings": warnings,
+        "unreadable": report.rejected,
+    })
+}
+
+/// A box in words, with as many decimals as its size deserves.
+pub(crate) fn bounds_words(b: Bounds) -> String {
+    let size = (b.max_x - b.min_x).max(b.max_y - b.min_y);
+    let decimals = if size >= 1000.0 { 0 } else { 5 };
+    let [w, s, e, n] = [b.min_x, b.min_y, b.max_x, b.max_y].map(|x| format!("{x:.decimals$}"));
+    format!("{w} {s} to {e} {n}")
+}
+
+/// Text from a file, safe for a terminal: control characters are shown, not sent.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}

@@ -1,0 +1,68 @@
+//! One page about a file: its layers as tables and a map, to look at in a browser.
+
+use std::fmt::Write;
+
+use tidegate_sim::report::{escape, html};
+
+use super::sample::Line;
+use crate::report::map;
+
+/// One layer of the page.
+pub(crate) struct Page {
+    /// Its name.
+    pub(crate) name: String,
+    /// What is known of it: names and values.
+    pub(crate) facts: Vec<(String, String)>,
+    /// Its fields, a row each, the first being the head.
+    pub(crate) fields: Vec<Vec<String>>,
+    /// What is wrong with it, a row each, the first being the head.
+    pub(crate) troubles: Vec<Vec<String>>,
+    /// What to draw, in degrees if `on_land`.
+    pub(crate) lines: Vec<Line>,
+    /// Whether the lines lie on the globe.
+    pub(crate) on_land: bool,
+    /// Where the defects are.
+    pub(crate) defects: Vec<(f64, f64)>,
+    /// Whether all is well.
+    pub(crate) good: bool,
+}
+
+/// The page of a file.
+pub(crate) fn page(file: &str, layers: &[Page]) -> String {
+    let good = layers.iter().all(|layer| layer.good);
+    let (class, mark, word) = if good {
+        ("good", "✓", "every record is valid")
+    } else {
+        ("bad", "✗", "some records are not valid")
+    };
+    let plural = if layers.len() == 1 { "layer" } else { "layers" };
+    let header = format!(
+        "<h1>{}</h1><p class=\"reason\">{} {plural}</p><span class=\"badge {class}\">{mark} {word}</span>",
+        escape(file),
+        layers.len(),
+    );
+    let mut main = String::new();
+    for layer in layers {
+        let _ = write!(main, "<section><h2>{}</h2>", escape(&layer.name));
+        if !layer.lines.is_empty() {
+            let drawn = if layer.on_land {
+                map::on_land(&layer.lines, &layer.defects)
+            } else {
+                map::plain(&layer.lines, &layer.defects)
+            };
+            let _ = write!(main, "<figure>{drawn}</figure>");
+        }
+        main.push_str("<div class=\"tables\">");
+        let head = vec!["fact".to_owned(), "value".to_owned()];
+        let facts = layer.facts.iter().map(|(name, value)| vec![name.clone(), value.clone()]);
+        let facts: Vec<_> = [head].into_iter().chain(facts).collect();
+        for (title, rows) in [("Layer", &facts), ("Fields", &layer.fields), ("Troubles", &layer.troubles)] {
+            if rows.len() > 1 {
+                let _ = write!(main, "<div class=\"wide\">{}</div>", html::rows_html(title, rows));
+            }
+        }
+        main.push_str("</div></section>");
+    }
+    let footer = format!("Tidegate {}. Land: Natural Earth, public domain.", env!("CARGO_PKG_VERSION"));
+    html::page(&format!("{file} · Tidegate"), &header, &main, &footer)
+}

@@ -1,0 +1,107 @@
+//! Some of the geometries of a layer, enough to draw it.
+//!
+//! Every n-th one is kept; when there are too many, every other is let go and n doubles. So the
+//! sample is spread over the whole file, its size is bounded, and the same file gives the same one.
+
+use tidegate_geo::crs::Transform;
+use tidegate_geo::wkb::{Cursor, Event, Shape};
+use tidegate_geo::{Bounds, Crs};
+
+const BYTES_MAX: usize = 4 << 20;
+const COUNT_MAX: usize = 20_000;
+
+/// The sample.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    kept: Vec<Vec<u8>>,
+    bytes: usize,
+    every: u64,
+    seen: u64,
+}
+
+/// A chain of positions to draw; one position is a dot.
+pub(crate) type Line = Vec<(f64, f64)>;
+
+impl Default for Sample {
+    fn default() -> Sample {
+        Sample { kept: Vec::new(), bytes: 0, every: 1, seen: 0 }
+    }
+}
+
+impl Sample {
+    /// Sees one more geometry.
+    pub(crate) fn add(&mut self, wkb: &[u8]) {
+        if self.seen.is_multiple_of(self.every) && wkb.len() <= BYTES_MAX / 4 {
+            self.bytes += wkb.len();
+            self.kept.push(wkb.to_vec());
+            while self.bytes > BYTES_MAX || self.kept.len() > COUNT_MAX {
+                let mut keep = false;
+                self.kept.retain(|_| {
+                    keep = !keep;
+                    keep
+                });
+                self.bytes = self.kept.iter().map(Vec::len).sum();
+                self.every *= 2;
+            }
+        }
+        self.seen += 1;
+    }
+
+    /// Brings the sample to longitude and latitude; false if there is no way.
+    pub(crate) fn bring_to_wgs84(&mut self, crs: Option<&Crs>) -> bool {
+        let Some(crs) = crs else { return false };
+        if crs.is_wgs84() {
+            return true;
+        }
+        let Ok(transform) = Transform::new(crs, &Crs::wgs84()) else { return false };
+        self.kept.retain_mut(|wkb| transform.geometry(wkb).is_ok());
+        true
+    }
+
+    /// The lines and dots of the sample.
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for wkb in &self.kept {
+            let mut cursor = Cursor::default();
+            let mut is_point = false;
+            while let Ok(Some(event)) = cursor.next(wkb) {
+                match event {
+                    Event::Begin { shape, .. } => is_point = shape == Shape::Point,
+                    Event::Coords(run) => {
+                        let line: Line =
+                            run.xy(wkb).filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
+                        if !line.is_empty() && (is_point || line.len() > 1) {
+                            lines.push(line);
+                        }
+                    }
+                    Event::End(_) => {}
+                }
+            }
+        }
+        lines
+    }
+
+    /// The box around the sample.
+    pub(crate) fn bounds(&self) -> Option<Bounds> {
+        self.kept.iter().filter_map(|wkb| Bounds::of_wkb(wkb)).reduce(Bounds::union)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sample_is_bounded_and_spread() {
+        let mut sample = Sample::default();
+        for i in 0..100_000u32 {
+            let mut wkb = Vec::new();
+            tidegate_geo::wkb::write::point(&mut wkb, &[f64::from(i), 0.0]);
+            sample.add(&wkb);
+        }
+        assert!(sample.kept.len() <= COUNT_MAX && sample.kept.len() > COUNT_MAX / 4, "{}", sample.kept.len());
+        let last = sample.lines().last().unwrap()[0].0;
+        assert!(last > 99_000.0, "{last}");
+        assert_eq!(sample.lines()[0], [(0.0, 0.0)]);
+    }
+}

@@ -1,0 +1,298 @@
+//! `tidegate inspect`: what is in a file of features.
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use tidegate_geo::check::{self, Checks, Report, Watch};
+use tidegate_geo::column::Value as Cell;
+use tidegate_geo::format::geojson::ReadOptions;
+use tidegate_geo::format::{self, Format};
+use tidegate_geo::validity::{Flaw, Warning};
+use tidegate_geo::wkb::Shape;
+use tidegate_geo::{Batch, Crs};
+
+use crate::exit::Exit;
+use crate::layer::{self, Page, Sample};
+use crate::out;
+use crate::progress::thousands;
+
+/// Show what is in a file of features
+///
+/// Its layers, each with fields, coordinate reference system, counts, bounds, a summary of validity
+/// and a small map. The file is read to its end; a large one takes as long as reading it takes.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate inspect parcels.gpkg
+  tidegate inspect parcels.gpkg --layer roads --no-map
+  tidegate inspect parcels.geojson --html parcels.html
+  tidegate inspect parcels.fgb --format json | jq '.layers[0].crs'
+
+Exit codes: 0 if the file could be read, whatever is in it; 1 if it cannot be read to its end;
+2 if there is no such file, layer or format.")]
+pub(crate) struct Args {
+    /// The file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Only this layer; all by default
+    #[arg(long, value_name = "NAME")]
+    layer: Option<String>,
+
+    /// Write a page with the same facts and a map to zoom into
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// No map in the table
+    #[arg(long)]
+    no_map: bool,
+
+    /// How wide the map is, in characters
+    #[arg(long, value_name = "N", default_value_t = 72, value_parser = clap::value_parser!(u16).range(8..=400))]
+    width: u16,
+
+    /// How to answer
+    #[arg(long, value_enum, default_value = "table")]
+    format: Answer,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Answer {
+    Table,
+    Json,
+}
+
+/// What the pass notes of each field, and what it keeps to draw.
+#[derive(Default)]
+struct Notes {
+    sample: Sample,
+    present: Vec<u64>,
+    examples: Vec<Option<String>>,
+    defects: Vec<(f64, f64)>,
+}
+
+const DEFECTS_MAX: usize = 5000;
+const EXAMPLE_LEN_MAX: usize = 40;
+
+impl Watch for Notes {
+    fn feature(&mut self, batch: &Batch, row: usize, flaw: Option<&Flaw>, _: &[Warning]) -> io::Result<()> {
+        if let Some(wkb) = batch.geometry(row) {
+            self.sample.add(wkb);
+        }
+        if let Some(flaw) = flaw.filter(|_| self.defects.len() < DEFECTS_MAX) {
+            self.defects.push((flaw.x, flaw.y));
+        }
+        let columns = batch.columns();
+        self.present.resize(columns.len(), 0);
+        self.examples.resize(columns.len(), None);
+        for ((column, present), example) in columns.iter().zip(&mut self.present).zip(&mut self.examples) {
+            let value = column.get(row);
+            *present += u64::from(value != Cell::Null);
+            if example.is_none() {
+                *example = shown(value);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn shown(value: Cell<'_>) -> Option<String> {
+    let text = match value {
+        Cell::Null => return None,
+        Cell::Bool(b) => b.to_string(),
+        Cell::Int(i) => i.to_string(),
+        Cell::Real(x) => x.to_string(),
+        Cell::Text(text) | Cell::Json(text) => text.to_owned(),
+        Cell::Bytes(bytes) => format!("{} bytes", bytes.len()),
+    };
+    let mut short: String = text.chars().take(EXAMPLE_LEN_MAX).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    Some(layer::plain(&short))
+}
+
+pub(crate) fn run(args: &Args) -> io::Result<Exit> {
+    let give_up = |error: &tidegate_geo::Error| Ok(layer::give_up("inspect", &args.file, error));
+    let names = match format::layers(&args.file, &ReadOptions::default()) {
+        Ok(names) => names,
+        Err(error) => return give_up(&error),
+    };
+    let names: Vec<Option<String>> = match &args.layer {
+        Some(name) => vec![Some(name.clone())],
+        None if names.len() > 1 => names.into_iter().map(Some).collect(),
+        None => vec![None],
+    };
+    let (mut said, mut pages) = (Vec::new(), Vec::new());
+    let format = Format::detect(&args.file).ok().flatten().map_or("unknown", Format::name);
+    if args.format == Answer::Table {
+        let size = std::fs::metadata(&args.file).map_or(0, |file| file.len());
+        out::data(&format!("{}: {format}, {} bytes\n", args.file.display(), thousands(size)))?;
+    }
+    for name in names {
+        let checks =
+            Checks { read: ReadOptions { layer: name, ..ReadOptions::default() }, ..Checks::default() };
+        let mut notes = Notes::default();
+        let report = match check::check(&args.file, &checks, &mut notes) {
+            Ok(report) => report,
+            Err(error) => return give_up(&error),
+        };
+        match args.format {
+            Answer::Table => out::data(&table(args, &report, &notes))?,
+            Answer::Json => said.push(answer(&report, &notes)),
+        }
+        if args.html.is_some() {
+            pages.push(to_page(&report, notes));
+        }
+    }
+    if args.format == Answer::Json {
+        let all = json!({ "file": args.file.display().to_string(), "format": format, "layers": said });
+        out::data(&format!("{all:#}\n"))?;
+    }
+    if let Some(to) = &args.html {
+        let name = args.file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        if let Err(error) = std::fs::write(to, layer::page(&name, &pages)) {
+            out::say(&format!("tidegate inspect: {}: {error}", to.display()));
+            return Ok(Exit::Failure);
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn answer(report: &Report, notes: &Notes) -> Value {
+    let mut said = layer::report(report);
+    if let Some(fields) = said["fields"].as_array_mut() {
+        for (at, field) in fields.iter_mut().enumerate() {
+            field["present"] = notes.present.get(at).copied().unwrap_or(0).into();
+            field["example"] = notes.examples.get(at).cloned().flatten().into();
+        }
+    }
+    said
+}
+
+/// What is known of a layer: names and values.
+fn facts(report: &Report) -> Vec<(String, String)> {
+    let mut facts = Vec::new();
+    let mut fact = |name: &str, value: String| facts.push((name.to_owned(), value));
+    let crs = report.layer.crs.as_ref().map(|crs| match crs.entry() {
+        Some(entry) => format!("{crs}, {}", entry.name),
+        None => crs.to_string(),
+    });
+    fact("system", crs.unwrap_or_else(|| "not said".into()));
+    fact("features", thousands(report.features));
+    let shapes: Vec<String> =
+        report.shapes.iter().map(|(shape, n)| format!("{} {}", thousands(*n), shape.name())).collect();
+    let dim = report.layer.schema.dim;
+    let dim = if dim.has_z() || dim.has_m() {
+        format!(" ({}{})", if dim.has_z() { "Z" } else { "" }, if dim.has_m() { "M" } else { "" })
+    } else {
+        String::new()
+    };
+    fact("geometry", if shapes.is_empty() { "none".into() } else { format!("{}{dim}", shapes.join(", ")) });
+    if report.without_geometry > 0 {
+        fact("no geometry", thousands(report.without_geometry));
+    }
+    if report.empty > 0 {
+        fact("empty", thousands(report.empty));
+    }
+    if let Some(bounds) = report.bounds {
+        fact("bounds", layer::bounds_words(bounds));
+    }
+    let validity = if report.is_good() {
+        "every record is valid".to_owned()
+    } else {
+        format!("{} invalid, {} cannot be read", thousands(report.invalid()), thousands(report.rejected))
+    };
+    fact("validity", validity);
+    facts
+}
+
+fn fields(report: &Report, notes: &Notes) -> Vec<Vec<String>> {
+    let mut rows = vec![["field", "kind", "present", "example"].map(String::from).to_vec()];
+    for (at, field) in report.layer.schema.fields().iter().enumerate() {
+        let present = notes.present.get(at).copied().unwrap_or(0);
+        let example = notes.examples.get(at).cloned().flatten().unwrap_or_default();
+        rows.push(vec![layer::plain(&field.name), field.kind.to_string(), thousands(present), example]);
+    }
+    rows
+}
+
+fn table(args: &Args, report: &Report, notes: &Notes) -> String {
+    let mut said = format!("\nlayer {}\n", layer::plain(&report.layer.name));
+    for (name, value) in facts(report) {
+        said.push_str(&format!("  {name:<12} {value}\n"));
+    }
+    for (reason, count) in &report.reasons {
+        said.push_str(&format!("  {:<12} {} {reason}\n", "", thousands(*count)));
+    }
+    let rows = fields(report, notes);
+    if rows.len() > 1 {
+        let widths: Vec<usize> = (0..3)
+            .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|c| c.chars().count()).max().unwrap_or(0))
+            .collect();
+        for row in &rows {
+            let mut line = String::from(" ");
+            for (at, cell) in row.iter().enumerate() {
+                let width = widths.get(at).copied().unwrap_or(0);
+                let pad = width.saturating_sub(cell.chars().count());
+                line.push(' ');
+                if at == 2 {
+                    line.push_str(&" ".repeat(pad));
+                }
+                line.push_str(cell);
+                if at != 2 {
+                    line.push_str(&" ".repeat(pad));
+                }
+            }
+            said.push_str(line.trim_end());
+            said.push('\n');
+        }
+    }
+    if !args.no_map {
+        for line in
+            layer::map(&notes.sample.lines(), notes.sample.bounds(), in_degrees(report), args.width.into())
+        {
+            said.push_str("  ");
+            said.push_str(&line);
+            said.push('\n');
+        }
+    }
+    said
+}
+
+fn in_degrees(report: &Report) -> bool {
+    report.layer.crs.as_ref().and_then(Crs::entry).is_some_and(|entry| entry.geographic)
+}
+
+fn to_page(report: &Report, mut notes: Notes) -> Page {
+    let crs = report.layer.crs.as_ref();
+    let fields = fields(report, &notes);
+    let on_land = notes.sample.bring_to_wgs84(crs);
+    let mut defects = Sample::default();
+    for (x, y) in &notes.defects {
+        let mut wkb = Vec::new();
+        tidegate_geo::wkb::write::begin(&mut wkb, Shape::Point, tidegate_geo::wkb::Dim::Xy);
+        tidegate_geo::wkb::write::position(&mut wkb, &[*x, *y]);
+        defects.add(&wkb);
+    }
+    if on_land {
+        defects.bring_to_wgs84(crs);
+    }
+    let mut troubles = vec![["trouble", "count"].map(String::from).to_vec()];
+    troubles.extend(report.reasons.iter().map(|(reason, n)| vec![reason.clone(), thousands(*n)]));
+    if report.rejected > 0 {
+        troubles.push(vec!["cannot be read".into(), thousands(report.rejected)]);
+    }
+    Page {
+        name: layer::plain(&report.layer.name),
+        facts: facts(report),
+        fields,
+        troubles,
+        lines: notes.sample.lines(),
+        on_land,
+        defects: defects.lines().into_iter().flatten().collect(),
+        good: report.is_good(),
+    }
+}

@@ -1,0 +1,160 @@
+use super::Desk;
+
+#[test]
+fn what_cannot_be_read_is_set_aside_with_its_reason_and_bytes() {
+    let desk = Desk::new();
+    let (code, said) =
+        desk.json(&["convert", "@four.geojson", "@out.gpkg", "--rejects", "@r.ndjson", "--format", "json"]);
+    let layer = &said["layers"][0];
+    assert_eq!((code, &layer["written"], &layer["rejected"]), (4, &3.into(), &1.into()));
+    assert_eq!(layer["problems"][0]["path"], "$.features[2].geometry.coordinates[0]");
+    let reject: serde_json::Value = serde_json::from_str(desk.read("r.ndjson").trim()).unwrap();
+    assert_eq!((&reject["record"], &reject["problems"][0]["code"]), (&2.into(), &"INVALID_GEOMETRY".into()));
+    assert!(reject["raw"].as_str().unwrap().contains(r#""name":"open""#));
+    let ran = desk.run(&["convert", "@four.geojson", "@other.gpkg"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (4, ""));
+    assert!(
+        ran.stderr.contains("1 records set aside:\n    INVALID_GEOMETRY: the ring is not closed"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn repairs_are_named_and_measured() {
+    let desk = Desk::new();
+    for (option, method) in [("--make-valid", "linework"), ("--make-valid=structure", "structure")] {
+        let (code, said) = desk.json(&[
+            "convert",
+            "@four.geojson",
+            "@out.geojsonl",
+            option,
+            "--overwrite",
+            "--format",
+            "json",
+        ]);
+        assert_eq!(code, 0);
+        let repair = &said["layers"][0]["repair"];
+        assert_eq!(repair["method"], method);
+        assert_eq!(
+            (&repair["geometries"], &repair["rings_closed"], &repair["shape_changed"]),
+            (&2.into(), &1.into(), &1.into())
+        );
+        assert_eq!((&repair["area_before"], &repair["area_after"]), (&4.0.into(), &6.0.into()));
+    }
+    assert!(desk.read("out.geojsonl").contains("MultiPolygon"));
+}
+
+#[test]
+fn a_condition_chooses_and_fields_are_mapped() {
+    let desk = Desk::new();
+    let ran = desk.run(&[
+        "convert",
+        "@places.csv",
+        "-",
+        "--to",
+        "geojsonl",
+        "--where",
+        "pop > 1000000",
+        "--select",
+        "inhabitants=pop:int,name",
+    ]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(
+        ran.stdout,
+        "{\"type\":\"Feature\",\"properties\":{\"inhabitants\":2000000,\"name\":\"Wien\"},\"geometry\":{\"type\":\"Point\",\"coordinates\":[16.37,48.21]}}\n"
+    );
+    assert!(ran.stderr.contains("1 left out by the condition"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_reprojection_is_told_with_its_accuracy() {
+    let desk = Desk::new();
+    let (code, said) =
+        desk.json(&["convert", "@places.csv", "@out.csv", "--to-crs", "EPSG:31287", "--format", "json"]);
+    assert_eq!(code, 0);
+    let operation = &said["layers"][0]["operation"];
+    assert_eq!((&operation["to"], &operation["ballpark"]), (&"EPSG:31287".into(), &false.into()));
+    assert!(operation["accuracy_m"].as_f64().unwrap() <= 2.0);
+    // Vienna in the grid of Lambert, within a metre.
+    let row = desk.read("out.csv").lines().nth(1).unwrap().to_owned();
+    let cells: Vec<&str> = row.split(',').collect();
+    let (x, y): (f64, f64) = (cells[2].parse().unwrap(), cells[3].parse().unwrap());
+    assert!((x - 625_000.0).abs() < 5_000.0 && (y - 483_000.0).abs() < 5_000.0, "{x} {y}");
+    let (_, said) =
+        desk.json(&["convert", "@places.csv", "@out.gpkg", "--to-crs", "EPSG:27700", "--format", "json"]);
+    assert_eq!(said["layers"][0]["outside_area_of_use"], 2);
+    let ran = desk.run(&["convert", "@places.csv", "@no.gpkg", "--to-crs", "EPSG:27700", "--accuracy", "1"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("accurate to 2 m") && !desk.path("no.gpkg").exists(), "{}", ran.stderr);
+}
+
+#[test]
+fn layers_are_added_replaced_by_key_and_converted_together() {
+    let desk = Desk::new();
+    assert_eq!(desk.run(&["convert", "@places.csv", "@all.gpkg", "--layer-name", "places"]).code, 0);
+    let fix = ["--make-valid", "--append", "--layer-name", "shapes"];
+    assert_eq!(desk.run(&[&["convert", "@four.geojson", "@all.gpkg"][..], &fix].concat()).code, 0);
+    desk.write("news.csv", "name,pop,lon,lat\nGraz,310000,15.44,47.07\nLinz,210000,14.29,48.31\n");
+    let ran = desk.run(&["convert", "@news.csv", "@all.gpkg", "--layer-name", "places", "--upsert", "pop"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = desk.run(&["convert", "@news.csv", "@all.gpkg", "--layer-name", "places", "--upsert", "name"]);
+    assert_eq!(ran.code, 2, "Graz is there twice: {}", ran.stderr);
+    let (_, said) = desk.json(&["inspect", "@all.gpkg", "--format", "json"]);
+    let counts: Vec<_> = said["layers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|l| (l["layer"].clone(), l["features"].clone()))
+        .collect();
+    assert_eq!(counts, [("places".into(), 4.into()), ("shapes".into(), 4.into())]);
+    // All layers go along, or one must be chosen.
+    assert_eq!(desk.run(&["convert", "@all.gpkg", "@copy.gpkg"]).code, 0);
+    let (_, copied) = desk.json(&["inspect", "@copy.gpkg", "--format", "json"]);
+    assert_eq!(copied["layers"].as_array().unwrap().len(), 2);
+    let ran = desk.run(&["convert", "@all.gpkg", "@one.fgb"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains(r#"choose one of ["places", "shapes"]"#), "{}", ran.stderr);
+    assert_eq!(desk.run(&["convert", "@all.gpkg", "@one.fgb", "--layer", "places"]).code, 0);
+}
+
+#[test]
+fn a_job_that_cannot_work_is_refused_before_it_begins() {
+    let desk = Desk::new();
+    desk.write("there.gpkg", "something of value");
+    for (args, word) in [
+        (&["@places.csv", "@there.gpkg"][..], "--overwrite"),
+        (&["@places.csv", "@places.csv", "--append"], "same file"),
+        (&["@none.csv", "@out.gpkg"], "No such file"),
+        (&["@places.csv", "@out.xyz"], "no format is known"),
+        (&["@places.csv", "@out.gpkg", "--to-crs", "EPSG:99999"], "not in the table"),
+        (
+            &["@places.csv", "@out.gpkg", "--where", "popp > 1"],
+            "there is no field \"popp\"; there are name, pop",
+        ),
+        (&["@places.csv", "@out.gpkg", "--where", "pop >"], "byte 5"),
+        (&["@places.csv", "@out.gpkg", "--select", "nope"], "no such field"),
+        (&["@places.csv", "@out.gpkg", "--select", "pop:money"], "no kind"),
+        (&["@places.csv", "@out.gpkg", "--densify", "0"], "above 0"),
+        (&["@places.csv", "@out.csv", "--append"], "only a GeoPackage"),
+        (&["@places.csv", "-"], "--to FORMAT"),
+        (&["@places.csv", "@out.gpkg", "--upsert", "key"], "no field \"key\""),
+    ] {
+        let ran = desk.run(&[&["convert"][..], args].concat());
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(word), "{args:?}: {}", ran.stderr);
+        assert!(!desk.path("out.gpkg").exists(), "{args:?}");
+    }
+    assert_eq!(desk.read("there.gpkg"), "something of value");
+}
+
+#[test]
+fn what_is_not_what_its_name_says_is_a_failure_and_leaves_nothing() {
+    let desk = Desk::new();
+    for name in ["a.gpkg", "a.fgb", "a.shp"] {
+        desk.write(name, "hello");
+        let ran = desk.run(&["convert", &format!("@{name}"), "@out.csv"]);
+        assert_eq!(ran.code, 1, "{name}: {}", ran.stderr);
+        assert!(!desk.path("out.csv").exists());
+    }
+}

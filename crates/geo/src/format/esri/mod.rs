@@ -1,0 +1,27 @@
+//! ESRI JSON: the feature sets that ArcGIS servers answer with. Read only.
+//!
+//! The text goes through the same stream as GeoJSON, feature by feature, so that memory does not
+//! depend on its size. What stands beside the features (fields, system) may stand before or after
+//! them; so a first pass looks for it, as for GeoJSON. Lines and surfaces come out as multi shapes
+//! and rings find their shells, for the reasons that the Shapefile reader gives. Dates are counted
+//! in milliseconds and come out as moments in UTC. A server's error in place of features is told as
+//! such.
+
+mod geometry;
+mod read;
+
+pub use read::Reader;
+
+/// Whether the first bytes of a JSON text are those of ESRI JSON.
+pub(super) fn is_likely(head: &[u8]) -> bool {
+    const SIGNS: [&[u8]; 6] = [
+        b"\"esriGeometry",
+        b"\"esriFieldType",
+        b"\"attributes\"",
+        b"\"objectIdFieldName\"",
+        b"\"wkid\"",
+        b"\"rings\"",
+    ];
+    let has = |sign: &[u8]| memchr::memmem::find(head, sign).is_some();
+    SIGNS.into_iter().any(has) && !has(b"\"FeatureCollection\"") && !has(b"\"properties\"")
+}

@@ -1,0 +1,216 @@
+//! Reading feature sets.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use tidegate_core::Code;
+
+use super::super::geojson::ReadOptions;
+use super::super::geojson::stream::{Found, Stream};
+use super::super::time;
+use super::geometry;
+use crate::batch::{Batch, Span};
+use crate::crs::Crs;
+use crate::error::{Error, Problem};
+use crate::format::{Layer, Rejected};
+use crate::mapping::Owned;
+use crate::schema::{Kind, Schema};
+use crate::wkb::{Dim, Shape};
+
+/// A feature set being read.
+pub struct Reader {
+    stream: Stream<File>,
+    layer: Layer,
+    /// Which fields count milliseconds.
+    counted: Vec<bool>,
+    dim: Dim,
+    key: Option<String>,
+    options: ReadOptions,
+}
+
+impl Reader {
+    /// Opens a file and looks through it for its fields and its system.
+    ///
+    /// # Errors
+    /// If it is not JSON, holds a server's error, or names a system that is unknown.
+    pub fn open(path: &Path, options: ReadOptions) -> Result<Reader, Error> {
+        let mut first = Stream::new(File::open(path)?, options.record_len_max);
+        let mut inferred = Schema::default();
+        let records = loop {
+            match first.step(|scan, _| scan.skip())? {
+                Found::End => break first.records(),
+                Found::Broken(problem) => return Err(problem.into()),
+                Found::Record(span) => {
+                    let feature = serde_json::from_slice::<Json>(first.bytes(span));
+                    if let Some(error) = feature.as_ref().ok().and_then(|feature| feature.get("error")) {
+                        return Err(server_error(error));
+                    }
+                    infer(feature.ok().as_ref().and_then(|f| f["attributes"].as_object()), &mut inferred);
+                }
+            }
+        };
+        let member = |name: &str| {
+            let text = first.members.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str());
+            text.and_then(|text| serde_json::from_str::<Json>(text).ok())
+        };
+        if let Some(error) = member("error") {
+            return Err(server_error(&error));
+        }
+        let (mut schema, counted) = match member("fields").as_ref().and_then(Json::as_array) {
+            Some(fields) => declared(fields),
+            None => {
+                let counted = vec![false; inferred.fields().len()];
+                (inferred, counted)
+            }
+        };
+        let flag = |name: &str| member(name).and_then(|value| value.as_bool()).unwrap_or(false);
+        let dim = Dim::new(flag("hasZ"), flag("hasM"));
+        schema.dim = dim;
+        schema.shape = match member("geometryType").as_ref().and_then(Json::as_str) {
+            Some("esriGeometryPoint") => Some(Shape::Point),
+            Some("esriGeometryMultipoint") => Some(Shape::MultiPoint),
+            Some("esriGeometryPolyline") => Some(Shape::MultiLineString),
+            Some("esriGeometryPolygon" | "esriGeometryEnvelope") => Some(Shape::MultiPolygon),
+            _ => None,
+        };
+        let crs = member("spatialReference").map(|reference| system(&reference)).transpose()?;
+        let key = member("objectIdFieldName").and_then(|name| name.as_str().map(str::to_owned));
+        let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
+        let layer = Layer { name, schema: Arc::new(schema), crs, records: Some(records) };
+        let stream = Stream::new(File::open(path)?, options.record_len_max);
+        Ok(Reader { stream, layer, counted, dim, key, options })
+    }
+
+    fn push(&self, text: &[u8], batch: &mut Batch) -> Result<(), Problem> {
+        let feature: Json = serde_json::from_slice(text)
+            .map_err(|e| Problem::new(Code::UNEXPECTED_BODY, format!("the feature is not JSON: {e}")))?;
+        let mut values = Vec::with_capacity(self.layer.schema.fields().len());
+        for (field, counted) in self.layer.schema.fields().iter().zip(&self.counted) {
+            let value = &feature["attributes"][field.name.as_str()];
+            values.push(owned(value, field.kind, *counted).map_err(|problem| problem.under(&field.name))?);
+        }
+        let write = |out: &mut Vec<u8>| {
+            geometry::write(feature.get("geometry").unwrap_or(&Json::Null), self.dim, out)
+                .map_err(|problem| problem.under("geometry"))
+        };
+        batch.push_with(write, values.iter().map(Owned::value))?;
+        let id = self.key.as_ref().map(|key| &feature["attributes"][key.as_str()]);
+        if let Some(id) = id.filter(|id| id.is_number() || id.is_string()) {
+            batch.set_id(&id.to_string());
+        }
+        Ok(())
+    }
+}
+
+impl crate::format::Reader for Reader {
+    fn layer(&self) -> &Layer {
+        &self.layer
+    }
+
+    fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error> {
+        let mut batch = Batch::new(self.layer.schema.clone()).from_record(self.stream.records());
+        while batch.len() < self.options.batch_rows_max && batch.byte_len() < self.options.batch_bytes_max {
+            let span: Span = match self.stream.step(|scan, _| scan.skip())? {
+                Found::End => return Ok((!batch.is_empty()).then_some(batch)),
+                Found::Broken(problem) => return Err(problem.into()),
+                Found::Record(span) => span,
+            };
+            let record = self.stream.records() - 1;
+            let raw = self.stream.bytes(span);
+            match self.push(raw, &mut batch) {
+                Ok(()) => batch.set_origin(span, if self.options.keep_raw { raw } else { &[] }),
+                Err(problem) => {
+                    let problems = vec![problem.of_record(record).at(span.offset)];
+                    rejected.push(Rejected { record, span, raw: raw.to_vec(), problems });
+                    batch.go_to_record(record + 1);
+                }
+            }
+        }
+        Ok(Some(batch))
+    }
+}
+
+fn server_error(error: &Json) -> Error {
+    let message = error["message"].as_str().unwrap_or("no message");
+    Problem::new(Code::SERVICE_EXCEPTION, format!("the server answered with an error: {message:.200}")).into()
+}
+
+/// The system of a feature set: the newer number first.
+fn system(reference: &Json) -> Result<Crs, Problem> {
+    for name in ["latestWkid", "wkid"] {
+        let Some(number) = reference[name].as_u64() else { continue };
+        let found = format!("EPSG:{number}").parse::<Crs>().or_else(|_| format!("ESRI:{number}").parse());
+        if let Ok(crs) = found {
+            return Ok(crs);
+        }
+    }
+    match ["wkt2", "wkt"].into_iter().find_map(|name| reference[name].as_str()) {
+        Some(text) => text.parse(),
+        None => Err(Problem::new(Code::CRS_NOT_FOUND, format!("no system found in {reference:.100}"))),
+    }
+}
+
+/// The fields that a feature set declares, and which of them count milliseconds.
+fn declared(fields: &[Json]) -> (Schema, Vec<bool>) {
+    let mut schema = Schema::default();
+    let mut counted = Vec::new();
+    for field in fields {
+        let Some(name) = field["name"].as_str() else { continue };
+        let (kind, counts) = match field["type"].as_str().unwrap_or_default() {
+            "esriFieldTypeOID"
+            | "esriFieldTypeInteger"
+            | "esriFieldTypeSmallInteger"
+            | "esriFieldTypeBigInteger" => (Kind::Int, false),
+            "esriFieldTypeDouble" | "esriFieldTypeSingle" => (Kind::Real, false),
+            "esriFieldTypeDate" => (Kind::DateTime, true),
+            "esriFieldTypeDateOnly" => (Kind::Date, false),
+            "esriFieldTypeTimestampOffset" => (Kind::DateTime, false),
+            "esriFieldTypeGeometry" => continue,
+            _ => (Kind::Text, false),
+        };
+        if schema.position(name).is_none() {
+            schema.add(name, kind);
+            counted.push(counts);
+        }
+    }
+    (schema, counted)
+}
+
+fn infer(attributes: Option<&serde_json::Map<String, Json>>, schema: &mut Schema) {
+    for (name, value) in attributes.into_iter().flatten() {
+        let kind = match value {
+            Json::Null => continue,
+            Json::Bool(_) => Kind::Bool,
+            Json::Number(n) if n.is_i64() => Kind::Int,
+            Json::Number(_) => Kind::Real,
+            Json::String(_) => Kind::Text,
+            _ => Kind::Json,
+        };
+        schema.add(name.clone(), kind);
+    }
+}
+
+fn owned(value: &Json, kind: Kind, counted: bool) -> Result<Owned, Problem> {
+    let refuse = || Problem::new(Code::SCHEMA_MISMATCH, format!("{value:.80} is not of kind {kind}"));
+    Ok(match (value, kind) {
+        (Json::Null, _) => Owned::Null,
+        (value, Kind::Json) => Owned::Json(value.to_string()),
+        (Json::Bool(b), Kind::Bool) => Owned::Bool(*b),
+        (Json::Number(n), _) if counted => {
+            let millis = n.as_i64().or_else(|| n.as_f64().map(|x| x as i64)).ok_or_else(refuse)?;
+            Owned::Text(time::moment_text(i128::from(millis) * 1_000_000, true))
+        }
+        (Json::Number(n), Kind::Int) => {
+            // Some servers write 3.0 for 3.
+            let whole = n.as_f64().filter(|x| x.fract() == 0.0 && x.abs() < 9e15).map(|x| x as i64);
+            Owned::Int(n.as_i64().or(whole).ok_or_else(refuse)?)
+        }
+        (Json::Number(n), Kind::Real) => Owned::Real(n.as_f64().ok_or_else(refuse)?),
+        (Json::Number(n), Kind::Text) => Owned::Text(n.to_string()),
+        (Json::String(text), Kind::Real) if text == "NaN" => Owned::Null,
+        (Json::String(text), Kind::Text | Kind::Date | Kind::DateTime) => Owned::Text(text.clone()),
+        _ => return Err(refuse()),
+    })
+}

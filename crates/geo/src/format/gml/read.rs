@@ -1,0 +1,378 @@
+//! Reading feature collections.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::sync::Arc;
+
+use quick_xml::events::Event;
+use tidegate_core::Code;
+
+use super::geometry::{self, Frame, NAMES};
+use super::tree::{self, Node};
+use crate::batch::{Batch, Span};
+use crate::crs::Crs;
+use crate::error::{Error, Problem};
+use crate::format::geojson::ReadOptions;
+use crate::format::{Layer, Rejected, json};
+use crate::mapping::Owned;
+use crate::schema::{Kind, Schema, is_date, is_date_time};
+use crate::wkb::{Dim, Shape};
+
+/// A feature collection being read.
+pub struct Reader {
+    features: Features,
+    layer: Layer,
+    /// The system that geometries without a name of their own are in, and its axis order.
+    system: Option<(Crs, bool)>,
+    record: u64,
+    options: ReadOptions,
+}
+
+impl Reader {
+    /// Opens a file and looks through it for its fields and its system.
+    ///
+    /// # Errors
+    /// If it is not XML, holds a server's exception, or its features are in several systems.
+    pub fn open(path: &Path, options: ReadOptions) -> Result<Reader, Error> {
+        let mut features = Features::open(path, options.record_len_max)?;
+        let mut found = Found::default();
+        let mut records = 0;
+        while let Some(feature) = features.next()? {
+            found.see(&feature);
+            records += 1;
+        }
+        let system = match found.systems.as_slice() {
+            [] => features.system.as_deref().map(geometry::system).transpose()?,
+            [only] => Some(geometry::system(only)?),
+            several => {
+                let message = format!("features in several systems: {several:?}");
+                return Err(Problem::new(Code::CRS_NOT_FOUND, message).into());
+            }
+        };
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer");
+        let name = found.name.clone().unwrap_or_else(|| stem.to_owned());
+        let crs = system.as_ref().map(|(crs, _)| crs.clone());
+        let layer = Layer { name, schema: Arc::new(found.schema()), crs, records: Some(records) };
+        Ok(Reader {
+            features: Features::open(path, options.record_len_max)?,
+            layer,
+            system,
+            record: 0,
+            options,
+        })
+    }
+
+    fn push(&self, feature: &Node, batch: &mut Batch) -> Result<(), Problem> {
+        let mut values = vec![Owned::Null; self.layer.schema.fields().len()];
+        let mut wkb = Vec::new();
+        for (name, properties) in grouped(feature) {
+            if let Some(shape) = properties.first().and_then(|property| geometry_of(property)) {
+                if wkb.is_empty() {
+                    let frame = self.frame(shape)?;
+                    geometry::geometry(shape, frame, &mut wkb).map_err(|problem| problem.under(name))?;
+                }
+                continue;
+            }
+            let Some(at) = self.layer.schema.position(name) else { continue };
+            let kind = self.layer.schema.fields().get(at).map_or(Kind::Text, |field| field.kind);
+            if let Some(slot) = values.get_mut(at) {
+                *slot = value(&properties, kind);
+            }
+        }
+        let given = (!wkb.is_empty()).then_some(wkb.as_slice());
+        batch.push(given, values.iter().map(Owned::value))?;
+        if let Some(id) = feature.attribute("id").or_else(|| feature.attribute("fid")) {
+            let mut text = Vec::new();
+            json::write_text(&mut text, id);
+            batch.set_id(&String::from_utf8_lossy(&text));
+        }
+        Ok(())
+    }
+
+    fn frame(&self, shape: &Node) -> Result<Frame, Problem> {
+        let own = shape.attribute("srsName").map(geometry::system).transpose()?;
+        let turned = own.or_else(|| self.system.clone()).is_some_and(|(_, turned)| turned);
+        let size = geometry::dimension(shape).or_else(|| geometry::guess(shape)).unwrap_or(2);
+        Ok(Frame { dim: Dim::new(size == 3, false), turned })
+    }
+}
+
+impl crate::format::Reader for Reader {
+    fn layer(&self) -> &Layer {
+        &self.layer
+    }
+
+    fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error> {
+        let mut batch = Batch::new(self.layer.schema.clone()).from_record(self.record);
+        while batch.len() < self.options.batch_rows_max && batch.byte_len() < self.options.batch_bytes_max {
+            let offset = self.features.xml.buffer_position();
+            let Some(feature) = self.features.next()? else {
+                return Ok((!batch.is_empty()).then_some(batch));
+            };
+            let span = Span { offset, len: self.features.xml.buffer_position() - offset };
+            if let Err(problem) = self.push(&feature, &mut batch) {
+                let problems = vec![problem.of_record(self.record).at(offset)];
+                let id = feature.attribute("id").unwrap_or_default();
+                let raw = format!("<{} id=\"{id}\">", feature.name).into_bytes();
+                rejected.push(Rejected { record: self.record, span, raw, problems });
+                batch.go_to_record(self.record + 1);
+            } else {
+                batch.set_origin(span, &[]);
+            }
+            self.record += 1;
+        }
+        Ok(Some(batch))
+    }
+}
+
+/// The features of a file, one after another.
+struct Features {
+    xml: quick_xml::Reader<BufReader<File>>,
+    buffer: Vec<u8>,
+    len_max: usize,
+    /// Whether the stream stands in an element that holds features, and how deep.
+    within: bool,
+    depth: usize,
+    /// The system of the collection's own box.
+    system: Option<String>,
+    /// Whether there was an element at all.
+    rooted: bool,
+}
+
+impl Features {
+    fn open(path: &Path, len_max: usize) -> Result<Features, Error> {
+        let mut xml = quick_xml::Reader::from_reader(BufReader::with_capacity(1 << 18, File::open(path)?));
+        xml.config_mut().check_end_names = true;
+        Ok(Features {
+            xml,
+            buffer: Vec::new(),
+            len_max,
+            within: false,
+            depth: 0,
+            system: None,
+            rooted: false,
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<Node>, Error> {
+        loop {
+            self.buffer.clear();
+            let event =
+                self.xml.read_event_into(&mut self.buffer).map_err(|e| tree::failed(&self.xml, &e))?;
+            match event {
+                Event::Start(start) => {
+                    let node = Node::open(&start)?;
+                    if self.within {
+                        return tree::rest(&mut self.xml, node, &mut self.buffer, self.len_max).map(Some);
+                    }
+                    match node.name.as_str() {
+                        "featureMember" | "featureMembers" | "member" => self.within = true,
+                        "boundedBy" => {
+                            let whole = tree::rest(&mut self.xml, node, &mut self.buffer, self.len_max)?;
+                            self.system = system_of(&whole).or(self.system.take());
+                            continue;
+                        }
+                        "ExceptionReport" | "ServiceExceptionReport" => {
+                            let whole = tree::rest(&mut self.xml, node, &mut self.buffer, self.len_max)?;
+                            let message =
+                                format!("the server answered with an exception: {:.200}", text_of(&whole));
+                            return Err(Problem::new(Code::SERVICE_EXCEPTION, message).into());
+                        }
+                        _ => {}
+                    }
+                    self.rooted = true;
+                    self.depth += 1;
+                    if self.depth > 64 {
+                        return Err(tree::broken("elements nest too deep")
+                            .at(self.xml.buffer_position())
+                            .into());
+                    }
+                }
+                Event::Empty(_) => self.rooted = true,
+                Event::End(_) => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.within = false;
+                }
+                Event::Eof if self.depth > 0 => {
+                    let problem = Problem::new(Code::TRUNCATED_BODY, "the text ends within the collection");
+                    return Err(problem.at(self.xml.buffer_position()).into());
+                }
+                Event::Eof if !self.rooted => return Err(tree::broken("there is none in the file").into()),
+                Event::Eof => return Ok(None),
+                Event::DocType(_) => return Err(tree::broken("a document type is not allowed").into()),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn text_of(node: &Node) -> String {
+    let own = node.text.trim().to_owned();
+    let parts = node.children.iter().map(text_of);
+    [own].into_iter().chain(parts).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+fn system_of(node: &Node) -> Option<String> {
+    let own = node.attribute("srsName").filter(|name| !name.is_empty()).map(str::to_owned);
+    own.or_else(|| node.children.iter().find_map(system_of))
+}
+
+/// The geometry within a property, if it is one.
+fn geometry_of(property: &Node) -> Option<&Node> {
+    property.children.iter().find(|child| NAMES.contains(&child.name.as_str()))
+}
+
+/// The properties of a feature, those of one name together.
+fn grouped(feature: &Node) -> Vec<(&str, Vec<&Node>)> {
+    let mut all: Vec<(&str, Vec<&Node>)> = Vec::new();
+    for property in &feature.children {
+        // A feature's own box and names of the standard are not its properties.
+        if property.name == "boundedBy" {
+            continue;
+        }
+        match all.iter_mut().find(|(name, _)| *name == property.name) {
+            Some((_, list)) => list.push(property),
+            None => all.push((&property.name, vec![property])),
+        }
+    }
+    all
+}
+
+/// What a first pass finds.
+#[derive(Default)]
+struct Found {
+    name: Option<String>,
+    fields: Schema,
+    shape: Option<Shape>,
+    mixed: bool,
+    dim: Dim,
+    systems: Vec<String>,
+}
+
+impl Found {
+    fn see(&mut self, feature: &Node) {
+        self.name.get_or_insert_with(|| feature.name.clone());
+        for (name, properties) in grouped(feature) {
+            if let Some(shape) = properties.first().and_then(|property| geometry_of(property)) {
+                self.see_geometry(shape);
+            } else if let Some(kind) = kind_of(&properties) {
+                self.fields.add(name, kind);
+            } else if self.fields.position(name).is_none() && !is_nil(&properties) {
+                self.fields.add(name, Kind::Text);
+            }
+        }
+    }
+
+    fn see_geometry(&mut self, node: &Node) {
+        let shape = match node.name.as_str() {
+            "Point" => Shape::Point,
+            "LineString" | "Curve" | "CompositeCurve" | "LinearRing" => Shape::LineString,
+            "Polygon" | "Envelope" => Shape::Polygon,
+            "MultiPoint" => Shape::MultiPoint,
+            "MultiLineString" | "MultiCurve" => Shape::MultiLineString,
+            "MultiPolygon" | "MultiSurface" => Shape::MultiPolygon,
+            "MultiGeometry" => Shape::GeometryCollection,
+            // One patch or many.
+            _ => {
+                self.mixed = true;
+                Shape::Polygon
+            }
+        };
+        self.mixed |= self.shape.is_some_and(|other| other != shape);
+        self.shape = Some(shape);
+        let size = geometry::dimension(node).or_else(|| geometry::guess(node));
+        self.dim = self.dim.union(Dim::new(size == Some(3), false));
+        if let Some(name) = system_of(node)
+            && !self.systems.contains(&name)
+        {
+            self.systems.push(name);
+        }
+    }
+
+    fn schema(self) -> Schema {
+        let mut schema = self.fields;
+        schema.shape = self.shape.filter(|_| !self.mixed);
+        schema.dim = self.dim;
+        schema
+    }
+}
+
+fn is_nil(properties: &[&Node]) -> bool {
+    properties.iter().all(|property| property.attribute("nil") == Some("true"))
+}
+
+/// The kind that the text of a property suggests; `None` if there is nothing to see.
+fn kind_of(properties: &[&Node]) -> Option<Kind> {
+    let [only] = properties else { return Some(Kind::Json) };
+    if !only.children.is_empty() {
+        return Some(Kind::Json);
+    }
+    let text = only.text.trim();
+    if text.is_empty() {
+        return None;
+    }
+    // `007` is a name and not a number.
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let padded = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
+    Some(match text {
+        "true" | "false" => Kind::Bool,
+        _ if padded || text.starts_with('+') => Kind::Text,
+        _ if text.parse::<i64>().is_ok() => Kind::Int,
+        _ if digits.starts_with(|c: char| c.is_ascii_digit())
+            && fast_float2::parse::<f64, _>(text).is_ok() =>
+        {
+            Kind::Real
+        }
+        _ if is_date(text) => Kind::Date,
+        _ if is_date_time(text) => Kind::DateTime,
+        _ => Kind::Text,
+    })
+}
+
+/// A property in the kind of its field.
+fn value(properties: &[&Node], kind: Kind) -> Owned {
+    let text = match properties {
+        [only] if only.children.is_empty() => only.text.trim(),
+        _ => "",
+    };
+    match kind {
+        _ if is_nil(properties) => Owned::Null,
+        Kind::Json => {
+            let mut out = Vec::new();
+            write_json(properties, &mut out);
+            Owned::Json(String::from_utf8_lossy(&out).into_owned())
+        }
+        _ if text.is_empty() => Owned::Null,
+        Kind::Bool => Owned::Bool(text == "true"),
+        Kind::Int => text.parse().map_or(Owned::Null, Owned::Int),
+        Kind::Real => fast_float2::parse(text).map_or(Owned::Null, Owned::Real),
+        _ => Owned::Text(text.to_owned()),
+    }
+}
+
+fn write_json(nodes: &[&Node], out: &mut Vec<u8>) {
+    if let [only] = nodes {
+        if only.children.is_empty() {
+            return json::write_text(out, only.text.trim());
+        }
+        out.push(b'{');
+        for (at, (name, members)) in grouped(only).iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            json::write_text(out, name);
+            out.push(b':');
+            write_json(members, out);
+        }
+        return out.push(b'}');
+    }
+    out.push(b'[');
+    for (at, node) in nodes.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        write_json(&[*node], out);
+    }
+    out.push(b']');
+}
