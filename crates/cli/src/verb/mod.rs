@@ -6,6 +6,7 @@
 mod chaos;
 mod completions;
 mod demo;
+mod fetch;
 mod geocode;
 mod man;
 mod profiles;
@@ -26,6 +27,7 @@ pub(crate) enum Verb {
     Validate(validate::Args),
     Schema(schema::Args),
     Simulate(simulate::Args),
+    Fetch(Box<fetch::Args>),
     Geocode(Box<geocode::Args>),
     Demo(demo::Args),
     Store(Box<store::Args>),
@@ -42,6 +44,7 @@ impl Verb {
             Verb::Validate(args) => validate::run(args),
             Verb::Schema(args) => schema::run(args),
             Verb::Simulate(args) => simulate::run(args),
+            Verb::Fetch(args) => fetch::run(args),
             Verb::Geocode(args) => geocode::run(args),
             Verb::Demo(args) => demo::run(args),
             Verb::Store(args) => store::run(args),
