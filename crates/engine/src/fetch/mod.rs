@@ -17,9 +17,7 @@ pub use write::Outcome;
 
 use crate::lane::{Clock, Lane};
 use crate::source::file::{self, FilePosition};
-use crate::source::{
-    Agreement, Job as Layer, Pager, SourceError, Tally, Trouble, Wire, WireConfig,
-};
+use crate::source::{Agreement, Job as Layer, Pager, SourceError, Tally, Trouble, Wire, WireConfig};
 use crate::store::Store;
 use spool::{Kept, Spool};
 use std::path::{Path, PathBuf};
@@ -147,7 +145,9 @@ impl Job {
             }
         };
         match ended {
-            Err(SourceError { trouble: Trouble::TryLater(until), code, .. }) => Ok(End::TryLater { code, until }),
+            Err(SourceError { trouble: Trouble::TryLater(until), code, .. }) => {
+                Ok(End::TryLater { code, until })
+            }
             other => other,
         }
     }
@@ -238,7 +238,8 @@ async fn pages(
 
 fn is_forgotten(error: &SourceError) -> bool {
     error.trouble == Trouble::Broken
-        && [Code::BAD_REQUEST, Code::NOT_FOUND, Code::UNPROCESSABLE, Code::SERVICE_EXCEPTION].contains(&error.code)
+        && [Code::BAD_REQUEST, Code::NOT_FOUND, Code::UNPROCESSABLE, Code::SERVICE_EXCEPTION]
+            .contains(&error.code)
 }
 
 fn again(pager: &mut Pager, spool: &mut Spool, recalled: bool) -> Result<(), SourceError> {

@@ -80,7 +80,10 @@ impl Spool {
         };
         let note = serde_json::from_slice(&text);
         note.map(Some).map_err(|e| {
-            SourceError::setup(format!("{} cannot be read: {e}; run without --resume to begin anew", path.display()))
+            SourceError::setup(format!(
+                "{} cannot be read: {e}; run without --resume to begin anew",
+                path.display()
+            ))
         })
     }
 

@@ -45,20 +45,18 @@ pub(super) fn check(output: &Path) -> Result<(), SourceError> {
 pub(super) fn write(from: &Path, to: &Path, expected: Option<u64>) -> Result<Outcome, SourceError> {
     let failed = |e: tidegate_geo::Error| SourceError::broken(e.code(), format!("{}: {e}", to.display()));
     let options = ReadOptions { keep_raw: true, ..ReadOptions::default() };
-    let mut reader = format::open(from, &options).map_err(|e| {
-        SourceError::broken(e.code(), format!("what was received cannot be read: {e}"))
-    })?;
+    let mut reader = format::open(from, &options)
+        .map_err(|e| SourceError::broken(e.code(), format!("what was received cannot be read: {e}")))?;
     let layer = reader.layer().clone();
     let Some(crs) = layer.crs.clone() else {
         return Err(SourceError::broken(Code::CRS_NOT_FOUND, "the file does not say its reference system"));
     };
-    let text = matches!(
-        Format::of_path(to),
-        Some(Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq)
-    );
+    let text =
+        matches!(Format::of_path(to), Some(Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq));
     let target = if text { Crs::wgs84() } else { crs.clone() };
     let same = target == crs || (target.is_wgs84() && crs.is_wgs84());
-    let transform = if same { None } else { Some(Transform::new(&crs, &target).map_err(|p| failed(p.into()))?) };
+    let transform =
+        if same { None } else { Some(Transform::new(&crs, &target).map_err(|p| failed(p.into()))?) };
     let mut writer = format::create(to, &layer.schema, &target, &Options::default()).map_err(failed)?;
     let mut rejects = Rejects::new(to);
     let mut read = 0;

@@ -180,7 +180,7 @@ impl Service for Esri {
 
     fn first(&self) -> Step {
         match self.paging {
-            EsriPaging::Offset => Step::Offset { start: 0 },
+            EsriPaging::Offset => Step::Offset { start: 0, overlap: false },
             EsriPaging::Ids => self.range(i64::MIN),
         }
     }
@@ -198,7 +198,7 @@ impl Service for Esri {
             more.push(("outSR", out));
         }
         Ok(match step {
-            Step::Offset { start } => {
+            Step::Offset { start, .. } => {
                 let start = start.to_string();
                 more.push(("resultOffset", &start));
                 self.asking(wire, &self.filter, &more)
@@ -215,7 +215,9 @@ impl Service for Esri {
                 let filter = if parts.is_empty() { "1=1".into() } else { parts.join(" AND ") };
                 self.asking(wire, &filter, &more)
             }
-            Step::Link { .. } => return Err(SourceError::setup("the position is not one of an ArcGIS server")),
+            Step::Link { .. } => {
+                return Err(SourceError::setup("the position is not one of an ArcGIS server"));
+            }
         })
     }
 
@@ -283,7 +285,9 @@ impl esri_json::Fields {
         let mut schema = Schema::default();
         for (name, kind) in &self.all {
             let kind = match kind.as_str() {
-                "esriFieldTypeOID" | "esriFieldTypeInteger" | "esriFieldTypeSmallInteger"
+                "esriFieldTypeOID"
+                | "esriFieldTypeInteger"
+                | "esriFieldTypeSmallInteger"
                 | "esriFieldTypeBigInteger" => Kind::Int,
                 "esriFieldTypeDouble" | "esriFieldTypeSingle" => Kind::Real,
                 "esriFieldTypeDate" => Kind::DateTime,

@@ -110,7 +110,8 @@ pub(super) fn page(body: &Bytes, fields: &Fields, key: &str) -> Result<Page, Str
     for row in rows {
         let start = text.len();
         let pairs = row.attributes.map(|pairs| pairs.0).unwrap_or_default();
-        let id = pairs.iter().find(|(name, _)| name == key).and_then(|(_, raw)| raw.get().parse::<i64>().ok());
+        let id =
+            pairs.iter().find(|(name, _)| name == key).and_then(|(_, raw)| raw.get().parse::<i64>().ok());
         text.push_str("{\"type\":\"Feature\",");
         if let Some(id) = id {
             let _ = write!(text, "\"id\":{id},");
@@ -172,7 +173,10 @@ fn geometry(shape: Option<&Shape>, out: &mut String) {
     } else if let Some(paths) = &shape.paths {
         Some(match paths.as_slice() {
             [one] => format!("{{\"type\":\"LineString\",\"coordinates\":{}}}", line(one, keep)),
-            many => format!("{{\"type\":\"MultiLineString\",\"coordinates\":{}}}", list(many.iter().map(|l| line(l, keep)))),
+            many => format!(
+                "{{\"type\":\"MultiLineString\",\"coordinates\":{}}}",
+                list(many.iter().map(|l| line(l, keep)))
+            ),
         })
     } else if let Some(points) = &shape.points {
         Some(format!("{{\"type\":\"MultiPoint\",\"coordinates\":{}}}", line(points, keep)))
@@ -207,7 +211,9 @@ fn holds(ring: &[Position], point: &Position) -> bool {
     let (Some(&x), Some(&y)) = (point.first(), point.get(1)) else { return false };
     let mut inside = false;
     for (a, b) in ring.iter().zip(ring.iter().skip(1)) {
-        let (Some(&ax), Some(&ay), Some(&bx), Some(&by)) = (a.first(), a.get(1), b.first(), b.get(1)) else { continue };
+        let (Some(&ax), Some(&ay), Some(&bx), Some(&by)) = (a.first(), a.get(1), b.first(), b.get(1)) else {
+            continue;
+        };
         if (ay > y) != (by > y) && x < (bx - ax) * (y - ay) / (by - ay) + ax {
             inside = !inside;
         }
@@ -301,16 +307,24 @@ mod tests {
         let rings = json!({"rings": [square(1.0, 2.0, false), square(0.0, 10.0, true), square(20.0, 5.0, true), square(21.0, 1.0, false)]});
         let made = shape(rings);
         assert_eq!(made["type"], "MultiPolygon");
-        let counts: Vec<usize> = made["coordinates"].as_array().unwrap().iter().map(|p| p.as_array().unwrap().len()).collect();
+        let counts: Vec<usize> =
+            made["coordinates"].as_array().unwrap().iter().map(|p| p.as_array().unwrap().len()).collect();
         assert_eq!(counts, [2, 2]);
-        assert_eq!(made["coordinates"][0][0], square(0.0, 10.0, false), "outer rings leave counter-clockwise");
+        assert_eq!(
+            made["coordinates"][0][0],
+            square(0.0, 10.0, false),
+            "outer rings leave counter-clockwise"
+        );
         assert_eq!(made["coordinates"][0][1], square(1.0, 2.0, true));
         assert_eq!(shape(json!({"rings": [square(0.0, 1.0, false)]}))["type"], "Polygon");
     }
 
     #[test]
     fn the_other_shapes() {
-        assert_eq!(shape(json!({"x": 1.5, "y": 2, "z": 3})), json!({"type": "Point", "coordinates": [1.5, 2.0, 3.0]}));
+        assert_eq!(
+            shape(json!({"x": 1.5, "y": 2, "z": 3})),
+            json!({"type": "Point", "coordinates": [1.5, 2.0, 3.0]})
+        );
         assert_eq!(shape(json!({"x": "NaN", "y": "NaN"})), Value::Null);
         assert_eq!(shape(json!({"paths": [[[0, 0], [1, 1]]]}))["type"], "LineString");
         assert_eq!(shape(json!({"points": [[0, 0, 5]], "hasM": true}))["coordinates"], json!([[0.0, 0.0]]));
@@ -325,7 +339,10 @@ mod tests {
         let page = page(&Bytes::from(body.to_string()), &Fields::of(&about), "OID").unwrap();
         let feature: Value = serde_json::from_slice(page.feature(&page.features[0])).unwrap();
         assert_eq!(feature["properties"], json!({"OID": 7, "d": "2024-02-29T23:59:59.250Z", "n": null}));
-        assert_eq!((page.more, page.crs.as_deref(), page.features[0].key), (Some(true), Some("EPSG:3857"), Some(7)));
+        assert_eq!(
+            (page.more, page.crs.as_deref(), page.features[0].key),
+            (Some(true), Some("EPSG:3857"), Some(7))
+        );
         assert_eq!(moment(-1), "1969-12-31T23:59:59.999Z");
         assert_eq!(key_of(b"{\"id\":\"p.9\",\"properties\":{\"a\":1}}", "OID"), Some(9));
     }

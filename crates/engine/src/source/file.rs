@@ -53,7 +53,12 @@ pub fn profile() -> Result<Profile, SourceError> {
 ///
 /// # Errors
 /// When it cannot be had or written. The position stays good.
-pub async fn piece(wire: &Wire, url: &Url, path: &Path, at: &FilePosition) -> Result<FilePosition, SourceError> {
+pub async fn piece(
+    wire: &Wire,
+    url: &Url,
+    path: &Path,
+    at: &FilePosition,
+) -> Result<FilePosition, SourceError> {
     let mut at = at.clone();
     for _ in 0..CHANGES_MAX {
         let mut request = wire.get(url.clone());
@@ -73,7 +78,8 @@ pub async fn piece(wire: &Wire, url: &Url, path: &Path, at: &FilePosition) -> Re
             other => other?,
         };
         let text = |name| response.headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
-        let mark = text(header::ETAG).filter(|tag| !tag.starts_with("W/")).or_else(|| text(header::LAST_MODIFIED));
+        let mark =
+            text(header::ETAG).filter(|tag| !tag.starts_with("W/")).or_else(|| text(header::LAST_MODIFIED));
         let mark = mark.map(str::to_owned);
         if response.status.as_u16() != 206 {
             let bytes = response.body.len() as u64;
@@ -81,7 +87,10 @@ pub async fn piece(wire: &Wire, url: &Url, path: &Path, at: &FilePosition) -> Re
             return Ok(FilePosition { bytes, total: Some(bytes), mark, done: true });
         }
         let Some((start, total)) = text(header::CONTENT_RANGE).and_then(content_range) else {
-            return Err(SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: a piece without its place")));
+            return Err(SourceError::broken(
+                Code::UNEXPECTED_BODY,
+                format!("{what}: a piece without its place"),
+            ));
         };
         if start != at.bytes || (at.mark.is_some() && mark != at.mark) {
             at = FilePosition::default();
@@ -136,7 +145,8 @@ pub fn file_name(url: &Url) -> String {
 }
 
 fn insert(headers: &mut http::HeaderMap, name: header::HeaderName, value: &str) -> Result<(), SourceError> {
-    let value = HeaderValue::from_str(value).map_err(|_| SourceError::setup(format!("{name} cannot be sent")))?;
+    let value =
+        HeaderValue::from_str(value).map_err(|_| SourceError::setup(format!("{name} cannot be sent")))?;
     headers.insert(name, value);
     Ok(())
 }

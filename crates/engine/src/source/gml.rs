@@ -20,7 +20,10 @@ pub(super) fn page(body: &Bytes, schema: &Schema) -> Result<Page, String> {
     if root.name != "FeatureCollection" {
         return Err(format!("the page is a {:?} and no feature collection", root.name));
     }
-    let holders = root.children.iter().filter(|c| matches!(c.name.as_str(), "member" | "featureMember" | "featureMembers"));
+    let holders = root
+        .children
+        .iter()
+        .filter(|c| matches!(c.name.as_str(), "member" | "featureMember" | "featureMembers"));
     let members: Vec<&Node> = holders.flat_map(|holder| &holder.children).collect();
     let number = |name| root.attribute(name).and_then(|n| n.parse::<u64>().ok());
     whole(number("numberReturned").or(number("numberOfFeatures")), members.len())?;
@@ -104,9 +107,25 @@ fn value(node: &Node, kind: Option<Kind>) -> Value {
 fn is_shape(name: &str) -> bool {
     matches!(
         name,
-        "Point" | "LineString" | "Polygon" | "MultiPoint" | "MultiLineString" | "MultiPolygon" | "MultiCurve"
-            | "MultiSurface" | "MultiGeometry" | "Curve" | "Surface" | "LinearRing" | "Solid" | "CompositeCurve"
-            | "CompositeSurface" | "PolyhedralSurface" | "Tin" | "OrientableSurface" | "OrientableCurve"
+        "Point"
+            | "LineString"
+            | "Polygon"
+            | "MultiPoint"
+            | "MultiLineString"
+            | "MultiPolygon"
+            | "MultiCurve"
+            | "MultiSurface"
+            | "MultiGeometry"
+            | "Curve"
+            | "Surface"
+            | "LinearRing"
+            | "Solid"
+            | "CompositeCurve"
+            | "CompositeSurface"
+            | "PolyhedralSurface"
+            | "Tin"
+            | "OrientableSurface"
+            | "OrientableCurve"
     )
 }
 
@@ -277,10 +296,16 @@ mod tests {
 
     #[test]
     fn shapes_of_the_profile() {
-        assert_eq!(of("<Point><pos>1 2 3</pos></Point>"), json!({"type": "Point", "coordinates": [1.0, 2.0, 3.0]}));
+        assert_eq!(
+            of("<Point><pos>1 2 3</pos></Point>"),
+            json!({"type": "Point", "coordinates": [1.0, 2.0, 3.0]})
+        );
         let square = "<exterior><LinearRing><posList>0 0 1 0 1 1 0 0</posList></LinearRing></exterior>";
         let ring = json!([[[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]]);
-        assert_eq!(of(&format!("<Polygon>{square}</Polygon>")), json!({"type": "Polygon", "coordinates": ring}));
+        assert_eq!(
+            of(&format!("<Polygon>{square}</Polygon>")),
+            json!({"type": "Polygon", "coordinates": ring})
+        );
         let patch = format!("<Surface><patches><PolygonPatch>{square}</PolygonPatch></patches></Surface>");
         assert_eq!(of(&patch), json!({"type": "Polygon", "coordinates": ring}));
         let multi = format!("<MultiSurface><surfaceMember>{patch}</surfaceMember></MultiSurface>");
@@ -292,7 +317,9 @@ mod tests {
         let old = "<MultiLineString><lineStringMember><LineString><coordinates>0,0 1,1 2,0</coordinates></LineString>\
             </lineStringMember></MultiLineString>";
         assert_eq!(of(old), json!({"type": "MultiLineString", "coordinates": [line]}));
-        for odd in ["<Solid/>", "<Curve><segments><Arc><posList>0 0 1 1 2 0</posList></Arc></segments></Curve>"] {
+        for odd in
+            ["<Solid/>", "<Curve><segments><Arc><posList>0 0 1 1 2 0</posList></Arc></segments></Curve>"]
+        {
             let kind = of(odd)["type"].as_str().unwrap().to_owned();
             assert!(kind.starts_with("gml:"), "{kind}");
         }
@@ -322,7 +349,10 @@ mod tests {
         let feature: Value = serde_json::from_slice(page.feature(&page.features[0])).unwrap();
         let geometry = json!({"type": "Point", "coordinates": [16.0, 48.0]});
         let properties = json!({"n": 7, "s": "a & b", "e": null, "m": ["1", "2"]});
-        assert_eq!(feature, json!({"type": "Feature", "id": "p.1", "geometry": geometry, "properties": properties}));
+        assert_eq!(
+            feature,
+            json!({"type": "Feature", "id": "p.1", "geometry": geometry, "properties": properties})
+        );
         assert_eq!((page.matched, page.crs.as_deref()), (Some(7), Some("urn:ogc:def:crs:EPSG::4326")));
         assert!(page_of(2).unwrap_err().contains("holds 1"));
     }

@@ -105,7 +105,8 @@ pub(super) fn geojson(body: &Bytes) -> Result<(Page, Vec<Link>), String> {
     let context = read.context.as_ref().and_then(|c| c.get("matched"));
     let counts = [read.matched.as_ref(), read.total.as_ref(), context];
     let matched = counts.into_iter().flatten().find_map(Value::as_u64);
-    let nested = read.properties.as_ref().and_then(|p| p.get("exceededTransferLimit")).and_then(Value::as_bool);
+    let nested =
+        read.properties.as_ref().and_then(|p| p.get("exceededTransferLimit")).and_then(Value::as_bool);
     let crs = read.crs.as_ref().and_then(|c| c.pointer("/properties/name")).and_then(Value::as_str);
     let page = Page {
         text: body.clone(),
@@ -151,7 +152,8 @@ mod tests {
             \"totalFeatures\":9,\"links\":[{\"rel\":\"next\",\"href\":\"/n\"}],\
             \"crs\":{\"type\":\"name\",\"properties\":{\"name\":\"EPSG:3857\"}}}";
         let (page, links) = geojson(&Bytes::from_static(text.as_bytes())).unwrap();
-        let texts: Vec<_> = page.features.iter().map(|f| std::str::from_utf8(page.feature(f)).unwrap()).collect();
+        let texts: Vec<_> =
+            page.features.iter().map(|f| std::str::from_utf8(page.feature(f)).unwrap()).collect();
         assert_eq!(texts[0], "{\"id\":\"a.1\",\"geometry\":null}");
         assert_eq!(texts[1], "{\"id\":7}");
         let ids: Vec<_> = page.features.iter().map(|f| f.id.as_deref()).collect();

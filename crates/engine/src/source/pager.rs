@@ -9,9 +9,10 @@
 //!   page is dropped and asked for further up, until it begins with a known feature. If features
 //!   were added, some come again and are left out by their identifier. This holds if the service
 //!   sorts by a unique key.
-//! - **By link** (OGC API Features, STAC): the link is opaque. What comes again is left out; if the
-//!   counts say that something is missing and the layer has shown that it changes, the layer is
-//!   read once more, which brings only what was missed.
+//! - **By link** (OGC API Features, STAC): the link is opaque, and most servers put an offset into
+//!   it. What comes again is left out. If the layer has shown that features go, equal counts prove
+//!   nothing (each one that went pushed another past a seam), so the layer is read once more, which
+//!   brings only what was missed, until a pass brings nothing new.
 //!
 //! Where the next requests can be foreseen (keys, offsets), some are under way at once. They are
 //! taken in order, and dropped when the page before leads elsewhere.
@@ -19,7 +20,7 @@
 use super::error::{SourceError, Trouble};
 use super::page::Page;
 use super::position::{Position, Step, Tally, VERSION};
-use super::reconcile::{Agreement, Judged, Tolerance, judge};
+use super::reconcile::{Agreement, Judged, PASSES_MAX, Pass, Tolerance, judge};
 use super::seen::Seen;
 use super::service::Service;
 use super::wire::{Pages, Wire};
@@ -50,8 +51,7 @@ pub struct Pager {
     next: Option<Step>,
     ahead: VecDeque<(Step, JoinHandle<Result<Page, SourceError>>)>,
     tally: Tally,
-    /// Declared when this pass began.
-    first: Option<u64>,
+    pass: Pass,
     /// In this pass, and in those before.
     seen: Seen,
     before: Option<Seen>,
@@ -116,7 +116,7 @@ impl Pager {
             next: Some(service.first()),
             ahead: VecDeque::new(),
             tally: Tally::default(),
-            first: None,
+            pass: Pass::default(),
             seen: Seen::default(),
             before: None,
             known: true,
@@ -138,7 +138,7 @@ impl Pager {
             Some(from) => {
                 pager.tally = from.tally;
                 // How many there were when this pass began is not known any more.
-                pager.first = from.tally.latest;
+                pager.pass.first = from.tally.latest;
                 pager.seen = from.seen.map(Seen::from).unwrap_or_default();
                 if let Some(last) = &from.last {
                     pager.seen.insert(last);
@@ -155,7 +155,7 @@ impl Pager {
                 let declared = pager.service.count(pager.wire()).await?;
                 pager.tally.declared = declared;
                 pager.tally.latest = declared;
-                pager.first = declared;
+                pager.pass.first = declared;
             }
         }
         Ok(pager)
@@ -233,9 +233,10 @@ impl Pager {
             }
             if page.matched.is_some() {
                 self.tally.moved |= self.tally.latest.is_some_and(|latest| page.matched != Some(latest));
+                self.pass.fell |= page.matched < self.tally.latest;
                 self.tally.latest = page.matched;
                 self.tally.declared = self.tally.declared.or(page.matched);
-                self.first = self.first.or(page.matched);
+                self.pass.first = self.pass.first.or(page.matched);
             }
             if page.crs.is_some() {
                 self.crs.clone_from(&page.crs);
@@ -278,7 +279,9 @@ impl Pager {
         };
         match going.await {
             Ok(page) => page,
-            Err(e) => Err(SourceError::broken(Code::UNKNOWN, format!("a request ended on its own fault: {e}"))),
+            Err(e) => {
+                Err(SourceError::broken(Code::UNKNOWN, format!("a request ended on its own fault: {e}")))
+            }
         }
     }
 
@@ -296,27 +299,35 @@ impl Pager {
     /// The step after this one, if its page will be as expected.
     fn foresee(&self, step: &Step) -> Option<Step> {
         match step {
-            Step::Offset { start } => {
-                let next = start + self.full.checked_sub(u64::from(self.known)).filter(|n| *n > 0)?;
-                (next < self.tally.latest?).then_some(Step::Offset { start: next })
+            Step::Offset { start, .. } => {
+                let next = self.behind(*start, self.full);
+                let Step::Offset { start, .. } = next else { return None };
+                (self.full > 0 && start < self.tally.latest?).then_some(next)
             }
             Step::Keys { to, .. } => to.map(|to| self.service.range(to)),
             Step::Link { .. } => None,
         }
     }
 
+    /// The step behind a page of so many features: it begins with the last of them, if that can
+    /// be told from others and the page holds more than one.
+    fn behind(&self, start: u64, had: u64) -> Step {
+        let overlap = self.known && had > 1;
+        Step::Offset { start: start + had - u64::from(overlap), overlap }
+    }
+
     /// Whether the place was lost, because features were removed further up: then the next step
     /// leads there.
     fn lost(&mut self, step: &Step, page: &Page) -> bool {
-        let Step::Offset { start } = step else { return false };
+        let Step::Offset { start, overlap } = step else { return false };
         let first = page.features.first().map(|f| f.id.as_deref());
         let unknown = match first {
             Some(Some(id)) => !self.seen.contains(id),
             Some(None) => false,
             // Nothing where a known feature was: they were removed.
-            None => self.known && self.tally.in_pass > 0,
+            None => true,
         };
-        if *start == 0 || !unknown || !self.known {
+        if *start == 0 || !overlap || !unknown {
             self.back = 0;
             return false;
         }
@@ -324,7 +335,7 @@ impl Pager {
         self.tally.moved = true;
         self.tally.steps_back += 1;
         self.stepped = true;
-        self.next = Some(Step::Offset { start: start - self.back });
+        self.next = Some(Step::Offset { start: start - self.back, overlap: true });
         true
     }
 
@@ -367,6 +378,7 @@ impl Pager {
             };
             if !self.seen.insert(id) {
                 self.tally.repeated += 1;
+                self.pass.repeated += 1;
                 continue;
             }
             self.tally.in_pass += 1;
@@ -376,7 +388,9 @@ impl Pager {
             fresh.push(at);
         }
         self.tally.received += fresh.len() as u64;
-        self.last = page.features.last().and_then(|f| f.id.as_deref()).map(str::to_owned).or(self.last.take());
+        self.pass.fresh += fresh.len() as u64;
+        self.last =
+            page.features.last().and_then(|f| f.id.as_deref()).map(str::to_owned).or(self.last.take());
         self.full = self.full.max(page.features.len() as u64);
         (fresh, self.tally.in_pass - before)
     }
@@ -386,21 +400,21 @@ impl Pager {
         let had = page.features.len() as u64;
         match step {
             Step::Link { .. } => Ok(page.next.clone()),
-            Step::Offset { start } => {
-                let overlap = u64::from(self.known);
+            Step::Offset { start, overlap } => {
                 // The first feature was meant to come again.
-                if *start > 0 && self.known && had > new {
+                if *overlap && had > new {
                     self.tally.repeated = self.tally.repeated.saturating_sub(1);
                 }
                 let short = had < self.service.size();
                 let said = page.matched == Some(start + had) || page.more == Some(false);
-                let over = had == 0 || (short && said) || (new == 0 && had < self.full.max(2));
-                Ok((!over).then(|| Step::Offset { start: start + had.saturating_sub(overlap).max(1) }))
+                let over = had <= u64::from(*overlap) || (short && said);
+                Ok((!over).then(|| self.behind(*start, had)))
             }
             Step::Keys { from, to } => {
-                let outside = page.features.iter().find(|f| {
-                    f.key.is_none_or(|key| key < *from || to.is_some_and(|to| key >= to))
-                });
+                let outside = page
+                    .features
+                    .iter()
+                    .find(|f| f.key.is_none_or(|key| key < *from || to.is_some_and(|to| key >= to)));
                 if outside.is_some() {
                     let message =
                         format!("{}: the service sent other keys than asked for", self.service.name(step));
@@ -431,16 +445,21 @@ impl Pager {
         if differs || self.tally.moved {
             let count = self.service.count(&wire).await?;
             self.tally.moved |= count.is_some() && count != self.tally.latest;
+            self.pass.fell |= count.is_some() && count < self.tally.latest;
             self.tally.latest = count.or(self.tally.latest);
         }
-        let ordered = !matches!(self.service.first(), Step::Link { .. });
-        let tolerance = self.config.tolerance;
-        let mut judged = judge(&self.tally, self.first, ordered, self.known && !keyed, tolerance);
+        let linked = matches!(self.service.first(), Step::Link { .. });
+        let pass = Pass { linked, known: self.known && !keyed, ..self.pass };
+        let mut judged = judge(&self.tally, &pass, self.config.tolerance);
         if keyed && !matches!(judged, Judged::End(Agreement::Exact | Agreement::Undeclared)) {
-            let seen = &self.seen;
-            let missing = self.service.missing(&wire, &|id| seen.contains(id)).await?;
-            if let Some(missing) = missing {
-                judged = Judged::End(self.by_keys(&missing));
+            let (seen, before) = (&self.seen, self.before.as_ref());
+            let received = |id: &str| seen.contains(id) || before.is_some_and(|b| b.contains(id));
+            match self.service.missing(&wire, &received).await? {
+                Some(missing) if !missing.is_empty() && self.tally.passes < PASSES_MAX => {
+                    judged = Judged::Again;
+                }
+                Some(missing) => judged = Judged::End(self.by_keys(&missing)),
+                None => {}
             }
         }
         let agreement = match judged {
@@ -471,7 +490,8 @@ impl Pager {
         let still = !self.tally.moved && self.tally.declared == Some(latest);
         // Nobody came or went, all that are listed were received, and yet the count is another.
         let off = if off == 0 && still { self.tally.in_pass.abs_diff(latest) } else { off };
-        let allowed = self.config.tolerance.features.max((self.config.tolerance.share * latest as f64) as u64);
+        let allowed =
+            self.config.tolerance.features.max((self.config.tolerance.share * latest as f64) as u64);
         match off {
             0 => Agreement::Changed,
             off if off <= allowed => Agreement::Tolerated(off),
@@ -489,7 +509,7 @@ impl Pager {
         self.prints.clear();
         (self.empty, self.back, self.stepped) = (0, 0, false);
         self.tally.in_pass = 0;
-        self.first = self.tally.latest;
+        self.pass = Pass { first: self.tally.latest, ..Pass::default() };
     }
 }
 

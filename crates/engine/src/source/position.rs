@@ -11,6 +11,8 @@ pub(super) enum Step {
     Offset {
         /// The first, from 0.
         start: u64,
+        /// Whether the first is one that is known.
+        overlap: bool,
     },
     /// Features whose key is from here up to there, not included.
     Keys {

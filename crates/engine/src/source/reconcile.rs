@@ -35,34 +35,59 @@ pub(super) enum Judged {
 }
 
 /// The most passes over a layer that changes.
-pub(super) const PASSES_MAX: u32 = 3;
+pub(super) const PASSES_MAX: u32 = 5;
 
-/// Compares. `ordered` pages keep their place when features come and go; others can lose one at
-/// the seam of two pages, and only another pass finds it. `first` was declared when this pass
-/// began, `known` says that features can be told apart.
-pub(super) fn judge(
-    tally: &Tally,
-    first: Option<u64>,
-    ordered: bool,
-    known: bool,
-    tolerance: Tolerance,
-) -> Judged {
-    let (Some(first), Some(latest)) = (first, tally.latest) else {
-        return Judged::End(Agreement::Undeclared);
+/// What one pass over a layer has shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pass {
+    /// Declared when it began.
+    pub(super) first: Option<u64>,
+    /// Features that no pass before had brought.
+    pub(super) fresh: u64,
+    /// Features that came twice in it.
+    pub(super) repeated: u64,
+    /// Whether the count fell meanwhile: features went.
+    pub(super) fell: bool,
+    /// Whether pages go on by links, which lose their place when features go. Others keep it.
+    pub(super) linked: bool,
+    /// Whether features can be told apart, so that another pass brings none twice.
+    pub(super) known: bool,
+}
+
+/// Compares.
+pub(super) fn judge(tally: &Tally, pass: &Pass, tolerance: Tolerance) -> Judged {
+    let again = pass.known && tally.passes < PASSES_MAX;
+    let (Some(first), Some(latest)) = (pass.first, tally.latest) else {
+        // Repeated features are the only sign of change that is left.
+        let unsure = pass.linked && pass.repeated > 0 && pass.fresh > 0;
+        return if again && unsure { Judged::Again } else { Judged::End(Agreement::Undeclared) };
     };
     let had = tally.in_pass;
-    let changed = tally.moved || first != latest || tally.declared != Some(latest);
-    if had == latest {
-        return Judged::End(if changed { Agreement::Changed } else { Agreement::Exact });
+    let still = first == latest && !pass.fell;
+    let changed = tally.moved || tally.declared != Some(latest) || !still;
+    if pass.linked && pass.fell {
+        // Each feature that went may have pushed another past a seam; a pass without anything new
+        // has met them all.
+        if pass.fresh == 0 {
+            return Judged::End(Agreement::Changed);
+        }
+        if again {
+            return Judged::Again;
+        }
+    } else {
+        if had == latest {
+            return Judged::End(if changed { Agreement::Changed } else { Agreement::Exact });
+        }
+        // Nothing was lost: what lies between the counts came or went meanwhile.
+        if (first.min(latest)..=first.max(latest)).contains(&had) && first != latest {
+            return Judged::End(Agreement::Changed);
+        }
+        // What is missing although nothing changed may have been left out of a page.
+        if again && (changed || (had < latest && tally.passes < 2)) {
+            return Judged::Again;
+        }
     }
-    let between = (first.min(latest)..=first.max(latest)).contains(&had);
-    if ordered && first != latest && between {
-        return Judged::End(Agreement::Changed);
-    }
-    if known && changed && tally.passes < PASSES_MAX {
-        return Judged::Again;
-    }
-    let off = had.abs_diff(latest);
+    let off = had.abs_diff(latest).max(if pass.fell { pass.fresh } else { 0 });
     let allowed = tolerance.features.max((tolerance.share * latest as f64) as u64);
     Judged::End(if off <= allowed { Agreement::Tolerated(off) } else { Agreement::Mismatch(off) })
 }
@@ -75,38 +100,60 @@ mod tests {
         Tally { declared: Some(declared), latest: Some(latest), in_pass, moved, passes, ..Tally::default() }
     }
 
-    #[test]
-    fn a_layer_that_stands_still_must_be_whole() {
-        let strict = Tolerance::default();
-        let judge = |t: &Tally, tolerance| judge(t, t.declared, false, true, tolerance);
-        assert_eq!(judge(&tally(9, 9, 9, false, 1), strict), Judged::End(Agreement::Exact));
-        assert_eq!(judge(&tally(9, 9, 8, false, 1), strict), Judged::End(Agreement::Mismatch(1)));
-        assert_eq!(judge(&tally(9, 9, 10, false, 1), strict), Judged::End(Agreement::Mismatch(1)));
-        let some = Tolerance { features: 0, share: 0.12 };
-        assert_eq!(judge(&tally(9, 9, 8, false, 1), some), Judged::End(Agreement::Tolerated(1)));
-        assert_eq!(judge(&tally(9, 9, 7, false, 1), some), Judged::End(Agreement::Mismatch(2)));
-        let none = Tally { in_pass: 5, passes: 1, ..Tally::default() };
-        assert_eq!(judge(&none, strict), Judged::End(Agreement::Undeclared));
+    const STRICT: Tolerance = Tolerance { features: 0, share: 0.0 };
+
+    fn end(agreement: Agreement) -> Judged {
+        Judged::End(agreement)
     }
 
     #[test]
-    fn a_layer_that_changes_is_read_again_until_it_fits() {
-        let strict = Tolerance::default();
-        let end = |a| Judged::End(a);
-        // Ordered pages lose nothing: what lies between the counts came or went meanwhile.
-        assert_eq!(judge(&tally(9, 12, 10, true, 1), Some(9), true, true, strict), end(Agreement::Changed));
-        assert_eq!(judge(&tally(9, 12, 8, true, 1), Some(9), true, true, strict), Judged::Again);
-        // Links may have lost one.
-        assert_eq!(judge(&tally(9, 12, 10, true, 1), Some(9), false, true, strict), Judged::Again);
-        assert_eq!(judge(&tally(9, 12, 12, true, 2), Some(12), false, true, strict), end(Agreement::Changed));
+    fn a_layer_that_stands_still_must_be_whole() {
+        for linked in [false, true] {
+            let pass = Pass { first: Some(9), linked, known: true, ..Pass::default() };
+            let judge = |t: &Tally, tolerance| judge(t, &pass, tolerance);
+            assert_eq!(judge(&tally(9, 9, 9, false, 1), STRICT), end(Agreement::Exact));
+            assert_eq!(judge(&tally(9, 9, 8, false, 1), STRICT), Judged::Again);
+            assert_eq!(judge(&tally(9, 9, 8, false, 2), STRICT), end(Agreement::Mismatch(1)));
+            assert_eq!(judge(&tally(9, 9, 10, false, 1), STRICT), end(Agreement::Mismatch(1)));
+            let some = Tolerance { features: 0, share: 0.12 };
+            assert_eq!(judge(&tally(9, 9, 8, false, 2), some), end(Agreement::Tolerated(1)));
+            assert_eq!(judge(&tally(9, 9, 7, false, 2), some), end(Agreement::Mismatch(2)));
+        }
+        let none = Tally { in_pass: 5, passes: 1, ..Tally::default() };
+        assert_eq!(judge(&none, &Pass::default(), STRICT), end(Agreement::Undeclared));
+    }
+
+    #[test]
+    fn what_keeps_its_place_loses_nothing_when_a_layer_changes() {
+        let pass = Pass { first: Some(9), known: true, ..Pass::default() };
+        assert_eq!(judge(&tally(9, 12, 10, true, 1), &pass, STRICT), end(Agreement::Changed));
         assert_eq!(
-            judge(&tally(9, 12, 11, true, 3), Some(12), false, true, strict),
-            end(Agreement::Mismatch(1))
+            judge(&tally(9, 7, 8, true, 1), &Pass { fell: true, ..pass }, STRICT),
+            end(Agreement::Changed)
         );
+        assert_eq!(judge(&tally(9, 12, 8, true, 1), &pass, STRICT), Judged::Again);
+        assert_eq!(judge(&tally(9, 12, 8, true, 5), &pass, STRICT), end(Agreement::Mismatch(4)));
         // What cannot be told apart would come twice.
-        assert_eq!(
-            judge(&tally(9, 12, 10, true, 1), Some(9), false, false, strict),
-            end(Agreement::Mismatch(2))
-        );
+        let unknown = Pass { known: false, ..pass };
+        assert_eq!(judge(&tally(9, 12, 8, true, 1), &unknown, STRICT), end(Agreement::Mismatch(4)));
+    }
+
+    #[test]
+    fn links_over_a_layer_that_shrinks_are_followed_until_nothing_new_comes() {
+        let pass =
+            Pass { first: Some(9), fell: true, fresh: 7, linked: true, known: true, ..Pass::default() };
+        // As many as declared, and yet one was lost for each that went.
+        assert_eq!(judge(&tally(9, 7, 7, true, 1), &pass, STRICT), Judged::Again);
+        let second = Pass { fresh: 1, ..pass };
+        assert_eq!(judge(&tally(9, 6, 6, true, 2), &second, STRICT), Judged::Again);
+        let third = Pass { fresh: 0, ..pass };
+        assert_eq!(judge(&tally(9, 6, 6, true, 3), &third, STRICT), end(Agreement::Changed));
+        assert_eq!(judge(&tally(9, 6, 6, true, 5), &second, STRICT), end(Agreement::Mismatch(1)));
+        // Or until a pass finds the layer at rest.
+        let rest = Pass { first: Some(6), fell: false, fresh: 1, ..pass };
+        assert_eq!(judge(&tally(9, 6, 6, true, 2), &rest, STRICT), end(Agreement::Changed));
+        // A layer that only grows makes features come twice, and loses none.
+        let grows = Pass { fell: false, ..pass };
+        assert_eq!(judge(&tally(9, 12, 10, true, 1), &grows, STRICT), end(Agreement::Changed));
     }
 }

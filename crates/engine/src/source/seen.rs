@@ -108,7 +108,10 @@ impl Seen {
         let ranges: usize = self.numbered.values().map(|r| r.0.len()).sum();
         (self.hashed.is_empty() && ranges <= CARRIED_MAX).then(|| {
             let all = self.numbered.iter();
-            Carried(all.map(|(name, r)| (name.to_string(), r.0.iter().map(|(a, b)| (*a, *b)).collect())).collect())
+            Carried(
+                all.map(|(name, r)| (name.to_string(), r.0.iter().map(|(a, b)| (*a, *b)).collect()))
+                    .collect(),
+            )
         })
     }
 }
@@ -116,7 +119,8 @@ impl Seen {
 impl From<Carried> for Seen {
     fn from(carried: Carried) -> Seen {
         let all = carried.0.into_iter();
-        let numbered = all.map(|(name, ranges)| (name.into(), Ranges(ranges.into_iter().collect()))).collect();
+        let numbered =
+            all.map(|(name, ranges)| (name.into(), Ranges(ranges.into_iter().collect()))).collect();
         Seen { numbered, hashed: HashSet::new() }
     }
 }

@@ -23,7 +23,7 @@ pub(super) trait Service: Send + Sync {
     /// A step in words, for messages.
     fn name(&self, step: &Step) -> String {
         match step {
-            Step::Offset { start } => format!("{}, features from {start}", self.layer()),
+            Step::Offset { start, .. } => format!("{}, features from {start}", self.layer()),
             Step::Keys { from: i64::MIN, to: None } => format!("{}, all keys", self.layer()),
             Step::Keys { from: i64::MIN, to: Some(to) } => format!("{}, keys below {to}", self.layer()),
             Step::Keys { from, to: None } => format!("{}, keys from {from}", self.layer()),

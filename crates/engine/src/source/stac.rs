@@ -49,7 +49,8 @@ impl Stac {
             // Parameters of the URL become members of the search.
             let mut body = json!({"limit": size});
             for (name, value) in search.query_pairs() {
-                body[name.as_ref()] = serde_json::from_str(&value).unwrap_or_else(|_| Value::from(value.as_ref()));
+                body[name.as_ref()] =
+                    serde_json::from_str(&value).unwrap_or_else(|_| Value::from(value.as_ref()));
             }
             if let Some(collections) = collections {
                 body["collections"] = collections.split(',').map(|c| Value::from(c.trim())).collect();

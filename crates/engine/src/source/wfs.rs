@@ -48,12 +48,22 @@ pub(super) struct Wfs {
 /// Features on a page, if nobody says otherwise.
 const SIZE: u64 = 1000;
 /// Fields that are usually the key, best first.
-const KEYS: [&str; 9] =
-    ["fid", "ogc_fid", "gid", "objectid", "id", "pk", "uuid", "identifier", "gml_id"];
+const KEYS: [&str; 9] = ["fid", "ogc_fid", "gid", "objectid", "id", "pk", "uuid", "identifier", "gml_id"];
 /// Parameters that are ours; what else stands in the URL goes along.
 const OURS: [&str; 13] = [
-    "service", "version", "request", "typename", "typenames", "count", "maxfeatures", "startindex", "sortby",
-    "outputformat", "resulttype", "srsname", "acceptversions",
+    "service",
+    "version",
+    "request",
+    "typename",
+    "typenames",
+    "count",
+    "maxfeatures",
+    "startindex",
+    "sortby",
+    "outputformat",
+    "resulttype",
+    "srsname",
+    "acceptversions",
 ];
 
 impl Wfs {
@@ -73,7 +83,8 @@ impl Wfs {
             Some(field) if schema.fields().is_empty() || schema.position(&field).is_some() => Some(field),
             Some(field) => {
                 let names: Vec<&str> = schema.fields().iter().map(|f| f.name.as_str()).collect();
-                let message = format!("{layer} has no field {field:?} to sort by; it has {}", names.join(", "));
+                let message =
+                    format!("{layer} has no field {field:?} to sort by; it has {}", names.join(", "));
                 return Err(SourceError::setup(message));
             }
             None => KEYS.iter().find_map(|key| {
@@ -100,11 +111,11 @@ impl Service for Wfs {
     }
 
     fn first(&self) -> Step {
-        Step::Offset { start: 0 }
+        Step::Offset { start: 0, overlap: false }
     }
 
     fn request(&self, wire: &Wire, step: &Step) -> Result<Request, SourceError> {
-        let Step::Offset { start } = step else {
+        let Step::Offset { start, .. } = step else {
             return Err(SourceError::setup("the position is not one of a WFS"));
         };
         let (start, size) = (start.to_string(), self.size.to_string());
@@ -165,8 +176,11 @@ fn number(old: bool) -> &'static str {
 /// The URL with these parameters in place of its own of the same names.
 fn with(url: &Url, request: &str, more: &[(&str, &str)]) -> Url {
     let mut out = url.clone();
-    let kept: Vec<(String, String)> =
-        url.query_pairs().filter(|(n, _)| !OURS.contains(&n.to_ascii_lowercase().as_str())).map(|(n, v)| (n.into(), v.into())).collect();
+    let kept: Vec<(String, String)> = url
+        .query_pairs()
+        .filter(|(n, _)| !OURS.contains(&n.to_ascii_lowercase().as_str()))
+        .map(|(n, v)| (n.into(), v.into()))
+        .collect();
     let mut pairs = out.query_pairs_mut();
     pairs.clear();
     pairs.extend_pairs(kept);
@@ -195,7 +209,9 @@ fn choose(capabilities: &Node, wanted: Option<String>) -> Result<String, SourceE
                 Some(name) => Ok((*name).to_owned()),
                 // Some servers list nothing to those who are not logged in.
                 None if names.is_empty() => Ok(wanted),
-                None => Err(SourceError::setup(format!("no layer {wanted:?}; there are {}", names.join(", ")))),
+                None => {
+                    Err(SourceError::setup(format!("no layer {wanted:?}; there are {}", names.join(", "))))
+                }
             }
         }
         None => match names.as_slice() {
@@ -222,14 +238,16 @@ fn formats(capabilities: &Node) -> Vec<String> {
 fn schema(described: &Node) -> Schema {
     let mut schema = Schema::default();
     for element in described.all("element") {
-        let (Some(name), Some(kind)) = (element.attribute("name"), element.attribute("type")) else { continue };
+        let (Some(name), Some(kind)) = (element.attribute("name"), element.attribute("type")) else {
+            continue;
+        };
         if element.attribute("substitutionGroup").is_some() || kind.starts_with("gml:") {
             continue;
         }
         let kind = match kind.rsplit(':').next().unwrap_or_default() {
             "boolean" => Kind::Bool,
-            "int" | "integer" | "long" | "short" | "byte" | "unsignedInt" | "unsignedShort" | "unsignedByte"
-            | "nonNegativeInteger" | "positiveInteger" => Kind::Int,
+            "int" | "integer" | "long" | "short" | "byte" | "unsignedInt" | "unsignedShort"
+            | "unsignedByte" | "nonNegativeInteger" | "positiveInteger" => Kind::Int,
             "double" | "float" | "decimal" => Kind::Real,
             "date" => Kind::Date,
             "dateTime" => Kind::DateTime,

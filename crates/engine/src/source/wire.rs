@@ -270,7 +270,9 @@ impl Pages {
         let answer = self.wire.through(&self.exchange, &request, &what).await?;
         let mut page = match answer.read {
             Some(Ok(page)) => page,
-            Some(Err(why)) => return Err(SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {why}"))),
+            Some(Err(why)) => {
+                return Err(SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {why}")));
+            }
             None => return Err(SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: no page"))),
         };
         // A link is relative to what gave it.

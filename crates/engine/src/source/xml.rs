@@ -104,7 +104,8 @@ fn node(tag: &BytesStart<'_>) -> Result<Node, String> {
         let attribute = attribute.map_err(|e| format!("the XML cannot be read: {e}"))?;
         let key = String::from_utf8_lossy(attribute.key.local_name().as_ref()).into_owned();
         let value = String::from_utf8_lossy(&attribute.value);
-        let value = quick_xml::escape::unescape(&value).map_err(|e| format!("the XML cannot be read: {e}"))?;
+        let value =
+            quick_xml::escape::unescape(&value).map_err(|e| format!("the XML cannot be read: {e}"))?;
         attributes.push((key, value.into_owned()));
     }
     Ok(Node { name, attributes, ..Node::default() })
@@ -135,7 +136,9 @@ mod tests {
 
     #[test]
     fn a_tree_of_local_names() {
-        let root = parse(b"<?xml version='1.0'?><a:x xmlns:a='u' b='1 &amp; 2'>\n <y>p &lt; q&#33;</y><z/></a:x>").unwrap();
+        let root =
+            parse(b"<?xml version='1.0'?><a:x xmlns:a='u' b='1 &amp; 2'>\n <y>p &lt; q&#33;</y><z/></a:x>")
+                .unwrap();
         assert_eq!((root.name.as_str(), root.attribute("b")), ("x", Some("1 & 2")));
         assert_eq!(root.child("y").map(|y| y.text.as_str()), Some("p < q!"));
         assert_eq!((root.children.len(), root.text.as_str()), (2, ""));

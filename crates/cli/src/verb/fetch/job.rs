@@ -7,8 +7,8 @@ use tidegate_engine::geocode;
 use tidegate_engine::profile::{Profile, Profiles};
 use tidegate_engine::secret::SecretRef;
 use tidegate_engine::source::{
-    Ask, EsriOptions, EsriPaging, Job as Layer, OgcOptions, PagerConfig, SourceError, StacOptions, WfsOptions,
-    WireConfig, file,
+    Ask, EsriOptions, EsriPaging, Job as Layer, OgcOptions, PagerConfig, SourceError, StacOptions,
+    WfsOptions, WireConfig, file,
 };
 use tidegate_engine::store::{S3Settings, Settings, Store};
 use tidegate_geo::format::Format;
@@ -150,7 +150,8 @@ fn object(args: &Args) -> Result<What, SourceError> {
         private: args.allow_private,
     };
     let settings = Settings { s3, ..Settings::default() };
-    let store = Store::open(&format!("s3://{bucket}"), &settings).map_err(|e| SourceError::setup(e.to_string()))?;
+    let store =
+        Store::open(&format!("s3://{bucket}"), &settings).map_err(|e| SourceError::setup(e.to_string()))?;
     Ok(What::Object(store, key, args.url.to_string()))
 }
 

@@ -147,14 +147,25 @@ pub(super) fn words(args: &Args, seen: &Seen, ended: &Result<End, SourceError>, 
     let row = |name: &str, value: String| format!("  {name:<12} {value}");
     let tally = &seen.tally;
     let mut lines = Vec::new();
-    let goes_on = format!("what was received is kept in {}; the same command with --resume goes on", args.state.display());
+    let goes_on = format!(
+        "what was received is kept in {}; the same command with --resume goes on",
+        args.state.display()
+    );
     match ended {
         Ok(End::Done(outcome)) => {
-            lines.push(format!("{}: {} features, {}", args.output.display(), thousands(outcome.written), outcome.crs));
+            lines.push(format!(
+                "{}: {} features, {}",
+                args.output.display(),
+                thousands(outcome.written),
+                outcome.crs
+            ));
         }
         Ok(End::Cancelled) => lines.push(format!("stopped; {goes_on}")),
         Ok(End::TryLater { code, until }) => {
-            lines.push(format!("the service wants no calls before {} ({code}); {goes_on}", utc(until.millis())));
+            lines.push(format!(
+                "the service wants no calls before {} ({code}); {goes_on}",
+                utc(until.millis())
+            ));
         }
         Err(error) if error.trouble == Trouble::Setup => return format!("tidegate: {error}"),
         Err(error) => {
@@ -168,7 +179,9 @@ pub(super) fn words(args: &Args, seen: &Seen, ended: &Result<End, SourceError>, 
         lines.push(row("received", format!("{} bytes", thousands(seen.bytes.0))));
     } else if tally.pages > 0 {
         let declared = match (tally.declared, tally.latest) {
-            (Some(first), Some(last)) if first != last => format!("{}, then {}", thousands(first), thousands(last)),
+            (Some(first), Some(last)) if first != last => {
+                format!("{}, then {}", thousands(first), thousands(last))
+            }
             (Some(first), _) => thousands(first),
             (None, _) => "not said".into(),
         };
