@@ -22,6 +22,16 @@ pub(crate) const WAYS: [(&str, &str, &[&str]); 8] = [
     ("stac", "/stac", &["--page-size", "100"]),
 ];
 
+/// Does this for every way, all at once: most of the time is waiting.
+pub(crate) fn each_way(work: impl Fn(&str, &str, &[&str]) + Sync) {
+    std::thread::scope(|scope| {
+        for (name, path, args) in WAYS {
+            let work = &work;
+            scope.spawn(move || work(name, path, args));
+        }
+    });
+}
+
 /// What a run left behind.
 pub(crate) struct Ran {
     pub(crate) code: i32,

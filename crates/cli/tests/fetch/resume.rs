@@ -1,12 +1,13 @@
 //! Cut off at any moment, and gone on with.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_cli::chaos::{Config, Dialect, Handle, Unrest, spec};
 use tidegate_core::{Chance, Rng};
 
-use crate::bench::{Bench, WAYS, chaos, layer};
+use crate::bench::{Bench, chaos, each_way, layer};
 
 const N: u64 = 1200;
 
@@ -24,8 +25,9 @@ fn until_asked(server: &Handle, requests: u64) {
 
 #[test]
 fn killed_at_any_moment_each_feature_is_there_once() {
-    let (mut chance, mut resumed) = (Rng::new(3), 0);
-    for (name, path, args) in WAYS {
+    let resumed = AtomicU64::new(0);
+    each_way(|name, path, args| {
+        let mut chance = Rng::new(name.len() as u64);
         let server = chaos(slow());
         let url = format!("{}{path}", server.url());
         let bench = Bench::new();
@@ -43,15 +45,15 @@ fn killed_at_any_moment_each_feature_is_there_once() {
         assert_eq!((ran.code, ran.count("written")), (0, N), "{name}: {} {}", ran.stdout, ran.stderr);
         assert!(bench.parcels().into_iter().eq((1..=N).map(|id| (id, 1))), "{name}");
         assert!(kills >= 3, "{name}: {kills}");
-        resumed += ran.count("resumed");
+        resumed.fetch_add(ran.count("resumed"), Ordering::Relaxed);
         assert_eq!(bench.files(), ["out.geojsonl"], "{name}");
-    }
-    assert!(resumed > 0, "the kills left nothing to resume");
+    });
+    assert!(resumed.into_inner() > 0, "the kills left nothing to resume");
 }
 
 #[test]
 fn a_polite_stop_goes_on_without_asking_for_a_page_again() {
-    for (name, path, args) in WAYS {
+    each_way(|name, path, args| {
         let server = chaos(slow());
         let url = format!("{}{path}", server.url());
         let bench = Bench::new();
@@ -70,12 +72,12 @@ fn a_polite_stop_goes_on_without_asking_for_a_page_again() {
         // Pages are counted over both runs: none was needed twice.
         let whole = Bench::new().fetch(&url, args).count("pages");
         assert_eq!(ran.count("pages"), whole, "{name}: {}", ran.stdout);
-    }
+    });
 }
 
 #[test]
 fn a_layer_that_changes_meanwhile_stays_whole() {
-    for (name, path, args) in WAYS {
+    each_way(|name, path, args| {
         let unrest = Unrest { delete_every: 3, ..Unrest::default() };
         let server = chaos(Config { unrest, ..slow() });
         let url = format!("{}{path}", server.url());
@@ -92,7 +94,7 @@ fn a_layer_that_changes_meanwhile_stays_whole() {
         let parcels = bench.parcels();
         let lost = (1..=N).filter(|id| !parcels.contains_key(id) && !gone.iter().any(|g| g == id)).count();
         assert_eq!((lost, parcels.values().filter(|n| **n > 1).count()), (0, 0), "{name}: {}", ran.stdout);
-    }
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! OGC API Features: pages by the link `next`, which only the server understands.
 
 use super::error::SourceError;
-use super::page::{Link, Page, geojson};
+use super::page::{Link, Page, geojson, matched};
 use super::position::Step;
 use super::service::Service;
 use super::wire::Wire;
@@ -142,9 +142,8 @@ impl Service for Ogc {
         url.query_pairs_mut().clear().extend_pairs(kept).append_pair("limit", "1");
         let what = format!("{}, the number of features", self.layer);
         let response = wire.ask(&accepting(wire.get(url)), &what).await?;
-        let (page, _) = geojson(&response.body)
-            .map_err(|why| SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {why}")))?;
-        Ok(page.matched)
+        matched(&response.body)
+            .map_err(|why| SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {why}")))
     }
 
     fn crs(&self) -> Option<Crs> {

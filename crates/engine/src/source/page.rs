@@ -84,6 +84,22 @@ struct Head<'a> {
     id: Option<&'a RawValue>,
 }
 
+/// How many features match in all, as a page says; it may be a page without features.
+pub(super) fn matched(body: &[u8]) -> Result<Option<u64>, String> {
+    let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let read: Collection<'_> =
+        serde_json::from_slice(text).map_err(|e| format!("the page is no feature collection: {e}"))?;
+    Ok(read.matched())
+}
+
+impl Collection<'_> {
+    fn matched(&self) -> Option<u64> {
+        let context = self.context.as_ref().and_then(|c| c.get("matched"));
+        let counts = [self.matched.as_ref(), self.total.as_ref(), context];
+        counts.into_iter().flatten().find_map(Value::as_u64)
+    }
+}
+
 /// Reads a page of GeoJSON, and its links.
 ///
 /// # Errors
@@ -92,6 +108,7 @@ pub(super) fn geojson(body: &Bytes) -> Result<(Page, Vec<Link>), String> {
     let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let read: Collection<'_> =
         serde_json::from_slice(text).map_err(|e| format!("the page is no feature collection: {e}"))?;
+    let matched = read.matched();
     let features = read.features.ok_or("the page holds no member `features`")?;
     let said = read.returned.as_ref().and_then(Value::as_u64);
     whole(said, features.len())?;
@@ -102,9 +119,6 @@ pub(super) fn geojson(body: &Bytes) -> Result<(Page, Vec<Link>), String> {
         Feature { at: start..start + raw.len(), id: identity(raw.as_bytes()), key: None }
     });
     let features = features.collect();
-    let context = read.context.as_ref().and_then(|c| c.get("matched"));
-    let counts = [read.matched.as_ref(), read.total.as_ref(), context];
-    let matched = counts.into_iter().flatten().find_map(Value::as_u64);
     let nested =
         read.properties.as_ref().and_then(|p| p.get("exceededTransferLimit")).and_then(Value::as_bool);
     let crs = read.crs.as_ref().and_then(|c| c.pointer("/properties/name")).and_then(Value::as_str);

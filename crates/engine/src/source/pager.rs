@@ -151,6 +151,8 @@ impl Pager {
                     pager.next = from.next;
                 }
             }
+            // The pages themselves say it where they go on by links.
+            None if matches!(pager.next, Some(Step::Link { .. })) => {}
             None => {
                 let declared = pager.service.count(pager.wire()).await?;
                 pager.tally.declared = declared;
@@ -233,7 +235,7 @@ impl Pager {
             }
             if page.matched.is_some() {
                 self.tally.moved |= self.tally.latest.is_some_and(|latest| page.matched != Some(latest));
-                self.pass.fell |= page.matched < self.tally.latest;
+                self.pass.saw(self.tally.latest, page.matched);
                 self.tally.latest = page.matched;
                 self.tally.declared = self.tally.declared.or(page.matched);
                 self.pass.first = self.pass.first.or(page.matched);
@@ -406,8 +408,10 @@ impl Pager {
                     self.tally.repeated = self.tally.repeated.saturating_sub(1);
                 }
                 let short = had < self.service.size();
+                // Both signs, or one more request to see that nothing follows.
+                let counted = self.tally.latest.is_none_or(|latest| start + had >= latest);
                 let said = page.matched == Some(start + had) || page.more == Some(false);
-                let over = had <= u64::from(*overlap) || (short && said);
+                let over = had <= u64::from(*overlap) || (short && said && counted);
                 Ok((!over).then(|| self.behind(*start, had)))
             }
             Step::Keys { from, to } => {
@@ -445,7 +449,7 @@ impl Pager {
         if differs || self.tally.moved {
             let count = self.service.count(&wire).await?;
             self.tally.moved |= count.is_some() && count != self.tally.latest;
-            self.pass.fell |= count.is_some() && count < self.tally.latest;
+            self.pass.saw(self.tally.latest, count);
             self.tally.latest = count.or(self.tally.latest);
         }
         let linked = matches!(self.service.first(), Step::Link { .. });

@@ -48,10 +48,22 @@ pub(super) struct Pass {
     pub(super) repeated: u64,
     /// Whether the count fell meanwhile: features went.
     pub(super) fell: bool,
+    /// By how much the count changed in all.
+    pub(super) churn: u64,
     /// Whether pages go on by links, which lose their place when features go. Others keep it.
     pub(super) linked: bool,
     /// Whether features can be told apart, so that another pass brings none twice.
     pub(super) known: bool,
+}
+
+impl Pass {
+    /// The count was `before` and is `now`.
+    pub(super) fn saw(&mut self, before: Option<u64>, now: Option<u64>) {
+        if let (Some(before), Some(now)) = (before, now) {
+            self.fell |= now < before;
+            self.churn += now.abs_diff(before);
+        }
+    }
 }
 
 /// Compares.
@@ -79,7 +91,8 @@ pub(super) fn judge(tally: &Tally, pass: &Pass, tolerance: Tolerance) -> Judged 
             return Judged::End(if changed { Agreement::Changed } else { Agreement::Exact });
         }
         // Nothing was lost: what lies between the counts came or went meanwhile.
-        if (first.min(latest)..=first.max(latest)).contains(&had) && first != latest {
+        let (low, high) = (first.min(latest), first.max(latest));
+        if changed && (low.saturating_sub(pass.churn)..=high + pass.churn).contains(&had) {
             return Judged::End(Agreement::Changed);
         }
         // What is missing although nothing changed may have been left out of a page.
@@ -126,6 +139,9 @@ mod tests {
     #[test]
     fn what_keeps_its_place_loses_nothing_when_a_layer_changes() {
         let pass = Pass { first: Some(9), known: true, ..Pass::default() };
+        let busy = Pass { churn: 5, ..pass };
+        assert_eq!(judge(&tally(9, 10, 15, true, 1), &busy, STRICT), end(Agreement::Changed));
+        assert_eq!(judge(&tally(9, 10, 16, true, 5), &busy, STRICT), end(Agreement::Mismatch(6)));
         assert_eq!(judge(&tally(9, 12, 10, true, 1), &pass, STRICT), end(Agreement::Changed));
         assert_eq!(
             judge(&tally(9, 7, 8, true, 1), &Pass { fell: true, ..pass }, STRICT),

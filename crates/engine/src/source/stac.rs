@@ -5,7 +5,7 @@
 
 use super::error::SourceError;
 use super::ogcapi::accepting;
-use super::page::{Feature, Link, Page, geojson};
+use super::page::{Feature, Link, Page, geojson, matched};
 use super::position::Step;
 use super::service::Service;
 use super::wire::Wire;
@@ -201,13 +201,12 @@ impl Service for Stac {
     }
 
     async fn count(&self, wire: &Wire) -> Result<Option<u64>, SourceError> {
-        // The first page says it, if the catalogue knows it; asked for again it is the latest.
+        // Only a page says it, if the catalogue knows it.
         let request = self.request(wire, &self.first)?;
         let what = format!("{}, the number of items", self.layer);
         let response = wire.ask(&request, &what).await?;
-        let (page, _) = geojson(&response.body)
-            .map_err(|why| SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {why}")))?;
-        Ok(page.matched)
+        matched(&response.body)
+            .map_err(|why| SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {why}")))
     }
 
     fn crs(&self) -> Option<Crs> {
