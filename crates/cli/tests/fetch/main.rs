@@ -8,4 +8,5 @@ mod files;
 mod lies;
 mod resume;
 mod services;
+mod source;
 mod strangers;
