@@ -41,6 +41,14 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>, answer: &dyn Fn(&str)
     let _ = stream.write_all(format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}").as_bytes());
 }
 
+/// One feature of this geometry, in this system.
+fn shape(geometry: &str, crs: &str) -> String {
+    format!(
+        "{{\"type\":\"FeatureCollection\",\"crs\":{{\"type\":\"name\",\"properties\":{{\"name\":\"{crs}\"}}}},\
+         \"features\":[{{\"type\":\"Feature\",\"id\":1,\"geometry\":{geometry},\"properties\":{{\"id\":1}}}}]}}"
+    )
+}
+
 fn page(id: u32, next: &str) -> String {
     let link =
         if next.is_empty() { String::new() } else { format!("{{\"rel\":\"next\",\"href\":\"{next}\"}}") };
@@ -124,4 +132,36 @@ fn an_object_of_a_store_is_a_file_too() {
     assert_eq!((ran.code, ran.count("written")), (0, 1), "{} {}", ran.stdout, ran.stderr);
     assert!(heads.lock().unwrap()[0].starts_with("GET /bucket/a/b.geojson "));
     assert!(bench.parcels().into_iter().eq([(7, 1)]));
+}
+
+#[test]
+fn a_feature_that_cannot_be_held_is_set_aside_with_its_reason() {
+    let open = "{\"type\":\"Polygon\",\"coordinates\":[[[0,0],[1,0],[1,1],[0,1]]]}";
+    let (url, _) = canned(move |_| shape(open, "EPSG:4326"));
+    let bench = Bench::new();
+    let ran = bench.fetch(&format!("{url}/collections/a/items"), &["-o", "out.gpkg"]);
+    assert_eq!(
+        (ran.code, ran.count("written"), ran.count("rejected")),
+        (4, 0, 1),
+        "{} {}",
+        ran.stdout,
+        ran.stderr
+    );
+    assert_eq!(ran.word("rejects"), "out.gpkg.rejected.ndjson");
+    let text = std::fs::read_to_string(bench.path("out.gpkg.rejected.ndjson")).unwrap();
+    let reject: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(reject["problems"][0]["code"], "INVALID_GEOMETRY");
+    assert_eq!(reject["feature"]["geometry"]["coordinates"][0][2], serde_json::json!([1, 1]));
+}
+
+#[test]
+fn the_system_that_a_page_names_is_kept_or_turned() {
+    let point = "{\"type\":\"Point\",\"coordinates\":[1113194.9079327357,0]}";
+    let (url, _) = canned(move |_| shape(point, "urn:ogc:def:crs:EPSG::3857"));
+    let url = format!("{url}/collections/a/items");
+    let bench = Bench::new();
+    assert_eq!(bench.fetch(&url, &["-o", "out.gpkg"]).word("crs"), "EPSG:3857");
+    assert_eq!(bench.fetch(&url, &[]).word("crs"), "OGC:CRS84");
+    let lon = bench.features()[0]["geometry"]["coordinates"][0].as_f64().unwrap();
+    assert!((lon - 10.0).abs() < 1e-9, "{lon}");
 }

@@ -54,6 +54,9 @@ pub(super) struct Esri {
     crs: Option<Crs>,
     size: u64,
     geojson: bool,
+    /// Whether the server takes a number of records, and an order. Old ones refuse the question.
+    limits: bool,
+    orders: bool,
     fields: esri_json::Fields,
     schema: Schema,
     /// The object ids at the start, sorted.
@@ -78,6 +81,15 @@ impl Esri {
             url.query_pairs().find(|(n, _)| n.eq_ignore_ascii_case("where")).map(|(_, v)| v.into_owned());
         query.set_query(None);
         query.set_path(&format!("{}/query", layer_url.path().trim_end_matches('/')));
+        let can = |name: &str| {
+            let said =
+                about.pointer(&format!("/advancedQueryCapabilities/{name}")).or_else(|| about.get(name));
+            said.and_then(Value::as_bool) != Some(false)
+        };
+        let (limits, orders) = (can("supportsPagination"), can("supportsOrderBy"));
+        if options.paging == EsriPaging::Offset && !(limits && orders) {
+            return Err(SourceError::setup(format!("{layer_url} has no pages by offset; use --paging ids")));
+        }
         let own = about.pointer("/extent/spatialReference").and_then(esri_json::crs);
         let crs = if options.geojson { Some(Crs::wgs84()) } else { options.crs.or(own) };
         let mut esri = Esri {
@@ -89,6 +101,8 @@ impl Esri {
             crs,
             size,
             geojson: options.geojson,
+            limits,
+            orders,
             schema: fields.schema(),
             fields,
             ids: Vec::new(),
@@ -187,12 +201,13 @@ impl Service for Esri {
 
     fn request(&self, wire: &Wire, step: &Step) -> Result<Request, SourceError> {
         let (key, size) = (&self.key, self.size.to_string());
-        let mut more = vec![
-            ("outFields", "*"),
-            ("orderByFields", key.as_str()),
-            ("resultRecordCount", &size),
-            ("f", if self.geojson { "geojson" } else { "json" }),
-        ];
+        let mut more = vec![("outFields", "*"), ("f", if self.geojson { "geojson" } else { "json" })];
+        if self.orders {
+            more.push(("orderByFields", key.as_str()));
+        }
+        if self.limits {
+            more.push(("resultRecordCount", &size));
+        }
         let out = self.crs.as_ref().and_then(Crs::epsg_code).map(|code| code.to_string());
         if let Some(out) = out.as_deref().filter(|_| !self.geojson) {
             more.push(("outSR", out));

@@ -294,8 +294,8 @@ mod tests {
         serde_json::from_str(&out).unwrap()
     }
 
-    fn square(x: f64, side: f64, clockwise: bool) -> Value {
-        let mut ring = vec![[x, 0.0 + x], [x + side, x], [x + side, x + side], [x, x + side], [x, x]];
+    fn square(x: i64, side: i64, clockwise: bool) -> Value {
+        let mut ring = vec![[x, x], [x + side, x], [x + side, x + side], [x, x + side], [x, x]];
         if clockwise {
             ring.reverse();
         }
@@ -304,30 +304,26 @@ mod tests {
 
     #[test]
     fn rings_find_their_polygons() {
-        let rings = json!({"rings": [square(1.0, 2.0, false), square(0.0, 10.0, true), square(20.0, 5.0, true), square(21.0, 1.0, false)]});
+        let rings = json!({"rings": [square(1, 2, false), square(0, 10, true), square(20, 5, true), square(21, 1, false)]});
         let made = shape(rings);
         assert_eq!(made["type"], "MultiPolygon");
         let counts: Vec<usize> =
             made["coordinates"].as_array().unwrap().iter().map(|p| p.as_array().unwrap().len()).collect();
         assert_eq!(counts, [2, 2]);
-        assert_eq!(
-            made["coordinates"][0][0],
-            square(0.0, 10.0, false),
-            "outer rings leave counter-clockwise"
-        );
-        assert_eq!(made["coordinates"][0][1], square(1.0, 2.0, true));
-        assert_eq!(shape(json!({"rings": [square(0.0, 1.0, false)]}))["type"], "Polygon");
+        assert_eq!(made["coordinates"][0][0], square(0, 10, false), "outer rings leave counter-clockwise");
+        assert_eq!(made["coordinates"][0][1], square(1, 2, true));
+        assert_eq!(shape(json!({"rings": [square(0, 1, false)]}))["type"], "Polygon");
     }
 
     #[test]
     fn the_other_shapes() {
         assert_eq!(
             shape(json!({"x": 1.5, "y": 2, "z": 3})),
-            json!({"type": "Point", "coordinates": [1.5, 2.0, 3.0]})
+            json!({"type": "Point", "coordinates": [1.5, 2, 3]})
         );
         assert_eq!(shape(json!({"x": "NaN", "y": "NaN"})), Value::Null);
         assert_eq!(shape(json!({"paths": [[[0, 0], [1, 1]]]}))["type"], "LineString");
-        assert_eq!(shape(json!({"points": [[0, 0, 5]], "hasM": true}))["coordinates"], json!([[0.0, 0.0]]));
+        assert_eq!(shape(json!({"points": [[0, 0, 5]], "hasM": true}))["coordinates"], json!([[0, 0]]));
         assert_eq!(shape(json!({"curveRings": []}))["type"], "esri:curve");
     }
 

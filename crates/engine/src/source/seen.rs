@@ -91,10 +91,6 @@ impl Seen {
     /// Adds all of another set.
     pub(super) fn absorb(&mut self, other: Seen) {
         for (name, ranges) in other.numbered {
-            if !self.numbered.contains_key(&name) {
-                self.numbered.insert(name, ranges);
-                continue;
-            }
             let into = self.numbered.entry(name).or_default();
             for n in ranges.0.into_iter().flat_map(|(first, last)| first..=last) {
                 into.insert(n);
