@@ -107,6 +107,11 @@ impl Progress {
 
     /// Draws, if it is time.
     pub(crate) fn draw(&mut self, now: &Now) {
+        self.draw_line(|color| line(now, color));
+    }
+
+    /// Draws another line, if it is time.
+    pub(crate) fn draw_line(&mut self, line: impl Fn(bool) -> String) {
         let pause = if self.terminal { Duration::ZERO } else { Duration::from_secs(10) };
         let at = Instant::now();
         if self.last.get_or_insert(at).elapsed() < pause {
@@ -117,9 +122,9 @@ impl Progress {
         // Nobody is left to tell if standard error is closed.
         let _ = if self.terminal {
             self.drawn = true;
-            write!(out, "\r\x1b[2K{}", line(now, self.color)).and_then(|()| out.flush())
+            write!(out, "\r\x1b[2K{}", line(self.color)).and_then(|()| out.flush())
         } else {
-            writeln!(out, "{}", line(now, false))
+            writeln!(out, "{}", line(false))
         };
     }
 

@@ -5,10 +5,11 @@ mod common;
 use common::tidegate;
 use std::process::{Command, Stdio};
 
-const VERBS: [&str; 13] = [
+const VERBS: [&str; 14] = [
     "validate",
     "schema",
     "simulate",
+    "fetch",
     "geocode",
     "convert",
     "inspect",

@@ -129,6 +129,8 @@ codes! {
     SERVICE_EXCEPTION "The body of a success carried the service's own error."
     UNEXPECTED_BODY "The body is not of the form that the service documents."
     HOST_NOT_ALLOWED "The address is outside what the manifest allows."
+    PAGE_LOOP "The pages of a service lead in circles."
+    COUNT_MISMATCH "What was received is not what the source declared."
     CRS_NOT_FOUND "The coordinate reference system is missing or unknown."
     INVALID_GEOMETRY "The geometry breaks a rule of its type."
     CORRUPTED_HEADER "The file's header cannot be read."

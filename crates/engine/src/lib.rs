@@ -6,12 +6,14 @@
 pub mod cache;
 pub mod call;
 pub mod csv;
+pub mod fetch;
 pub mod geocode;
 pub mod http;
 pub mod lane;
 pub mod manifest;
 pub mod profile;
 pub mod secret;
+pub mod source;
 pub mod spool;
 pub mod store;
 pub mod telemetry;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tidegate_core::{Chance, Rng};
 use tidegate_sim::server::Limit;
 
+use super::layer::Unrest;
 use super::tell::Dialect;
 
 /// The whole behaviour of one server.
@@ -46,6 +47,8 @@ pub struct Config {
     pub skew: i64,
     /// Whether WFS and OGC answers hide the total, as the standards allow.
     pub unknown_total: bool,
+    /// How the layer, and what is said of it, change between pages.
+    pub unrest: Unrest,
     /// What a draw depends on.
     pub draw: Draw,
     /// Different requests to remember at least.
@@ -78,6 +81,7 @@ impl Default for Config {
             garbage: 0.0,
             skew: 0,
             unknown_total: false,
+            unrest: Unrest::default(),
             draw: Draw::Content,
             remember: 4_000_000,
             grace: Duration::from_millis(50),
@@ -177,6 +181,8 @@ pub enum FaultKind {
     Cut,
     /// Status 200 with an error in the body, in the provider's dialect.
     Error200,
+    /// A page without its last half of features, and in every other way whole.
+    Short,
     /// A redirect to this URL.
     Redirect(String),
 }
@@ -232,6 +238,7 @@ impl Config {
             "garbage": self.garbage,
             "skew_seconds": self.skew,
             "unknown_total": self.unknown_total,
+            "unrest": format!("{:?}", self.unrest),
             "draw": format!("{:?}", self.draw),
             "stop_after": self.stop_after,
         })

@@ -36,6 +36,7 @@ pub(crate) enum Delivery {
 pub(crate) enum Mood {
     Well,
     Error200,
+    Short,
     Status(u16),
     Redirect(String),
 }
@@ -82,6 +83,7 @@ pub(crate) fn fault(config: &Config, tape: u64, number: u64, attempt: u64) -> (M
     match kind {
         FaultKind::Status(status) => (Mood::Status(*status), Delivery::Whole),
         FaultKind::Error200 => (Mood::Error200, Delivery::Whole),
+        FaultKind::Short => (Mood::Short, Delivery::Whole),
         FaultKind::Redirect(url) => (Mood::Redirect(url.clone()), Delivery::Whole),
         FaultKind::Reset if heads => (Mood::Well, Delivery::ResetAtOnce),
         FaultKind::Reset => (Mood::Well, Delivery::ResetInBody),

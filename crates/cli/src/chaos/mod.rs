@@ -19,6 +19,7 @@ mod config;
 mod fate;
 mod hash;
 mod judge;
+mod layer;
 mod memory;
 mod outage;
 pub mod preset;
@@ -40,6 +41,7 @@ use tokio::runtime::Runtime;
 
 pub use clock::Clock;
 pub use config::{Config, Draw, Fault, FaultKind, Outage, Scope, Service, When};
+pub use layer::{ROOM, Unrest};
 pub use stats::Stats;
 pub use tell::Dialect;
 pub use tidegate_sim::server::Limit;
@@ -104,6 +106,12 @@ impl Handle {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.state.stats()
+    }
+
+    /// The layer as it is now: `count`, and the numbers `inserted` and `deleted` so far.
+    #[must_use]
+    pub fn layer(&self) -> serde_json::Value {
+        self.state.layer_now()
     }
 
     /// Forgets what it has counted and seen, and begins anew.

@@ -14,9 +14,10 @@ use super::config::{Config, Scope};
 use super::fate::{self, Delivery, Mood, Row};
 use super::hash;
 use super::judge::{Judge, Verdict};
+use super::layer::Layer;
 use super::memory::Memory;
 use super::reply::Reply;
-use super::route::{self, Objects, Provider, Why};
+use super::route::{self, Objects, Provider, Told, Why};
 use super::stats::{Count, Counters, Stats};
 use super::tell::{self, Dialect};
 use super::wire::Request;
@@ -30,6 +31,7 @@ pub(crate) struct State {
     memory: Memory,
     pub(crate) counters: Counters,
     objects: Objects,
+    layer: Layer,
     pub(crate) over: watch::Sender<bool>,
 }
 
@@ -70,6 +72,7 @@ impl State {
             memory: Memory::new(config.remember),
             counters: Counters::default(),
             objects: Objects::default(),
+            layer: Layer::new(),
             over: watch::Sender::new(false),
             clock,
             config,
@@ -80,10 +83,15 @@ impl State {
         self.counters.snapshot(self.judge.collapses(), self.judge.earliest())
     }
 
+    pub(crate) fn layer_now(&self) -> serde_json::Value {
+        self.layer.describe(&self.config)
+    }
+
     pub(crate) fn reset(&self) {
         self.judge.clear();
         self.memory.clear();
         self.objects.clear();
+        self.layer.clear();
         self.counters.clear();
     }
 
@@ -148,11 +156,12 @@ impl State {
         let (mood, delivery) = fate::fault(config, tape, number, attempt);
         let mut replay = false;
         let mut reply = match mood {
-            Mood::Well => match self.known(request, identity) {
+            Mood::Well | Mood::Short => match self.known(request, identity) {
                 Known::Reused => route::refusal(provider, 422, Why::Failed),
                 known => {
                     replay = known == Known::Executed;
-                    route::answer(config, &self.objects, provider, request)
+                    let told = Told::new(config, &self.layer, mood == Mood::Short);
+                    route::answer(&told, &self.objects, provider, request)
                 }
             },
             Mood::Status(status) => route::refusal(provider, status, Why::Failed),
@@ -226,6 +235,7 @@ impl State {
                 stats["objects"] = self.objects.len().into();
                 pretty(stats)
             }
+            "/__layer" => pretty(self.layer.describe(&self.config)),
             "/__config" => pretty(self.config.describe()),
             "/__reset" => {
                 self.reset();

@@ -27,6 +27,8 @@ pub(crate) struct Request {
     pub(crate) accept: String,
     pub(crate) idempotency_key: Option<String>,
     pub(crate) api_key: Option<String>,
+    pub(crate) range: Option<String>,
+    pub(crate) if_range: Option<String>,
     pub(crate) keep_alive: bool,
     pub(crate) body: Vec<u8>,
 }
@@ -203,6 +205,10 @@ fn head(buffer: &[u8]) -> Result<Option<(Request, usize, Length, bool)>, Ended> 
             request.accept = text();
         } else if is("idempotency-key") {
             request.idempotency_key = Some(text());
+        } else if is("range") {
+            request.range = Some(text());
+        } else if is("if-range") {
+            request.if_range = Some(text());
         } else if is("authorization") || is("x-api-key") || is("api-key") {
             request.api_key = Some(text());
         }

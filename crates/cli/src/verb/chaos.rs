@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use tidegate_cli::chaos::{Chaos, Config, Dialect, Draw, Fault, FaultKind, Limit, Outage, Scope, Service};
-use tidegate_cli::chaos::{When, preset, spec};
+use tidegate_cli::chaos::{Unrest, When, preset, spec};
 
 use crate::exit::Exit;
 use crate::out;
 
 /// Serve a misbehaving provider on this machine, for tests and demos
 ///
-/// Plays a geocoder, a WFS, an OGC API, an ArcGIS server and an object store over generated data.
+/// Plays a geocoder, a WFS, an OGC API, an ArcGIS server, a STAC API and an object store over generated
+/// data.
 /// The first line on standard output is its address. `/__stats` tells what it saw, `/__reset`
 /// begins anew, `/__config` tells how it is set up, `/__quit` ends it.
 #[derive(clap::Args)]
@@ -81,6 +82,9 @@ pub(crate) struct Args {
     /// Say an error in a 200, in the provider's dialect
     #[arg(long, value_name = "WHEN", value_parser = spec::when)]
     error_200: Option<When>,
+    /// Leave out the last half of a page and say nothing of it
+    #[arg(long, value_name = "WHEN", value_parser = spec::when)]
+    short: Option<When>,
     /// Redirect, as 1%=URL
     #[arg(long, value_name = "WHEN=URL", value_parser = spec::redirect)]
     redirect: Vec<Fault>,
@@ -108,6 +112,18 @@ pub(crate) struct Args {
     /// Do not tell how many features match, as the standards allow
     #[arg(long)]
     unknown_total: bool,
+    /// Add a feature somewhere after every N pages; ids are then multiples of 16
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    insert_every: u64,
+    /// Remove a feature somewhere after every N pages
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    delete_every: u64,
+    /// Tell a number of features that is wrong by N
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    miscount: i64,
+    /// After N features let the link to the next page lead back to the second; 0 never
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    loop_after: u64,
     /// What a draw depends on, beside the seed
     #[arg(long, default_value = "content")]
     draw: Draw,
@@ -168,6 +184,7 @@ fn config(args: &Args) -> Result<Config, String> {
         (args.slow, FaultKind::Slow(args.slow_for)),
         (args.cut, FaultKind::Cut),
         (args.error_200, FaultKind::Error200),
+        (args.short, FaultKind::Short),
     ];
     let simple = simple.into_iter().filter_map(|(when, kind)| Some(Fault { kind, when: when? }));
     let faults = args.status.iter().chain(&args.redirect).cloned().chain(simple).collect();
@@ -189,6 +206,12 @@ fn config(args: &Args) -> Result<Config, String> {
         garbage: args.garbage,
         skew: args.skew,
         unknown_total: args.unknown_total,
+        unrest: Unrest {
+            insert_every: args.insert_every,
+            delete_every: args.delete_every,
+            miscount: args.miscount,
+            loop_after: args.loop_after,
+        },
         draw: args.draw,
         remember: args.remember,
         grace: args.grace,

@@ -173,11 +173,11 @@ enum Format {
     Json,
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     duration::parse(text).ok_or_else(|| format!("{text:?} is no time; say 30s, 5m or 1h30m"))
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+pub(super) fn rate(text: &str) -> Result<f64, String> {
     let (number, per) = text.split_once('/').unwrap_or((text, "s"));
     let seconds = match per.trim() {
         "s" | "sec" | "second" => 1.0,
@@ -297,7 +297,7 @@ fn job(args: &Args) -> Result<Job, JobError> {
 }
 
 /// A seed from the operating system's own randomness, through the hasher of the standard library.
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }
@@ -306,13 +306,19 @@ fn same_file(a: &Path, b: &Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
+/// What may be asked for this profile.
+fn client(args: &Args, profile: &Profile) -> Result<ClientConfig, String> {
+    let mut config = allowed(&profile.base_url()?, args.allow_private, &args.allow_host);
+    config.body.bytes_max = profile.body_bytes_max();
+    Ok(config)
+}
+
 /// What may be asked: the host that was named, at public addresses. An address that was written
 /// out, or `localhost`, was meant.
-fn client(args: &Args, profile: &Profile) -> Result<ClientConfig, String> {
-    let url = profile.base_url()?;
+pub(super) fn allowed(url: &url::Url, private: bool, hosts: &[String]) -> ClientConfig {
     let mut allow = Allow::public();
     let host = url.host_str().unwrap_or_default().to_ascii_lowercase();
-    allow.addresses.private = args.allow_private;
+    allow.addresses.private = private;
     match url.host() {
         Some(url::Host::Ipv4(ip)) => allow.addresses.exact.push(ip.into()),
         Some(url::Host::Ipv6(ip)) => allow.addresses.exact.push(ip.into()),
@@ -324,10 +330,8 @@ fn client(args: &Args, profile: &Profile) -> Result<ClientConfig, String> {
         }
         _ => {}
     }
-    allow.hosts = [host].into_iter().chain(args.allow_host.iter().map(|h| h.to_ascii_lowercase())).collect();
-    let mut config = ClientConfig { allow, ..ClientConfig::default() };
-    config.body.bytes_max = profile.body_bytes_max();
-    Ok(config)
+    allow.hosts = [host].into_iter().chain(hosts.iter().map(|h| h.to_ascii_lowercase())).collect();
+    ClientConfig { allow, ..ClientConfig::default() }
 }
 
 /// Runs the job, drawing progress, serving metrics, and listening for Ctrl-C.
@@ -376,7 +380,7 @@ async fn watched(prepared: Prepared, args: &Args, timeline: &mut Timeline) -> Re
 }
 
 /// Ctrl-C, or a polite kill. Listens from the start, so that none is missed between two looks.
-struct Interrupts {
+pub(super) struct Interrupts {
     #[cfg(unix)]
     int: tokio::signal::unix::Signal,
     #[cfg(unix)]
@@ -384,7 +388,7 @@ struct Interrupts {
 }
 
 impl Interrupts {
-    fn new() -> io::Result<Interrupts> {
+    pub(super) fn new() -> io::Result<Interrupts> {
         #[cfg(unix)]
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Interrupts {
@@ -395,7 +399,7 @@ impl Interrupts {
         })
     }
 
-    async fn next(&mut self) {
+    pub(super) async fn next(&mut self) {
         #[cfg(unix)]
         tokio::select! {
             _ = self.int.recv() => {}
@@ -462,7 +466,7 @@ impl Watch {
 }
 
 /// What a person should know about a wait: only those that can be felt.
-fn waiting(lane: &Snapshot) -> Option<(Duration, &'static str)> {
+pub(super) fn waiting(lane: &Snapshot) -> Option<(Duration, &'static str)> {
     let told = lane.gate.since(lane.now);
     let (wait, why) = match lane.due {
         // Those who were refused wait on their own, and the lane has nobody to wait for.
@@ -592,7 +596,7 @@ fn words(args: &Args, run: &Run, end: &End, took: Duration, s: &Summary) -> Stri
 }
 
 /// A time as RFC 3339 in UTC, to the second.
-fn utc(ms: i64) -> String {
+pub(super) fn utc(ms: i64) -> String {
     let (days, second) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000) / 1000);
     // Civil from days, with the year beginning in March.
     let z = days + 719_468;

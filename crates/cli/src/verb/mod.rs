@@ -8,6 +8,7 @@ mod check;
 mod completions;
 mod convert;
 mod demo;
+mod fetch;
 mod geocode;
 mod inspect;
 mod man;
@@ -29,6 +30,7 @@ pub(crate) enum Verb {
     Validate(validate::Args),
     Schema(schema::Args),
     Simulate(simulate::Args),
+    Fetch(Box<fetch::Args>),
     Geocode(Box<geocode::Args>),
     Convert(Box<convert::Args>),
     Inspect(inspect::Args),
@@ -48,6 +50,7 @@ impl Verb {
             Verb::Validate(args) => validate::run(args),
             Verb::Schema(args) => schema::run(args),
             Verb::Simulate(args) => simulate::run(args),
+            Verb::Fetch(args) => fetch::run(args),
             Verb::Geocode(args) => geocode::run(args),
             Verb::Convert(args) => convert::run(args),
             Verb::Inspect(args) => inspect::run(args),

@@ -33,38 +33,41 @@ impl Profile {
         Url::parse(text.as_str()).map_err(|e| format!("{}: {e}", text.as_str()))
     }
 
+    /// This key, at the place where the service wants it.
+    ///
+    /// # Errors
+    /// The service needs a key and there is none, or its header cannot be sent.
+    pub fn credentials(&self, key: Option<&(String, Secret)>) -> Result<Vec<Credential>, String> {
+        let Some(auth) = &self.form.auth else { return Ok(Vec::new()) };
+        let Some((name, secret)) = key else {
+            let needed = Refusal::NoKey(self.name().into()).to_string();
+            return if auth.optional { Ok(Vec::new()) } else { Err(needed) };
+        };
+        let place = match (&auth.query, &auth.header) {
+            (Some(query), _) => Place::Query(query.as_str().to_owned()),
+            (None, Some(header)) => {
+                let header: HeaderName =
+                    header.as_str().parse().map_err(|e| format!("{}: {e}", header.as_str()))?;
+                let prefix = auth.scheme.as_ref().map_or(String::new(), |s| format!("{} ", s.as_str()));
+                Place::Header(header, prefix)
+            }
+            (None, None) => return Err(format!("profile {}: its key has no place", self.name())),
+        };
+        Ok(vec![Credential { name: name.clone(), place, secret: secret.clone() }])
+    }
+
     /// An asker with this key: the name of its origin, such as `env:GEO_KEY`, and its value.
     ///
     /// # Errors
     /// The service needs a key and there is none, or its header cannot be sent.
     pub fn asker(&self, key: Option<&(String, Secret)>) -> Result<Asker, String> {
         let mut bare = self.clone();
-        let auth = bare.form.auth.take();
+        bare.form.auth = None;
         let templated = [&self.form.forward, &self.form.reverse].into_iter().flatten().any(|endpoint| {
             let query = endpoint.query.iter().chain(endpoint.form.iter()).flat_map(|(_, t)| t.places());
             endpoint.path.places().chain(query).any(|place| place == template::Place::Key)
         });
-        let mut credentials = Vec::new();
-        match (&auth, key) {
-            (Some(auth), None) if !auth.optional => {
-                return Err(Refusal::NoKey(self.name().into()).to_string());
-            }
-            (Some(auth), Some((name, secret))) => {
-                let place = match (&auth.query, &auth.header) {
-                    (Some(query), _) => Place::Query(query.as_str().to_owned()),
-                    (None, Some(header)) => {
-                        let header: HeaderName =
-                            header.as_str().parse().map_err(|e| format!("{}: {e}", header.as_str()))?;
-                        let prefix =
-                            auth.scheme.as_ref().map_or(String::new(), |s| format!("{} ", s.as_str()));
-                        Place::Header(header, prefix)
-                    }
-                    (None, None) => return Err(format!("profile {}: its key has no place", self.name())),
-                };
-                credentials.push(Credential { name: name.clone(), place, secret: secret.clone() });
-            }
-            _ => {}
-        }
+        let credentials = self.credentials(key)?;
         let in_url = templated.then(|| key.map(|(_, secret)| secret.clone())).flatten();
         let idempotent = bare.form.idempotency_header.take().is_some();
         Ok(Asker { bare, credentials, in_url, idempotent })

@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::Why;
 use super::ogc;
+use super::{Told, Why};
 use crate::chaos::config::Config;
+use crate::chaos::layer::View;
 use crate::chaos::reply::Reply;
 use crate::chaos::wire::Request;
 use crate::chaos::world::{self, Parcel};
@@ -14,10 +15,11 @@ use crate::chaos::world::{self, Parcel};
 /// Most object ids in one answer; they are the one thing here that has no pages.
 const IDS_MAX: u64 = 5_000_000;
 
-pub(super) fn answer(config: &Config, request: &Request) -> Reply {
+pub(super) fn answer(told: &Told<'_>, request: &Request) -> Reply {
+    let config = told.config;
     let path = request.path().trim_end_matches('/');
     if path.ends_with("/query") {
-        return query(config, request).unwrap_or_else(|| error(400, "Unable to perform query"));
+        return query(told, request).unwrap_or_else(|| error(400, "Unable to perform query"));
     }
     if path.ends_with("/FeatureServer/0") {
         return Reply::json(200, &layer(config));
@@ -70,30 +72,33 @@ enum Wanted {
 }
 
 impl Wanted {
-    fn count(&self) -> u64 {
+    fn count(&self, view: &View) -> u64 {
         match self {
-            Wanted::Range(lo, hi) => hi.saturating_add(1).saturating_sub(*lo),
+            Wanted::Range(lo, hi) => view.count_between(*lo, *hi),
             Wanted::List(ids) => ids.len() as u64,
         }
     }
 
-    fn nth(&self, n: u64) -> Option<u64> {
+    fn nth(&self, view: &View, n: u64) -> Option<u64> {
         match self {
-            Wanted::Range(lo, _) => lo.checked_add(n),
+            Wanted::Range(lo, _) => view.nth(view.before(*lo).checked_add(n)?),
             Wanted::List(ids) => usize::try_from(n).ok().and_then(|n| ids.get(n)).copied(),
         }
     }
 }
 
-fn query(config: &Config, request: &Request) -> Option<Reply> {
-    let wanted = wanted(config, request)?;
-    let total = wanted.count();
+fn query(told: &Told<'_>, request: &Request) -> Option<Reply> {
+    let (config, view) = (told.config, &told.view);
+    let wanted = wanted(view, request)?;
+    let total = wanted.count(view);
     let is_true = |name: &str| request.field(name).is_some_and(|v| v.eq_ignore_ascii_case("true"));
     if is_true("returnCountOnly") {
-        return Some(Reply::json(200, &json!({"count": total})).worked());
+        return Some(
+            Reply::json(200, &json!({"count": total.saturating_add_signed(config.unrest.miscount)})).worked(),
+        );
     }
     let down = request.field("orderByFields").is_some_and(|o| o.to_ascii_uppercase().ends_with(" DESC"));
-    let place = |n: u64| wanted.nth(if down { total - 1 - n } else { n });
+    let place = |n: u64| wanted.nth(view, if down { total - 1 - n } else { n });
     if is_true("returnIdsOnly") && total > IDS_MAX {
         return None;
     }
@@ -112,16 +117,18 @@ fn query(config: &Config, request: &Request) -> Option<Reply> {
         (start..end).filter_map(place).map(|id| world::parcel(config.seed, id)).collect();
     let more = end < total;
     let format = request.field("f").unwrap_or_default();
-    let body = if format == "geojson" { geojson(&parcels, more) } else { json(&parcels, more) };
+    let kept = told.kept(&parcels);
+    let body = if format == "geojson" { geojson(kept, more) } else { json(kept, more) };
+    told.turn();
     Some(Reply::new(200, "application/json", body).worked())
 }
 
 /// Reads `objectIds`, or the few forms of `where` that paging clients send.
-fn wanted(config: &Config, request: &Request) -> Option<Wanted> {
-    let all = Wanted::Range(1, config.features);
+fn wanted(view: &View, request: &Request) -> Option<Wanted> {
+    let all = Wanted::Range(0, u64::MAX);
     let listed = |text: &str| -> Option<Wanted> {
         let ids: Result<Vec<u64>, _> = text.split(',').map(|id| id.trim().parse()).collect();
-        let known = |id: &u64| (1..=config.features).contains(id);
+        let known = |id: &u64| view.has(*id);
         ids.ok().map(|ids| Wanted::List(ids.into_iter().filter(known).collect()))
     };
     if let Some(ids) = request.field("objectIds").filter(|v| !v.is_empty()) {
@@ -137,7 +144,7 @@ fn wanted(config: &Config, request: &Request) -> Option<Wanted> {
     if words == ["1", "eq", "1"] || words.is_empty() {
         return Some(all);
     }
-    let (mut lo, mut hi) = (1, config.features);
+    let (mut lo, mut hi) = (0, u64::MAX);
     let mut rest = words.as_slice();
     loop {
         rest = match rest {
@@ -161,7 +168,7 @@ fn wanted(config: &Config, request: &Request) -> Option<Wanted> {
             _ => return None,
         };
         match rest {
-            [] => return Some(Wanted::Range(lo, hi.min(config.features))),
+            [] => return Some(Wanted::Range(lo, hi)),
             ["AND", more @ ..] => rest = more,
             _ => return None,
         }

@@ -5,9 +5,11 @@
 
 mod census;
 mod esri;
+mod file;
 mod geocode;
 mod object;
 mod ogc;
+mod stac;
 mod wfs;
 
 use serde_json::json;
@@ -17,8 +19,10 @@ pub(crate) use object::Objects;
 use super::config::Config;
 use super::fate::Row;
 use super::hash;
+use super::layer::{Layer, View};
 use super::reply::Reply;
 use super::wire::Request;
+use super::world::Parcel;
 
 /// Whose manners the server has for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +39,14 @@ pub(crate) enum Provider {
     Wfs,
     Ogc,
     Esri,
+    Stac,
+    File,
     Object,
     Unknown,
 }
 
 /// The name that chooses each provider, for the start page and the documentation.
-const NAMES: [(&str, Provider); 16] = [
+const NAMES: [(&str, Provider); 18] = [
     ("geocode", Provider::Generic),
     ("reverse", Provider::Generic),
     ("csv2geo", Provider::Generic),
@@ -55,9 +61,42 @@ const NAMES: [(&str, Provider); 16] = [
     ("wfs", Provider::Wfs),
     ("ogc", Provider::Ogc),
     ("arcgis", Provider::Esri),
+    ("stac", Provider::Stac),
+    ("file", Provider::File),
     ("s3", Provider::Object),
     ("", Provider::Unknown),
 ];
+
+/// What a provider of features knows when it answers.
+pub(crate) struct Told<'a> {
+    pub(crate) config: &'a Config,
+    layer: &'a Layer,
+    pub(crate) view: View,
+    /// Whether the page loses its last half.
+    short: bool,
+}
+
+impl<'a> Told<'a> {
+    pub(crate) fn new(config: &'a Config, layer: &'a Layer, short: bool) -> Told<'a> {
+        Told { config, layer, view: layer.view(config), short }
+    }
+
+    /// How many features there are said to be.
+    fn total(&self) -> u64 {
+        self.view.count().saturating_add_signed(self.config.unrest.miscount)
+    }
+
+    /// What of a page is sent.
+    fn kept<'p>(&self, parcels: &'p [Parcel]) -> &'p [Parcel] {
+        let end = if self.short { parcels.len() / 2 } else { parcels.len() };
+        parcels.get(..end).unwrap_or_default()
+    }
+
+    /// The page is made: the layer may change.
+    fn turn(&self) {
+        self.layer.turn(self.config);
+    }
+}
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,16 +124,19 @@ impl Provider {
 }
 
 /// The answer of a provider that is well.
-pub(crate) fn answer(config: &Config, objects: &Objects, provider: Provider, request: &Request) -> Reply {
+pub(crate) fn answer(told: &Told<'_>, objects: &Objects, provider: Provider, request: &Request) -> Reply {
+    let config = told.config;
     let path = request.path();
     match provider {
-        Provider::Wfs => wfs::answer(config, request),
-        Provider::Ogc => ogc::answer(config, request),
+        Provider::Wfs => wfs::answer(told, request),
+        Provider::Ogc => ogc::answer(told, request),
         Provider::Esri if path.ends_with("/findAddressCandidates") || path.ends_with("/reverseGeocode") => {
             geocode::answer(config, provider, request)
         }
         Provider::Census if path.ends_with("/onelineaddress") => geocode::answer(config, provider, request),
-        Provider::Esri => esri::answer(config, request),
+        Provider::Esri => esri::answer(told, request),
+        Provider::Stac => stac::answer(told, request),
+        Provider::File => file::answer(told, request),
         Provider::Object => object::answer(objects, request),
         Provider::Census => census::answer(config, request),
         Provider::Unknown if path == "/" => start(),
@@ -118,12 +160,14 @@ pub(crate) fn refusal(provider: Provider, status: u16, why: Why) -> Reply {
         | Provider::Mapbox
         | Provider::Here
         | Provider::Ogc
+        | Provider::Stac
+        | Provider::File
             if status == 200 && why == Why::Failed =>
         {
             page(status)
         }
         Provider::Wfs => wfs::refusal(status, why),
-        Provider::Ogc => ogc::refusal(status, why),
+        Provider::Ogc | Provider::Stac | Provider::File => ogc::refusal(status, why),
         Provider::Esri => esri::refusal(status, why),
         Provider::Object => object::refusal(status, why),
         Provider::Census => page(status),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::json;
 
-use super::Why;
+use super::{Told, Why};
 use crate::chaos::config::Config;
 use crate::chaos::hash;
 use crate::chaos::reply::Reply;
@@ -22,25 +22,31 @@ pub(super) struct Page {
 
 impl Page {
     /// `count` features from `start`, as far as the server goes.
-    pub(super) fn new(config: &Config, start: u64, count: u64) -> Page {
-        let start = start.min(config.features);
-        let end = start.saturating_add(count.min(config.page_max)).min(config.features);
-        Page { total: config.features, start, end }
+    pub(super) fn new(told: &Told<'_>, start: u64, count: u64) -> Page {
+        let total = told.view.count();
+        let start = start.min(total);
+        let end = start.saturating_add(count.min(told.config.page_max)).min(total);
+        Page { total, start, end }
     }
 
-    /// The numbers of its features, in order or in reverse order of the whole layer.
-    pub(super) fn ids(&self, down: bool) -> impl Iterator<Item = u64> + use<> {
-        let total = self.total;
-        (self.start..self.end).map(move |index| if down { total - index } else { index + 1 })
+    /// Its features, in order or in reverse order of the whole layer.
+    pub(super) fn parcels(&self, told: &Told<'_>, down: bool) -> Vec<Parcel> {
+        let place = |index: u64| if down { self.total - 1 - index } else { index };
+        let ids = (self.start..self.end).filter_map(|index| told.view.nth(place(index)));
+        ids.map(|id| world::parcel(told.config.seed, id)).collect()
     }
 
-    /// Whether something comes after it.
-    pub(super) fn more(&self) -> bool {
-        self.end < self.total
+    /// Where the next page begins, if something comes after this one.
+    pub(super) fn next(&self, told: &Told<'_>) -> Option<u64> {
+        let again = told.config.unrest.loop_after;
+        if again > 0 && self.end >= again && self.end > self.start {
+            return Some(self.end - self.start);
+        }
+        (self.end < self.total).then_some(self.end)
     }
 }
 
-pub(super) fn answer(config: &Config, request: &Request) -> Reply {
+pub(super) fn answer(told: &Told<'_>, request: &Request) -> Reply {
     let base = format!("http://{}/ogc", request.host);
     let path = request.path().trim_end_matches('/');
     match path.trim_start_matches("/ogc").trim_start_matches('/') {
@@ -64,11 +70,11 @@ pub(super) fn answer(config: &Config, request: &Request) -> Reply {
         ),
         "collections" => Reply::json(200, &json!({"collections": [about(&base)], "links": []})),
         "collections/parcels" => Reply::json(200, &about(&base)),
-        "collections/parcels/items" => items(config, request, &base),
+        "collections/parcels/items" => items(told, request, &base),
         other => match other.strip_prefix("collections/parcels/items/").map(item_number) {
-            Some(Some(id)) if (1..=config.features).contains(&id) => {
+            Some(Some(id)) if told.view.has(id) => {
                 let mut body = String::new();
-                feature(&mut body, &world::parcel(config.seed, id));
+                feature(&mut body, &world::parcel(told.config.seed, id));
                 Reply::new(200, GEOJSON, body).worked()
             }
             _ => refusal(404, Why::Bad),
@@ -90,7 +96,8 @@ fn about(base: &str) -> serde_json::Value {
     })
 }
 
-fn items(config: &Config, request: &Request, base: &str) -> Reply {
+fn items(told: &Told<'_>, request: &Request, base: &str) -> Reply {
+    let config = told.config;
     let number = |name: &str| request.param(name).map(|v| v.parse::<u64>()).transpose();
     let (Ok(limit), Ok(offset)) = (number("limit"), number("offset")) else { return refusal(400, Why::Bad) };
     let limit = limit.unwrap_or(10);
@@ -104,41 +111,38 @@ fn items(config: &Config, request: &Request, base: &str) -> Reply {
     if limit == 0 {
         return refusal(400, Why::Bad);
     }
-    let page = Page::new(config, start, limit);
+    let page = Page::new(told, start, limit);
     let items = format!("{base}/collections/parcels/items");
     let mut links = format!("{{\"rel\":\"self\",\"type\":\"{GEOJSON}\",\"href\":\"{items}\"}}");
-    if page.more() {
-        let cursor = seal(config, page.end);
+    if let Some(next) = page.next(told) {
+        let cursor = seal(config, next);
         let _ = write!(
             links,
             ",{{\"rel\":\"next\",\"type\":\"{GEOJSON}\",\"href\":\"{items}?limit={limit}&cursor={cursor}\"}}"
         );
     }
-    let parcels: Vec<Parcel> = page.ids(false).map(|id| world::parcel(config.seed, id)).collect();
-    Reply::new(200, GEOJSON, collection(config, &parcels, config.features, &links, false)).worked()
+    let parcels = page.parcels(told, false);
+    let body = collection(told, &parcels, &links, false);
+    told.turn();
+    Reply::new(200, GEOJSON, body).worked()
 }
 
 /// A cursor that a client cannot make up.
-fn seal(config: &Config, start: u64) -> String {
+pub(super) fn seal(config: &Config, start: u64) -> String {
     format!("{start:x}-{:08x}", hash::mix(config.seed ^ start) as u32)
 }
 
-fn open(config: &Config, cursor: &str) -> Option<u64> {
+pub(super) fn open(config: &Config, cursor: &str) -> Option<u64> {
     let start = u64::from_str_radix(cursor.split_once('-')?.0, 16).ok()?;
     (seal(config, start) == cursor).then_some(start)
 }
 
-/// A GeoJSON feature collection; `total` features match in all.
-pub(super) fn collection(
-    config: &Config,
-    parcels: &[Parcel],
-    total: u64,
-    links: &str,
-    geoserver: bool,
-) -> String {
+/// A GeoJSON feature collection.
+pub(super) fn collection(told: &Told<'_>, parcels: &[Parcel], links: &str, geoserver: bool) -> String {
+    let (config, total) = (told.config, told.total());
     let mut out = String::with_capacity(300 + 400 * parcels.len());
     out.push_str("{\"type\":\"FeatureCollection\",\"features\":[");
-    for (i, parcel) in parcels.iter().enumerate() {
+    for (i, parcel) in told.kept(parcels).iter().enumerate() {
         if i > 0 {
             out.push(',');
         }

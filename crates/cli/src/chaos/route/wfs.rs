@@ -6,27 +6,28 @@
 
 use std::fmt::Write;
 
-use super::Why;
 use super::ogc::{self, Page};
+use super::{Told, Why};
 use crate::chaos::config::Config;
 use crate::chaos::reply::Reply;
 use crate::chaos::wire::Request;
-use crate::chaos::world::{self, Parcel};
+use crate::chaos::world::Parcel;
 
 const XML: &str = "text/xml;charset=UTF-8";
 
-pub(super) fn answer(config: &Config, request: &Request) -> Reply {
+pub(super) fn answer(told: &Told<'_>, request: &Request) -> Reply {
+    let config = told.config;
     let operation = request.field("request").unwrap_or_default().to_ascii_lowercase();
     match operation.as_str() {
         "getcapabilities" => Reply::new(200, XML, capabilities(config, request)),
         "describefeaturetype" => Reply::new(200, XML, SCHEMA),
-        "getfeature" => get_feature(config, request),
+        "getfeature" => get_feature(told, request),
         "" => exception(200, "MissingParameterValue", "request", "The parameter request is missing"),
         _ => exception(200, "OperationNotSupported", "request", "No such operation"),
     }
 }
 
-fn get_feature(config: &Config, request: &Request) -> Reply {
+fn get_feature(told: &Told<'_>, request: &Request) -> Reply {
     let name = request.field("typenames").or_else(|| request.field("typename")).unwrap_or_default();
     if name.rsplit(':').next() != Some("parcels") {
         return exception(200, "InvalidParameterValue", "typeNames", "No such feature type");
@@ -40,20 +41,22 @@ fn get_feature(config: &Config, request: &Request) -> Reply {
     let hits = request.field("resulttype").is_some_and(|t| t.eq_ignore_ascii_case("hits"));
     let sort = request.field("sortby").unwrap_or_default().to_ascii_uppercase();
     let down = sort.ends_with(" D") || sort.ends_with(" DESC") || sort.ends_with("+D");
-    let page = Page::new(config, start.unwrap_or(0), count.unwrap_or(u64::MAX));
-    let ids: Vec<u64> = if hits { Vec::new() } else { page.ids(down).collect() };
-    let parcels: Vec<Parcel> = ids.iter().map(|&id| world::parcel(config.seed, id)).collect();
+    let page = Page::new(told, start.unwrap_or(0), count.unwrap_or(u64::MAX));
+    let parcels = if hits { Vec::new() } else { page.parcels(told, down) };
+    if !hits {
+        told.turn();
+    }
     let format = request.field("outputformat").unwrap_or_default();
     if format.contains("json") {
-        let body = ogc::collection(config, &parcels, config.features, "", true);
+        let body = ogc::collection(told, &parcels, "", true);
         return Reply::new(200, "application/json;charset=UTF-8", body).worked();
     }
     let lon_first = request.field("srsname").is_some_and(|s| s.eq_ignore_ascii_case("EPSG:4326"));
-    Reply::new(200, XML, gml(config, &parcels, old, hits, lon_first)).worked()
+    Reply::new(200, XML, gml(told, &parcels, old, hits, lon_first)).worked()
 }
 
-fn gml(config: &Config, parcels: &[Parcel], old: bool, hits: bool, lon_first: bool) -> String {
-    let matched = if config.unknown_total { "unknown".to_owned() } else { config.features.to_string() };
+fn gml(told: &Told<'_>, parcels: &[Parcel], old: bool, hits: bool, lon_first: bool) -> String {
+    let matched = if told.config.unknown_total { "unknown".to_owned() } else { told.total().to_string() };
     let returned = parcels.len();
     let srs = if lon_first { "EPSG:4326" } else { "urn:ogc:def:crs:EPSG::4326" };
     let (wfs, gml) = if old { ("wfs", "gml") } else { ("wfs/2.0", "gml/3.2") };
@@ -66,14 +69,14 @@ fn gml(config: &Config, parcels: &[Parcel], old: bool, hits: bool, lon_first: bo
     );
     // The old version has one number: on hits all that match, else what is on the page.
     let _ = if old {
-        let number = if hits { config.features } else { returned as u64 };
+        let number = if hits { told.total() } else { returned as u64 };
         write!(out, "numberOfFeatures=\"{number}\">")
     } else {
         write!(out, "numberMatched=\"{matched}\" numberReturned=\"{returned}\">")
     };
     let (open, close) =
         if old { ("<gml:featureMember>", "</gml:featureMember>") } else { ("<wfs:member>", "</wfs:member>") };
-    for parcel in parcels {
+    for parcel in told.kept(parcels) {
         let _ = write!(
             out,
             "{open}<tide:parcels gml:id=\"parcels.{0}\"><tide:id>{0}</tide:id><tide:name>{1}</tide:name>\

@@ -1,0 +1,204 @@
+//! The layer of parcels as it is now: it can change while it is read.
+//!
+//! The parcels of the start are a function of the seed; only what came and went is kept. With
+//! insertions the numbers of the start are multiples of [`ROOM`], so that a new parcel finds a
+//! place between any two, and a client that pages by position meets the same feature twice or
+//! never.
+
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::config::Config;
+use super::hash;
+
+/// Numbers from one parcel of the start to the next, if there are insertions.
+pub const ROOM: u64 = 16;
+
+/// How the layer and what is said about it change between two pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unrest {
+    /// A feature is added after every so many pages; 0 for never.
+    pub insert_every: u64,
+    /// A feature is removed after every so many pages; 0 for never.
+    pub delete_every: u64,
+    /// The number of features that is told is wrong by this.
+    pub miscount: i64,
+    /// After so many features the link to the next page leads back to the second; 0 for never.
+    pub loop_after: u64,
+}
+
+/// What came and went, sorted.
+#[derive(Clone, Debug, Default)]
+struct Changes {
+    pages: u64,
+    inserted: Vec<u64>,
+    deleted: Vec<u64>,
+}
+
+/// The layer.
+pub(crate) struct Layer(Mutex<Changes>);
+
+/// The layer at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    base: u64,
+    step: u64,
+    changes: Changes,
+}
+
+fn below(sorted: &[u64], id: u64) -> u64 {
+    sorted.partition_point(|other| *other <= id) as u64
+}
+
+impl View {
+    /// How many parcels have a number up to this one.
+    fn up_to(&self, id: u64) -> u64 {
+        let first = (id / self.step).min(self.base);
+        first + below(&self.changes.inserted, id) - below(&self.changes.deleted, id)
+    }
+
+    /// The largest number that may be in use.
+    fn last(&self) -> u64 {
+        let base = self.base.saturating_mul(self.step);
+        self.changes.inserted.last().copied().unwrap_or(0).max(base)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.up_to(self.last())
+    }
+
+    /// How many have a number from `lo` to `hi`.
+    pub(crate) fn count_between(&self, lo: u64, hi: u64) -> u64 {
+        if lo > hi { 0 } else { self.up_to(hi.min(self.last())) - self.before(lo) }
+    }
+
+    /// How many have a smaller number.
+    pub(crate) fn before(&self, id: u64) -> u64 {
+        id.checked_sub(1).map_or(0, |id| self.up_to(id.min(self.last())))
+    }
+
+    /// The number at this place, from 0.
+    pub(crate) fn nth(&self, place: u64) -> Option<u64> {
+        if place >= self.count() {
+            return None;
+        }
+        let (mut lo, mut hi) = (0, self.last());
+        while lo < hi {
+            let middle = lo + (hi - lo) / 2;
+            if self.up_to(middle) > place { hi = middle } else { lo = middle + 1 }
+        }
+        Some(lo)
+    }
+
+    /// Whether there is a parcel of this number.
+    pub(crate) fn has(&self, id: u64) -> bool {
+        self.count_between(id, id) == 1
+    }
+}
+
+impl Layer {
+    pub(crate) fn new() -> Layer {
+        Layer(Mutex::default())
+    }
+
+    /// As it is now.
+    pub(crate) fn view(&self, config: &Config) -> View {
+        let changes = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        View { base: config.features, step: if config.unrest.insert_every > 0 { ROOM } else { 1 }, changes }
+    }
+
+    /// A page was made: what is to change after it changes.
+    pub(crate) fn turn(&self, config: &Config) {
+        let Unrest { insert_every, delete_every, .. } = config.unrest;
+        if insert_every == 0 && delete_every == 0 {
+            return;
+        }
+        let page = {
+            let mut changes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            changes.pages += 1;
+            changes.pages
+        };
+        let draw = |what: u64| hash::mix(hash::mix(config.seed ^ what) ^ page);
+        if insert_every > 0 && page.is_multiple_of(insert_every) && config.features > 0 {
+            let (view, draw) = (self.view(config), draw(0x1257));
+            let home = draw % config.features * ROOM;
+            let free =
+                (1..ROOM).map(|n| home + (n + (draw >> 32)) % (ROOM - 1) + 1).find(|id| !view.has(*id));
+            // A place that is full stays so; there are others.
+            self.change(|changes| free.map(|id| put(&mut changes.inserted, id)));
+        }
+        if delete_every > 0 && page.is_multiple_of(delete_every) {
+            let view = self.view(config);
+            let id = view.nth(draw(0xde1e) % view.count().max(1));
+            self.change(|changes| {
+                id.map(|id| match changes.inserted.binary_search(&id) {
+                    Ok(at) => _ = changes.inserted.remove(at),
+                    Err(_) => put(&mut changes.deleted, id),
+                })
+            });
+        }
+    }
+
+    fn change(&self, how: impl FnOnce(&mut Changes) -> Option<()>) {
+        let mut changes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        how(&mut changes);
+    }
+
+    /// Everything as at the start.
+    pub(crate) fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Changes::default();
+    }
+
+    /// For `/__layer`: what came and went.
+    pub(crate) fn describe(&self, config: &Config) -> Value {
+        let view = self.view(config);
+        json!({
+            "count": view.count(),
+            "step": view.step,
+            "pages": view.changes.pages,
+            "inserted": view.changes.inserted,
+            "deleted": view.changes.deleted,
+        })
+    }
+}
+
+fn put(sorted: &mut Vec<u64>, id: u64) {
+    if let Err(at) = sorted.binary_search(&id) {
+        sorted.insert(at, id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_that_rests_counts_from_one() {
+        let config = Config { features: 10, ..Config::default() };
+        let view = Layer::new().view(&config);
+        assert_eq!((view.count(), view.nth(0), view.nth(9), view.nth(10)), (10, Some(1), Some(10), None));
+        assert_eq!(
+            (view.count_between(3, 5), view.count_between(9, 99), view.count_between(5, 3)),
+            (3, 2, 0)
+        );
+        assert!(view.has(10) && !view.has(11) && !view.has(0));
+    }
+
+    #[test]
+    fn what_comes_and_goes_keeps_the_order() {
+        let unrest = Unrest { insert_every: 1, delete_every: 2, ..Unrest::default() };
+        let config = Config { features: 100, seed: 5, unrest, ..Config::default() };
+        let layer = Layer::new();
+        for _ in 0..40 {
+            layer.turn(&config);
+        }
+        let view = layer.view(&config);
+        assert_eq!(view.count(), 100 + 40 - 20);
+        let ids: Vec<u64> = (0..view.count()).map_while(|n| view.nth(n)).collect();
+        assert_eq!(ids.len(), 120);
+        assert!(ids.windows(2).all(|pair| pair[0] < pair[1]) && ids.iter().all(|id| view.has(*id)));
+        assert!(view.changes.deleted.iter().all(|id| !view.has(*id)));
+    }
+}

@@ -1,0 +1,204 @@
+//! A workbench: a directory, and runs of the built binary in it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tidegate_cli::chaos::{Chaos, Config, Fault, FaultKind, Handle, spec, world};
+
+/// Every way to page, as path and options.
+pub(crate) const WAYS: [(&str, &str, &[&str]); 8] = [
+    ("wfs", "/wfs", &[]),
+    ("wfs gml", "/wfs", &["--body", "gml"]),
+    ("wfs 1.1", "/wfs", &["--wfs-version", "1.1.0"]),
+    ("ogcapi", "/ogc", &["--profile", "ogcapi"]),
+    ("esri ids", "/arcgis/rest/services/parcels/FeatureServer", &[]),
+    ("esri offset", "/arcgis/rest/services/parcels/FeatureServer/0", &["--paging", "offset"]),
+    ("esri geojson", "/arcgis/rest/services/parcels/FeatureServer/0", &["--body", "geojson"]),
+    ("stac", "/stac", &["--page-size", "100"]),
+];
+
+/// Does this for every way, all at once: most of the time is waiting.
+pub(crate) fn each_way(work: impl Fn(&str, &str, &[&str]) + Sync) {
+    std::thread::scope(|scope| {
+        for (name, path, args) in WAYS {
+            let work = &work;
+            scope.spawn(move || work(name, path, args));
+        }
+    });
+}
+
+/// What a run left behind.
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {} {}", self.stdout, self.stderr))
+    }
+
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.json()[name].as_u64().unwrap_or_else(|| panic!("{name} in {}", self.stdout))
+    }
+
+    pub(crate) fn word(&self, name: &str) -> String {
+        self.json()[name].as_str().unwrap_or_else(|| panic!("{name} in {}", self.stdout)).to_owned()
+    }
+}
+
+/// A directory for one test.
+pub(crate) struct Bench {
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Bench {
+        Bench { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// `tidegate fetch` into `out.geojsonl`, unless told otherwise, with the summary as JSON.
+    pub(crate) fn command(&self, url: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["fetch", url, "--quiet", "--format", "json", "--seed", "7"]);
+        if !args.contains(&"-o") {
+            command.args(["-o", "out.geojsonl"]);
+        }
+        command
+            .args(args)
+            .current_dir(self.dir.path())
+            .env("COLUMNS", "100")
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn fetch(&self, url: &str, args: &[&str]) -> Ran {
+        self.start(url, args).end()
+    }
+
+    pub(crate) fn start(&self, url: &str, args: &[&str]) -> Running {
+        Running(Some(self.command(url, args).spawn().unwrap()))
+    }
+
+    /// The features of `out.geojsonl`.
+    pub(crate) fn features(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.path("out.geojsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// How often each parcel is in `out.geojsonl`.
+    pub(crate) fn parcels(&self) -> BTreeMap<u64, u32> {
+        let mut all = BTreeMap::new();
+        for feature in self.features() {
+            *all.entry(number(&feature)).or_default() += 1;
+        }
+        all
+    }
+
+    /// All files below the directory.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let (mut files, mut dirs) = (Vec::new(), vec![self.dir.path().to_path_buf()]);
+        while let Some(dir) = dirs.pop() {
+            for entry in fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    dirs.push(path);
+                } else {
+                    files.push(path.strip_prefix(self.dir.path()).unwrap().to_string_lossy().into_owned());
+                }
+            }
+        }
+        files.sort();
+        files
+    }
+}
+
+/// The number of a parcel.
+pub(crate) fn number(feature: &Value) -> u64 {
+    let properties = &feature["properties"];
+    let id = properties.get("OBJECTID").or_else(|| properties.get("id"));
+    id.and_then(Value::as_u64).unwrap_or_else(|| panic!("{feature}"))
+}
+
+/// Whether a feature is the parcel that the server of this seed has under its number.
+pub(crate) fn is_true(seed: u64, feature: &Value) -> bool {
+    let parcel = world::parcel(seed, number(feature));
+    let properties = &feature["properties"];
+    let corner = |x: f64, y: f64| {
+        let ring = feature["geometry"]["coordinates"][0].as_array();
+        let is = |p: &Value| p[0].as_f64() == Some(x) && p[1].as_f64() == Some(y);
+        ring.is_some_and(|ring| ring.len() == 5 && ring.iter().any(is))
+    };
+    properties["name"] == parcel.name
+        && properties["zone"] == parcel.zone
+        && properties["area"].as_f64() == Some(parcel.area)
+        && properties["updated"].as_str().is_some_and(|t| t.starts_with("202"))
+        && corner(parcel.lon, parcel.lat)
+}
+
+/// A run under way. It is killed if the test fails before its end.
+pub(crate) struct Running(Option<Child>);
+
+impl Running {
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.0.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    pub(crate) fn end(mut self) -> Ran {
+        let output = self.0.take().unwrap().wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+pub(crate) const SEED: u64 = 1;
+
+/// A layer of so many features in pages of at most so many.
+pub(crate) fn layer(features: u64, page_max: u64) -> Config {
+    Config { features, page_max, threads: 1, seed: SEED, ..Config::default() }
+}
+
+pub(crate) fn chaos(config: Config) -> Handle {
+    Chaos::start(config).unwrap()
+}
+
+pub(crate) fn fault(kind: FaultKind, when: &str) -> Fault {
+    Fault { kind, when: spec::when(when).unwrap() }
+}
+
+/// One request of another client.
+pub(crate) fn get(server: &Handle, target: &str) {
+    let mut stream = TcpStream::connect(server.addr()).unwrap();
+    let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+}

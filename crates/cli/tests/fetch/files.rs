@@ -1,0 +1,64 @@
+//! Whole files over HTTP: piece by piece, never a mixture.
+
+use tidegate_cli::chaos::{Config, FaultKind, Unrest};
+
+use crate::bench::{Bench, chaos, fault, get, layer};
+
+/// A file of two pieces.
+const N: u64 = 32_000;
+
+#[test]
+fn a_file_in_pieces_or_whole_is_the_same_file() {
+    let server = chaos(layer(N, 100));
+    for (path, calls) in [("/file/parcels.geojson", 2), ("/file/whole/parcels.geojson", 1)] {
+        let bench = Bench::new();
+        let ran = bench.fetch(&format!("{}{path}", server.url()), &[]);
+        assert_eq!((ran.code, ran.count("written")), (0, N), "{path}: {} {}", ran.stdout, ran.stderr);
+        assert_eq!(ran.count("calls"), calls, "{path}");
+        assert_eq!(bench.parcels().len() as u64, N, "{path}");
+        assert_eq!(bench.files(), ["out.geojsonl"]);
+    }
+    let bench = Bench::new();
+    let ran = bench.fetch(&format!("{}/file/none.geojson", server.url()), &[]);
+    assert_eq!((ran.code, ran.word("code").as_str()), (1, "NOT_FOUND"), "{}", ran.stdout);
+    let ran = bench.fetch(&format!("{}/file/parcels", server.url()), &["--profile", "file"]);
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
+    assert!(ran.word("error").contains("no ending of a format"), "{}", ran.stdout);
+}
+
+#[test]
+fn pieces_that_break_are_fetched_again_and_a_cut_run_goes_on() {
+    let faults = vec![fault(FaultKind::Cut, "@1"), fault(FaultKind::Status(404), "@3")];
+    let server = chaos(Config { faults, ..layer(N, 100) });
+    let bench = Bench::new();
+    let url = format!("{}/file/parcels.geojson", server.url());
+    let ran = bench.fetch(&url, &[]);
+    assert_eq!((ran.code, ran.word("code").as_str()), (1, "NOT_FOUND"), "{}", ran.stdout);
+    assert!(!bench.path("out.geojsonl").exists());
+    let ran = bench.fetch(&url, &["--resume"]);
+    assert_eq!(
+        (ran.code, ran.count("written"), ran.count("calls")),
+        (0, N, 1),
+        "{} {}",
+        ran.stdout,
+        ran.stderr
+    );
+    assert_eq!(bench.parcels().len() as u64, N);
+}
+
+#[test]
+fn a_file_that_changes_between_two_pieces_is_begun_anew() {
+    // The page of another client changes the layer, and with it the file.
+    let unrest = Unrest { delete_every: 1, ..Unrest::default() };
+    let faults = vec![fault(FaultKind::Status(404), "@2")];
+    let server = chaos(Config { unrest, faults, ..layer(N, 10) });
+    let bench = Bench::new();
+    let url = format!("{}/file/parcels.geojson", server.url());
+    assert_eq!(bench.fetch(&url, &[]).code, 1);
+    get(&server, "/ogc/collections/parcels/items?limit=1");
+    let ran = bench.fetch(&url, &["--resume"]);
+    assert_eq!(ran.code, 0, "{} {}", ran.stdout, ran.stderr);
+    let count = server.layer()["count"].as_u64().unwrap();
+    assert_eq!(count, N - 1);
+    assert_eq!((ran.count("written"), bench.parcels().len() as u64), (count, count));
+}

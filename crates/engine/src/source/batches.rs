@@ -1,0 +1,108 @@
+//! From pages to batches of one schema.
+
+use super::error::SourceError;
+use super::pager::{Pager, Pulled};
+use super::position::Tally;
+use super::reconcile::Agreement;
+use super::{Chunk, Source};
+use async_trait::async_trait;
+use std::sync::Arc;
+use tidegate_core::Code;
+use tidegate_geo::format::Layer;
+use tidegate_geo::format::geojson::{ReadOptions, Reader, infer};
+use tidegate_geo::{Batch, Crs, Schema};
+
+/// A pager whose pages come as batches.
+pub(super) struct Batches {
+    pager: Pager,
+    layer: Layer,
+    options: ReadOptions,
+    /// The first page, which told the schema.
+    held: Option<Pulled>,
+    records: u64,
+}
+
+impl Batches {
+    pub(super) async fn open(mut pager: Pager, schema: Option<Arc<Schema>>) -> Result<Batches, SourceError> {
+        let records = pager.tally().received;
+        let held = pager.next().await?;
+        let options = ReadOptions {
+            keep_raw: true,
+            batch_rows_max: usize::MAX,
+            batch_bytes_max: usize::MAX,
+            ..ReadOptions::default()
+        };
+        let schema = match schema {
+            Some(schema) => schema,
+            None => {
+                let text = held.as_ref().map(lines).unwrap_or_default();
+                let shown = infer(text.as_slice(), options.record_len_max).map_err(unreadable)?.schema;
+                let mut all = pager.described().cloned().unwrap_or_default();
+                for field in shown.fields() {
+                    all.add(field.name.clone(), field.kind);
+                }
+                (all.shape, all.dim) = (shown.shape, shown.dim);
+                Arc::new(all)
+            }
+        };
+        let crs = match pager.crs() {
+            Some(name) => name.parse::<Crs>().map_err(|p| SourceError::broken(p.code, p.message))?,
+            None => Crs::wgs84(),
+        };
+        let name = pager.name().to_owned();
+        let layer = Layer { name, schema, crs: Some(crs), records: pager.tally().declared };
+        Ok(Batches { pager, layer, options, held, records })
+    }
+}
+
+#[async_trait]
+impl Source for Batches {
+    fn layer(&self) -> &Layer {
+        &self.layer
+    }
+
+    async fn next(&mut self) -> Result<Option<Chunk>, SourceError> {
+        let pulled = match self.held.take() {
+            Some(held) => held,
+            None => match self.pager.next().await? {
+                Some(pulled) => pulled,
+                None => return Ok(None),
+            },
+        };
+        let text = lines(&pulled);
+        let schema = self.layer.schema.clone();
+        let mut reader = Reader::new(text.as_slice(), schema.clone(), self.options.clone());
+        let mut rejected = Vec::new();
+        let batch = reader.next_batch(&mut rejected).map_err(unreadable)?;
+        let first_record = self.records;
+        self.records += pulled.len() as u64;
+        let batch = batch.unwrap_or_else(|| Batch::new(schema));
+        Ok(Some(Chunk { batch, rejected, first_record, position: pulled.position }))
+    }
+
+    fn tally(&self) -> Tally {
+        *self.pager.tally()
+    }
+
+    fn agreement(&self) -> Option<Agreement> {
+        self.pager.agreement()
+    }
+}
+
+/// The new features of a page, one after another.
+fn lines(pulled: &Pulled) -> Vec<u8> {
+    let mut text = Vec::new();
+    for feature in pulled.features() {
+        text.extend_from_slice(feature);
+        text.push(b'\n');
+    }
+    text
+}
+
+fn unreadable(error: tidegate_geo::Error) -> SourceError {
+    let code = match error.code() {
+        Code::UNKNOWN => Code::UNEXPECTED_BODY,
+        code => code,
+    };
+    SourceError::broken(code, format!("the features of a page cannot be read: {error}"))
+}

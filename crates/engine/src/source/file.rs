@@ -1,0 +1,184 @@
+//! A whole file from a web server or an object store, into a local one.
+//!
+//! Over HTTP it comes in pieces by `Range`, and a piece is to a file what a page is to a layer: a
+//! record of its own, retried and checkpointed. A file that changes between two pieces (its
+//! `ETag` or date tells) is begun anew, never mixed. A server without ranges sends it whole. From
+//! an object store the store's own driver resumes within a run.
+
+use super::error::{SourceError, Trouble};
+use super::wire::Wire;
+use crate::profile::Profile;
+use crate::store::Store;
+use http::{HeaderValue, header};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
+use tidegate_core::Code;
+use url::Url;
+
+/// Bytes of one piece.
+pub const PIECE_BYTES: u64 = 8 << 20;
+/// How often a file may change under our hands.
+const CHANGES_MAX: u32 = 3;
+
+/// Where a download stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilePosition {
+    /// Bytes that are there.
+    pub bytes: u64,
+    /// Bytes in all, as the server says.
+    pub total: Option<u64>,
+    /// The server's mark of this very content.
+    pub mark: Option<String>,
+    /// Whether all is there.
+    pub done: bool,
+}
+
+/// How a web server that only serves files speaks.
+///
+/// # Errors
+/// Never, unless the program is broken.
+pub fn profile() -> Result<Profile, SourceError> {
+    let form = serde_saphyr::from_str(
+        "name: file\nabout: A file on a web server.\n\
+         auth: { header: Authorization, scheme: Bearer, optional: true }\nhint: { floor: 1s }\n\
+         timeout: 60s\nin_flight: 4\n",
+    );
+    form.map_err(|e| SourceError::setup(e.to_string()))
+        .and_then(|form| Profile::new(form).map_err(SourceError::setup))
+}
+
+/// Fetches the next piece into `path`.
+///
+/// # Errors
+/// When it cannot be had or written. The position stays good.
+pub async fn piece(
+    wire: &Wire,
+    url: &Url,
+    path: &Path,
+    at: &FilePosition,
+) -> Result<FilePosition, SourceError> {
+    let mut at = at.clone();
+    for _ in 0..CHANGES_MAX {
+        let mut request = wire.get(url.clone());
+        let range = format!("bytes={}-{}", at.bytes, at.bytes + PIECE_BYTES - 1);
+        insert(&mut request.headers, header::RANGE, &range)?;
+        // Packed pieces do not add up to the file.
+        insert(&mut request.headers, header::ACCEPT_ENCODING, "identity")?;
+        if let Some(mark) = &at.mark {
+            insert(&mut request.headers, header::IF_RANGE, mark)?;
+        }
+        let what = format!("{}, bytes from {}", file_name(url), at.bytes);
+        let response = match wire.ask(&request, &what).await {
+            // There is nothing after the last byte.
+            Err(error) if at.bytes > 0 && error.message.contains("416") => {
+                return Ok(FilePosition { done: true, ..at });
+            }
+            other => other?,
+        };
+        let text = |name| response.headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
+        let mark =
+            text(header::ETAG).filter(|tag| !tag.starts_with("W/")).or_else(|| text(header::LAST_MODIFIED));
+        let mark = mark.map(str::to_owned);
+        if response.status.as_u16() != 206 {
+            let bytes = response.body.len() as u64;
+            write(path, 0, &response.body).map_err(|e| disk(path, &e))?;
+            return Ok(FilePosition { bytes, total: Some(bytes), mark, done: true });
+        }
+        let Some((start, total)) = text(header::CONTENT_RANGE).and_then(content_range) else {
+            return Err(SourceError::broken(
+                Code::UNEXPECTED_BODY,
+                format!("{what}: a piece without its place"),
+            ));
+        };
+        if start != at.bytes || (at.mark.is_some() && mark != at.mark) {
+            at = FilePosition::default();
+            continue;
+        }
+        write(path, start, &response.body).map_err(|e| disk(path, &e))?;
+        let bytes = start + response.body.len() as u64;
+        let done = total.map_or(response.body.is_empty(), |total| bytes >= total);
+        if !done && response.body.is_empty() {
+            return Err(SourceError::broken(Code::TRUNCATED_BODY, format!("{what}: an empty piece")));
+        }
+        return Ok(FilePosition { bytes, total, mark, done });
+    }
+    Err(SourceError::broken(Code::CONFLICT, format!("{} changes faster than it can be read", file_name(url))))
+}
+
+/// Fetches an object of a store into `path`.
+///
+/// # Errors
+/// When it cannot be had or written.
+pub async fn object(
+    store: &Store,
+    key: &str,
+    path: &Path,
+    mut told: impl FnMut(u64, u64),
+) -> Result<FilePosition, SourceError> {
+    let trouble = |error: crate::store::StoreError| {
+        let mut out = SourceError::broken(error.verdict.code, error.to_string());
+        if error.is_later() {
+            let now = store.lanes().clock().wall();
+            out.trouble = Trouble::TryLater(now);
+        }
+        out
+    };
+    let mut object = store.get(key).await.map_err(trouble)?;
+    let total = object.meta.size;
+    let mut file = File::create(path).map_err(|e| disk(path, &e))?;
+    let mut bytes = 0;
+    while let Some(piece) = object.next().await.map_err(trouble)? {
+        file.write_all(&piece).map_err(|e| disk(path, &e))?;
+        bytes += piece.len() as u64;
+        told(bytes, total);
+    }
+    file.sync_all().map_err(|e| disk(path, &e))?;
+    Ok(FilePosition { bytes, total: Some(total), mark: object.meta.etag.clone(), done: true })
+}
+
+/// The last part of a URL's path.
+#[must_use]
+pub fn file_name(url: &Url) -> String {
+    url.path_segments().and_then(|mut s| s.next_back()).unwrap_or_default().to_owned()
+}
+
+fn insert(headers: &mut http::HeaderMap, name: header::HeaderName, value: &str) -> Result<(), SourceError> {
+    let value =
+        HeaderValue::from_str(value).map_err(|_| SourceError::setup(format!("{name} cannot be sent")))?;
+    headers.insert(name, value);
+    Ok(())
+}
+
+fn write(path: &Path, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+    file.set_len(at)?;
+    file.seek(SeekFrom::Start(at))?;
+    file.write_all(bytes)?;
+    file.sync_data()
+}
+
+fn disk(path: &Path, error: &std::io::Error) -> SourceError {
+    SourceError::broken(Code::UNKNOWN, format!("{} cannot be written: {error}", path.display()))
+}
+
+/// The first byte and the total of `bytes 0-99/1234`; the total may be `*`.
+fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
+    let (range, total) = text.trim().strip_prefix("bytes")?.trim().split_once('/')?;
+    Some((range.split_once('-')?.0.trim().parse().ok()?, total.trim().parse().ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_as_servers_write_them() {
+        assert_eq!(content_range("bytes 0-99/1234"), Some((0, Some(1234))));
+        assert_eq!(content_range("bytes 100-199/*"), Some((100, None)));
+        assert_eq!(content_range("bytes */1234"), None);
+        assert_eq!(content_range("items 0-1/2"), None);
+        assert!(profile().is_ok());
+    }
+}

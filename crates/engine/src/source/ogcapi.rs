@@ -1,0 +1,152 @@
+//! OGC API Features: pages by the link `next`, which only the server understands.
+
+use super::error::SourceError;
+use super::page::{Link, Page, geojson, matched};
+use super::position::Step;
+use super::service::Service;
+use super::wire::Wire;
+use crate::http::{Request, Response};
+use async_trait::async_trait;
+use http::{HeaderValue, header};
+use serde_json::Value;
+use tidegate_core::Code;
+use tidegate_geo::Crs;
+use url::Url;
+
+/// What to ask of an OGC API.
+#[derive(Clone, Debug, Default)]
+pub struct OgcOptions {
+    /// The collection; may be left out if the URL names it or there is only one.
+    pub layer: Option<String>,
+    /// The reference system to ask for.
+    pub crs: Option<Crs>,
+    /// Features on a page.
+    pub page_size: Option<u64>,
+}
+
+/// A collection of an OGC API.
+pub(super) struct Ogc {
+    items: Url,
+    layer: String,
+    crs: Option<Crs>,
+    size: u64,
+}
+
+const SIZE: u64 = 1000;
+
+impl Ogc {
+    pub(super) async fn open(wire: &Wire, url: &Url, options: OgcOptions) -> Result<Ogc, SourceError> {
+        // Pages in such a system have latitude first, and nothing in them says so.
+        if let Some(crs) = options.crs.as_ref().filter(|crs| crs.is_north_first()) {
+            let message = format!("{crs} puts north first, which a page does not show; leave --crs out");
+            return Err(SourceError::setup(message));
+        }
+        let (mut items, layer) = place(wire, url, options.layer).await?;
+        let size = options.page_size.unwrap_or(SIZE).max(1);
+        let kept: Vec<(String, String)> =
+            items.query_pairs().filter(|(n, _)| n != "limit").map(|(n, v)| (n.into(), v.into())).collect();
+        let mut pairs = items.query_pairs_mut();
+        pairs.clear().extend_pairs(kept).append_pair("limit", &size.to_string());
+        if let Some(code) = options.crs.as_ref().and_then(Crs::epsg_code) {
+            pairs.append_pair("crs", &format!("http://www.opengis.net/def/crs/EPSG/0/{code}"));
+        }
+        drop(pairs);
+        Ok(Ogc { items, layer, crs: options.crs, size })
+    }
+}
+
+/// The address of the items, and the name of the collection.
+async fn place(wire: &Wire, url: &Url, layer: Option<String>) -> Result<(Url, String), SourceError> {
+    let mut base = url.clone();
+    let path = base.path().trim_end_matches('/').to_owned();
+    let parts: Vec<&str> = path.split('/').collect();
+    let named = parts.iter().rposition(|p| *p == "collections").and_then(|at| parts.get(at + 1).copied());
+    if let Some(named) = named {
+        let layer = layer.unwrap_or_else(|| named.to_owned());
+        if !path.ends_with("/items") {
+            base.set_path(&format!("{path}/items"));
+        }
+        return Ok((base, layer));
+    }
+    let root = path.strip_suffix("/collections").unwrap_or(&path).to_owned();
+    let layer = match layer {
+        Some(layer) => layer,
+        None => {
+            base.set_path(&format!("{root}/collections"));
+            only(&collections(wire, &base).await?)?
+        }
+    };
+    base.set_path(&format!("{root}/collections/{layer}/items"));
+    Ok((base, layer))
+}
+
+async fn collections(wire: &Wire, url: &Url) -> Result<Vec<String>, SourceError> {
+    let response = wire.ask(&accepting(wire.get(url.clone())), "the collections").await?;
+    let value: Value = serde_json::from_slice(&response.body)
+        .map_err(|e| SourceError::broken(Code::UNEXPECTED_BODY, format!("the collections: {e}")))?;
+    let all = value.get("collections").and_then(Value::as_array).into_iter().flatten();
+    Ok(all.filter_map(|c| c.get("id").and_then(Value::as_str)).map(str::to_owned).collect())
+}
+
+fn only(names: &[String]) -> Result<String, SourceError> {
+    match names {
+        [one] => Ok(one.clone()),
+        [] => Err(SourceError::setup("the service lists no collection; name one with --layer")),
+        many => Err(SourceError::setup(format!("name a layer with --layer; there are {}", many.join(", ")))),
+    }
+}
+
+/// A request for JSON: some servers would send a page for people.
+pub(super) fn accepting(mut request: Request) -> Request {
+    let json = HeaderValue::from_static("application/geo+json, application/json;q=0.9");
+    request.headers.insert(header::ACCEPT, json);
+    request
+}
+
+/// The step that the link `next` means.
+pub(super) fn next(links: &[Link]) -> Option<Step> {
+    let link = links.iter().find(|link| link.rel == "next" && !link.href.is_empty())?;
+    Some(Step::Link { url: link.href.clone(), body: None })
+}
+
+#[async_trait]
+impl Service for Ogc {
+    fn layer(&self) -> &str {
+        &self.layer
+    }
+
+    fn first(&self) -> Step {
+        Step::Link { url: self.items.to_string(), body: None }
+    }
+
+    fn request(&self, wire: &Wire, step: &Step) -> Result<Request, SourceError> {
+        let Step::Link { url, .. } = step else {
+            return Err(SourceError::setup("the position is not one of an OGC API"));
+        };
+        Ok(accepting(wire.get(wire.follow(&self.items, url)?)))
+    }
+
+    fn read(&self, response: &Response) -> Result<Page, String> {
+        let (page, links) = geojson(&response.body)?;
+        Ok(Page { next: next(&links), ..page })
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    async fn count(&self, wire: &Wire) -> Result<Option<u64>, SourceError> {
+        let mut url = self.items.clone();
+        let kept: Vec<(String, String)> =
+            url.query_pairs().filter(|(n, _)| n != "limit").map(|(n, v)| (n.into(), v.into())).collect();
+        url.query_pairs_mut().clear().extend_pairs(kept).append_pair("limit", "1");
+        let what = format!("{}, the number of features", self.layer);
+        let response = wire.ask(&accepting(wire.get(url)), &what).await?;
+        matched(&response.body)
+            .map_err(|why| SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {why}")))
+    }
+
+    fn crs(&self) -> Option<Crs> {
+        self.crs.clone()
+    }
+}

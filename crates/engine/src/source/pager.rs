@@ -1,0 +1,534 @@
+//! The pager that all services share: from page to page, each feature once, none left out.
+//!
+//! Three ways of going on, by what the service offers:
+//!
+//! - **By keys** (ArcGIS object ids): the pages are disjoint ranges of keys. What comes or goes
+//!   between two requests moves nothing else.
+//! - **By offset** (WFS, ArcGIS): each page begins with the last feature of the one before. If its
+//!   first feature is not a known one, features were removed further up and the place moved: the
+//!   page is dropped and asked for further up, until it begins with a known feature. If features
+//!   were added, some come again and are left out by their identifier. This holds if the service
+//!   sorts by a unique key.
+//! - **By link** (OGC API Features, STAC): the link is opaque, and most servers put an offset into
+//!   it. What comes again is left out. If the layer has shown that features go, equal counts prove
+//!   nothing (each one that went pushed another past a seam), so the layer is read once more, which
+//!   brings only what was missed, until a pass brings nothing new.
+//!
+//! Where the next requests can be foreseen (keys, offsets), some are under way at once. They are
+//! taken in order, and dropped when the page before leads elsewhere.
+
+use super::error::{SourceError, Trouble};
+use super::page::Page;
+use super::position::{Position, Step, Tally, VERSION};
+use super::reconcile::{Agreement, Judged, PASSES_MAX, Pass, Tolerance, judge};
+use super::seen::Seen;
+use super::service::Service;
+use super::wire::{Pages, Wire};
+use sha2::{Digest, Sha256};
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use tidegate_core::Code;
+use tokio::task::JoinHandle;
+
+/// Pages without a feature, one after another, before a service is said to go in circles.
+const EMPTY_MAX: u32 = 100;
+
+/// How pages are taken.
+#[derive(Clone, Copy, Debug)]
+pub struct PagerConfig {
+    /// Requests under way at once, where they can be foreseen.
+    pub at_once: usize,
+    /// How far received may be from declared.
+    pub tolerance: Tolerance,
+}
+
+/// A layer of a paged service, page by page.
+pub struct Pager {
+    pages: Arc<Pages>,
+    service: Arc<dyn Service>,
+    config: PagerConfig,
+    job: String,
+    next: Option<Step>,
+    ahead: VecDeque<(Step, JoinHandle<Result<Page, SourceError>>)>,
+    tally: Tally,
+    pass: Pass,
+    /// In this pass, and in those before.
+    seen: Seen,
+    before: Option<Seen>,
+    /// Whether every feature so far had an identifier.
+    known: bool,
+    /// What was asked for and received in this pass, to notice circles.
+    asked: HashSet<[u8; 16]>,
+    prints: HashSet<[u8; 16]>,
+    empty: u32,
+    /// How far the last step back went, and whether this page is asked for because of one.
+    back: u64,
+    stepped: bool,
+    /// The most features that a page had.
+    full: u64,
+    /// The last feature received.
+    last: Option<String>,
+    agreement: Option<Agreement>,
+    crs: Option<String>,
+}
+
+/// What one page brought.
+pub struct Pulled {
+    page: Page,
+    fresh: Vec<usize>,
+    /// Where the source stands after it.
+    pub position: Position,
+}
+
+impl Pulled {
+    /// The new features: their text as GeoJSON.
+    pub fn features(&self) -> impl Iterator<Item = &[u8]> {
+        self.fresh.iter().filter_map(|at| self.page.features.get(*at)).map(|f| self.page.feature(f))
+    }
+
+    /// How many are new.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.fresh.len()
+    }
+
+    /// Whether none is new.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fresh.is_empty()
+    }
+}
+
+impl Pager {
+    /// Begins, or goes on from a position of the same job.
+    pub(super) async fn open(
+        wire: Wire,
+        service: Arc<dyn Service>,
+        config: PagerConfig,
+        job: String,
+        from: Option<Position>,
+    ) -> Result<Pager, SourceError> {
+        let pages = Arc::new(Pages::new(wire, Arc::clone(&service)));
+        let mut pager = Pager {
+            pages,
+            config,
+            job,
+            next: Some(service.first()),
+            ahead: VecDeque::new(),
+            tally: Tally::default(),
+            pass: Pass::default(),
+            seen: Seen::default(),
+            before: None,
+            known: true,
+            asked: HashSet::new(),
+            prints: HashSet::new(),
+            empty: 0,
+            back: 0,
+            stepped: false,
+            full: 0,
+            last: None,
+            agreement: None,
+            crs: None,
+            service,
+        };
+        match from {
+            Some(from) if from.job != pager.job => {
+                return Err(SourceError::setup("the position is of another job; begin anew"));
+            }
+            Some(from) => {
+                pager.tally = from.tally;
+                // How many there were when this pass began is not known any more.
+                pager.pass.first = from.tally.latest;
+                pager.seen = from.seen.map(Seen::from).unwrap_or_default();
+                if let Some(last) = &from.last {
+                    pager.seen.insert(last);
+                }
+                pager.last = from.last;
+                // Which features a further pass has met is not known either: it begins anew.
+                if from.tally.passes > 1 && from.next.is_some() {
+                    pager.begin_pass();
+                } else {
+                    pager.next = from.next;
+                }
+            }
+            // The pages themselves say it where they go on by links.
+            None if matches!(pager.next, Some(Step::Link { .. })) => {}
+            None => {
+                let declared = pager.service.count(pager.wire()).await?;
+                pager.tally.declared = declared;
+                pager.tally.latest = declared;
+                pager.pass.first = declared;
+            }
+        }
+        Ok(pager)
+    }
+
+    /// The way to the service.
+    #[must_use]
+    pub fn wire(&self) -> &Wire {
+        self.pages.wire()
+    }
+
+    /// The layer's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.service.layer()
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// How declared and received compare; known after the last page.
+    #[must_use]
+    pub fn agreement(&self) -> Option<Agreement> {
+        self.agreement
+    }
+
+    /// The reference system, as the pages or the service name it.
+    #[must_use]
+    pub fn crs(&self) -> Option<String> {
+        self.crs.clone().or_else(|| self.service.crs().map(|crs| crs.to_string()))
+    }
+
+    /// The fields, as the service describes them.
+    #[must_use]
+    pub fn described(&self) -> Option<&tidegate_geo::Schema> {
+        self.service.described()
+    }
+
+    /// A feature (its text, as it was pulled) that was received before the position from which
+    /// this goes on. Needed only where [`Position::is_complete`] says no.
+    pub fn remember(&mut self, feature: &[u8]) {
+        if let Some(id) = self.service.identity(feature) {
+            self.before.as_mut().unwrap_or(&mut self.seen).insert(&id);
+        }
+    }
+
+    /// Begins at the first page again and leaves out what is known. For a position whose link the
+    /// service does not know any more.
+    pub fn rewind(&mut self) {
+        self.flush();
+        self.next = Some(self.service.first());
+        self.begin_pass();
+    }
+
+    /// The next page; `None` after the last, when declared and received agree.
+    ///
+    /// # Errors
+    /// When a page cannot be had, the service goes in circles, or received is not declared. The
+    /// last position stays good.
+    pub async fn next(&mut self) -> Result<Option<Pulled>, SourceError> {
+        loop {
+            let Some(step) = self.next.clone() else {
+                if self.end_pass().await? {
+                    return Ok(None);
+                }
+                continue;
+            };
+            let page = self.take(&step).await?;
+            self.tally.pages += 1;
+            if self.tally.passes == 0 {
+                self.tally.passes = 1;
+            }
+            if page.matched.is_some() {
+                self.tally.moved |= self.tally.latest.is_some_and(|latest| page.matched != Some(latest));
+                self.pass.saw(self.tally.latest, page.matched);
+                self.tally.latest = page.matched;
+                self.tally.declared = self.tally.declared.or(page.matched);
+                self.pass.first = self.pass.first.or(page.matched);
+            }
+            if page.crs.is_some() {
+                self.crs.clone_from(&page.crs);
+            }
+            if self.lost(&step, &page) {
+                continue;
+            }
+            self.circles(&step, &page)?;
+            let (fresh, new) = self.sift(&page);
+            self.next = self.after(&step, &page, new)?;
+            let position = self.position();
+            return Ok(Some(Pulled { page, fresh, position }));
+        }
+    }
+
+    /// Where the source stands.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        // Within a further pass, what was seen in it is not all that is known.
+        let seen = if self.before.is_none() { self.seen.carry() } else { None };
+        let (job, next) = (self.job.clone(), self.next.clone());
+        Position { version: VERSION, job, next, tally: self.tally, seen, last: self.last.clone() }
+    }
+
+    /// The page of a step: one that is under way, or a new one. Starts those that can be foreseen.
+    async fn take(&mut self, step: &Step) -> Result<Page, SourceError> {
+        if self.ahead.front().is_some_and(|(first, _)| first != step) {
+            self.flush();
+        }
+        if self.ahead.is_empty() {
+            self.start(step.clone());
+        }
+        while self.ahead.len() < self.config.at_once.max(1) {
+            let last = self.ahead.back().map(|(step, _)| step.clone());
+            let Some(next) = last.and_then(|last| self.foresee(&last)) else { break };
+            self.start(next);
+        }
+        let Some((_, going)) = self.ahead.pop_front() else {
+            return Err(SourceError::broken(Code::UNKNOWN, "no page is under way"));
+        };
+        match going.await {
+            Ok(page) => page,
+            Err(e) => {
+                Err(SourceError::broken(Code::UNKNOWN, format!("a request ended on its own fault: {e}")))
+            }
+        }
+    }
+
+    fn start(&mut self, step: Step) {
+        let (pages, asked) = (Arc::clone(&self.pages), step.clone());
+        self.ahead.push_back((step, tokio::spawn(async move { pages.fetch(&asked).await })));
+    }
+
+    fn flush(&mut self) {
+        for (_, going) in self.ahead.drain(..) {
+            going.abort();
+        }
+    }
+
+    /// The step after this one, if its page will be as expected.
+    fn foresee(&self, step: &Step) -> Option<Step> {
+        match step {
+            Step::Offset { start, .. } => {
+                let next = self.behind(*start, self.full);
+                let Step::Offset { start, .. } = next else { return None };
+                (self.full > 0 && start < self.tally.latest?).then_some(next)
+            }
+            Step::Keys { to, .. } => to.map(|to| self.service.range(to)),
+            Step::Link { .. } => None,
+        }
+    }
+
+    /// The step behind a page of so many features: it begins with the last of them, if that can
+    /// be told from others and the page holds more than one.
+    fn behind(&self, start: u64, had: u64) -> Step {
+        let overlap = self.known && had > 1;
+        Step::Offset { start: start + had - u64::from(overlap), overlap }
+    }
+
+    /// Whether the place was lost, because features were removed further up: then the next step
+    /// leads there.
+    fn lost(&mut self, step: &Step, page: &Page) -> bool {
+        let Step::Offset { start, overlap } = step else { return false };
+        let first = page.features.first().map(|f| f.id.as_deref());
+        let unknown = match first {
+            Some(Some(id)) => !self.seen.contains(id),
+            Some(None) => false,
+            // Nothing where a known feature was: they were removed.
+            None => true,
+        };
+        if *start == 0 || !overlap || !unknown {
+            self.back = 0;
+            return false;
+        }
+        self.back = (self.back * 2).max(16).min(*start);
+        self.tally.moved = true;
+        self.tally.steps_back += 1;
+        self.stepped = true;
+        self.next = Some(Step::Offset { start: start - self.back, overlap: true });
+        true
+    }
+
+    /// The same link twice, the same features for two steps, or nothing but empty pages.
+    fn circles(&mut self, step: &Step, page: &Page) -> Result<(), SourceError> {
+        let name = self.service.name(step);
+        let circle = |what: &str| {
+            let message = format!("{name}: {what}; the service goes in circles");
+            Err(SourceError::broken(Code::PAGE_LOOP, message))
+        };
+        if let Some(Step::Link { url, body }) = &page.next {
+            let link = digest([url.as_bytes(), body.as_deref().unwrap_or_default().as_bytes()]);
+            if !self.asked.insert(link) {
+                return circle("its link to the next page was followed before");
+            }
+        }
+        if page.features.len() > 1 && !std::mem::take(&mut self.stepped) {
+            let print = digest(page.features.iter().map(|f| page.feature(f)));
+            if !self.prints.insert(print) {
+                return circle("its features are those of another page");
+            }
+        }
+        self.empty = if page.features.is_empty() { self.empty + 1 } else { 0 };
+        if self.empty > EMPTY_MAX {
+            return circle("there are only empty pages");
+        }
+        Ok(())
+    }
+
+    /// The places of the features that are new, and how many are new in this pass.
+    fn sift(&mut self, page: &Page) -> (Vec<usize>, u64) {
+        let mut fresh = Vec::with_capacity(page.features.len());
+        let before = self.tally.in_pass;
+        for (at, feature) in page.features.iter().enumerate() {
+            let Some(id) = feature.id.as_deref() else {
+                self.known = false;
+                self.tally.in_pass += 1;
+                fresh.push(at);
+                continue;
+            };
+            if !self.seen.insert(id) {
+                self.tally.repeated += 1;
+                self.pass.repeated += 1;
+                continue;
+            }
+            self.tally.in_pass += 1;
+            if self.before.as_ref().is_some_and(|before| before.contains(id)) {
+                continue;
+            }
+            fresh.push(at);
+        }
+        self.tally.received += fresh.len() as u64;
+        self.pass.fresh += fresh.len() as u64;
+        self.last =
+            page.features.last().and_then(|f| f.id.as_deref()).map(str::to_owned).or(self.last.take());
+        self.full = self.full.max(page.features.len() as u64);
+        (fresh, self.tally.in_pass - before)
+    }
+
+    /// Where to go on.
+    fn after(&mut self, step: &Step, page: &Page, new: u64) -> Result<Option<Step>, SourceError> {
+        let had = page.features.len() as u64;
+        match step {
+            Step::Link { .. } => Ok(page.next.clone()),
+            Step::Offset { start, overlap } => {
+                // The first feature was meant to come again.
+                if *overlap && had > new {
+                    self.tally.repeated = self.tally.repeated.saturating_sub(1);
+                }
+                let short = had < self.service.size();
+                // Both signs, or one more request to see that nothing follows.
+                let counted = self.tally.latest.is_none_or(|latest| start + had >= latest);
+                let said = page.matched == Some(start + had) || page.more == Some(false);
+                let over = had <= u64::from(*overlap) || (short && said && counted);
+                Ok((!over).then(|| self.behind(*start, had)))
+            }
+            Step::Keys { from, to } => {
+                let outside = page
+                    .features
+                    .iter()
+                    .find(|f| f.key.is_none_or(|key| key < *from || to.is_some_and(|to| key >= to)));
+                if outside.is_some() {
+                    let message =
+                        format!("{}: the service sent other keys than asked for", self.service.name(step));
+                    return Err(SourceError::broken(Code::UNEXPECTED_BODY, message));
+                }
+                let last = page.features.iter().filter_map(|f| f.key).max();
+                match (page.more, last.and_then(|last| last.checked_add(1))) {
+                    (Some(true), Some(next)) => Ok(Some(Step::Keys { from: next, to: *to })),
+                    (Some(true), None) => {
+                        let message = format!(
+                            "{}: the service says that more follows and sends nothing",
+                            self.service.name(step)
+                        );
+                        Err(SourceError::broken(Code::UNEXPECTED_BODY, message))
+                    }
+                    _ => Ok(to.map(|to| self.service.range(to))),
+                }
+            }
+        }
+    }
+
+    /// Compares declared and received. True at the end, false when the layer is read once more.
+    async fn end_pass(&mut self) -> Result<bool, SourceError> {
+        self.flush();
+        let wire = self.wire().clone();
+        let keyed = matches!(self.service.first(), Step::Keys { .. });
+        let differs = self.tally.latest.is_some_and(|latest| latest != self.tally.in_pass);
+        if differs || self.tally.moved {
+            let count = self.service.count(&wire).await?;
+            self.tally.moved |= count.is_some() && count != self.tally.latest;
+            self.pass.saw(self.tally.latest, count);
+            self.tally.latest = count.or(self.tally.latest);
+        }
+        let linked = matches!(self.service.first(), Step::Link { .. });
+        let pass = Pass { linked, known: self.known && !keyed, ..self.pass };
+        let mut judged = judge(&self.tally, &pass, self.config.tolerance);
+        if keyed && !matches!(judged, Judged::End(Agreement::Exact | Agreement::Undeclared)) {
+            let (seen, before) = (&self.seen, self.before.as_ref());
+            let received = |id: &str| seen.contains(id) || before.is_some_and(|b| b.contains(id));
+            match self.service.missing(&wire, &received).await? {
+                Some(missing) if !missing.is_empty() && self.tally.passes < PASSES_MAX => {
+                    judged = Judged::Again;
+                }
+                Some(missing) => judged = Judged::End(self.by_keys(&missing)),
+                None => {}
+            }
+        }
+        let agreement = match judged {
+            Judged::Again => {
+                self.tally.passes += 1;
+                self.next = Some(self.service.first());
+                self.begin_pass();
+                return Ok(false);
+            }
+            Judged::End(agreement) => agreement,
+        };
+        self.agreement = Some(agreement);
+        let Agreement::Mismatch(off) = agreement else { return Ok(true) };
+        let (had, latest) = (self.tally.in_pass, self.tally.latest.unwrap_or_default());
+        let more = if had < latest { "missing" } else { "too many" };
+        let message = format!(
+            "{}: {latest} features were declared and {had} received, {off} {more}; \
+             --tolerate says how far they may differ",
+            self.service.layer()
+        );
+        Err(SourceError { trouble: Trouble::Mismatch, code: Code::COUNT_MISMATCH, message })
+    }
+
+    /// With the keys at hand nothing is left to guess: all that stayed must have been received.
+    fn by_keys(&self, missing: &[i64]) -> Agreement {
+        let latest = self.tally.latest.unwrap_or_default();
+        let off = missing.len() as u64;
+        let still = !self.tally.moved && self.tally.declared == Some(latest);
+        // Nobody came or went, all that are listed were received, and yet the count is another.
+        let off = if off == 0 && still { self.tally.in_pass.abs_diff(latest) } else { off };
+        let allowed =
+            self.config.tolerance.features.max((self.config.tolerance.share * latest as f64) as u64);
+        match off {
+            0 => Agreement::Changed,
+            off if off <= allowed => Agreement::Tolerated(off),
+            off => Agreement::Mismatch(off),
+        }
+    }
+
+    fn begin_pass(&mut self) {
+        let seen = std::mem::take(&mut self.seen);
+        match &mut self.before {
+            Some(before) => before.absorb(seen),
+            None => self.before = Some(seen),
+        }
+        self.asked.clear();
+        self.prints.clear();
+        (self.empty, self.back, self.stepped) = (0, 0, false);
+        self.tally.in_pass = 0;
+        self.pass = Pass { first: self.tally.latest, ..Pass::default() };
+    }
+}
+
+impl Drop for Pager {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    let whole: [u8; 32] = hash.finalize().into();
+    whole.first_chunk().copied().unwrap_or_default()
+}

@@ -1,0 +1,215 @@
+//! STAC API: search by POST where the catalogue offers it, else by GET; pages by the link `next`.
+//!
+//! What an item has beside its properties (collection, assets) becomes two properties more, so
+//! that it survives every format.
+
+use super::error::SourceError;
+use super::ogcapi::accepting;
+use super::page::{Feature, Link, Page, geojson, matched};
+use super::position::Step;
+use super::service::Service;
+use super::wire::Wire;
+use crate::http::{Request, Response};
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tidegate_core::Code;
+use tidegate_geo::Crs;
+use url::Url;
+
+/// What to ask of a catalogue.
+#[derive(Clone, Debug, Default)]
+pub struct StacOptions {
+    /// The collections, joined by commas; all by default.
+    pub layer: Option<String>,
+    /// Items on a page.
+    pub page_size: Option<u64>,
+}
+
+/// A search in a catalogue.
+pub(super) struct Stac {
+    url: Url,
+    layer: String,
+    first: Step,
+    size: u64,
+    /// Posted first; the links of pages may say what to change in it.
+    body: Option<Value>,
+}
+
+const SIZE: u64 = 250;
+
+impl Stac {
+    pub(super) async fn open(wire: &Wire, url: &Url, options: StacOptions) -> Result<Stac, SourceError> {
+        let size = options.page_size.unwrap_or(SIZE).max(1);
+        let (search, post) = place(wire, url).await?;
+        let layer = options.layer.clone().unwrap_or_else(|| "items".into());
+        let collections = options.layer.as_deref().filter(|_| search.path().ends_with("/search"));
+        if post {
+            // Parameters of the URL become members of the search.
+            let mut body = json!({"limit": size});
+            for (name, value) in search.query_pairs() {
+                body[name.as_ref()] =
+                    serde_json::from_str(&value).unwrap_or_else(|_| Value::from(value.as_ref()));
+            }
+            if let Some(collections) = collections {
+                body["collections"] = collections.split(',').map(|c| Value::from(c.trim())).collect();
+            }
+            let mut url = search;
+            url.set_query(None);
+            let first = Step::Link { url: url.to_string(), body: Some(body.to_string()) };
+            return Ok(Stac { url, layer, first, size, body: Some(body) });
+        }
+        let mut url = search;
+        let mut pairs = url.query_pairs_mut();
+        pairs.append_pair("limit", &size.to_string());
+        if let Some(collections) = collections {
+            pairs.append_pair("collections", collections);
+        }
+        drop(pairs);
+        let first = Step::Link { url: url.to_string(), body: None };
+        Ok(Stac { url, layer, first, size, body: None })
+    }
+}
+
+/// Where to search, and whether by POST.
+async fn place(wire: &Wire, url: &Url) -> Result<(Url, bool), SourceError> {
+    let path = url.path().trim_end_matches('/');
+    if path.ends_with("/items") {
+        return Ok((url.clone(), false));
+    }
+    let mut root = url.clone();
+    if let Some(root_path) = path.strip_suffix("/search") {
+        root.set_path(if root_path.is_empty() { "/" } else { root_path });
+    }
+    root.set_query(None);
+    let response = wire.ask(&accepting(wire.get(root.clone())), "the catalogue").await?;
+    let value: Value = serde_json::from_slice(&response.body)
+        .map_err(|e| SourceError::broken(Code::UNEXPECTED_BODY, format!("the catalogue: {e}")))?;
+    let links: Vec<Link> =
+        value.get("links").and_then(|links| serde_json::from_value(links.clone()).ok()).unwrap_or_default();
+    let searches: Vec<&Link> = links.iter().filter(|l| l.rel == "search").collect();
+    let post = searches.iter().find(|l| l.method.as_deref().is_some_and(|m| m.eq_ignore_ascii_case("post")));
+    let Some(link) = post.or(searches.first()) else {
+        let message = format!("{root} offers no search; is it a STAC API?");
+        return Err(SourceError::setup(message));
+    };
+    let mut search = wire.follow(&response.url, &link.href)?;
+    search.set_query(url.query());
+    Ok((search, post.is_some()))
+}
+
+#[derive(Deserialize)]
+struct Item<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    geometry: Option<&'a RawValue>,
+    #[serde(borrow)]
+    properties: Option<&'a RawValue>,
+    #[serde(borrow)]
+    collection: Option<&'a RawValue>,
+    #[serde(borrow)]
+    assets: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct InCollection<'a> {
+    #[serde(borrow)]
+    collection: Option<&'a RawValue>,
+}
+
+/// The item with all it has among its properties.
+fn flat(text: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+    let item: Item<'_> = serde_json::from_slice(text).map_err(|e| format!("an item cannot be read: {e}"))?;
+    let or_null = |raw: Option<&RawValue>| raw.map_or("null", RawValue::get).to_owned();
+    let properties = item.properties.map_or("{}", RawValue::get).trim();
+    let inner = properties.strip_prefix('{').and_then(|p| p.strip_suffix('}')).unwrap_or_default().trim();
+    let comma = if inner.is_empty() { "" } else { "," };
+    let text = format!(
+        "{{\"type\":\"Feature\",\"id\":{},\"geometry\":{},\"properties\":{{{inner}{comma}\"collection\":{},\"assets\":{}}}}}",
+        or_null(item.id),
+        or_null(item.geometry),
+        or_null(item.collection),
+        or_null(item.assets)
+    );
+    out.extend_from_slice(text.as_bytes());
+    Ok(())
+}
+
+#[async_trait]
+impl Service for Stac {
+    fn layer(&self) -> &str {
+        &self.layer
+    }
+
+    fn first(&self) -> Step {
+        self.first.clone()
+    }
+
+    fn request(&self, wire: &Wire, step: &Step) -> Result<Request, SourceError> {
+        let Step::Link { url, body } = step else {
+            return Err(SourceError::setup("the position is not one of a STAC API"));
+        };
+        let url = wire.follow(&self.url, url)?;
+        Ok(accepting(match body {
+            Some(body) => wire.post(url, body.clone()),
+            None => wire.get(url),
+        }))
+    }
+
+    fn read(&self, response: &Response) -> Result<Page, String> {
+        let (page, links) = geojson(&response.body)?;
+        let mut text = Vec::with_capacity(page.text.len());
+        let mut features = Vec::with_capacity(page.features.len());
+        for feature in &page.features {
+            let start = text.len();
+            flat(page.feature(feature), &mut text)?;
+            let id = text.get(start..).and_then(|text| self.identity(text));
+            features.push(Feature { at: start..text.len(), id, key: None });
+        }
+        let next = links.iter().find(|l| l.rel == "next" && !l.href.is_empty()).map(|link| {
+            let post = link.method.as_deref().is_some_and(|m| m.eq_ignore_ascii_case("post"));
+            let body = post.then(|| {
+                let mut body = link.body.clone().unwrap_or_else(|| json!({}));
+                if let (Some(true), Some(Value::Object(all)), Value::Object(change)) =
+                    (link.merge, self.body.clone(), &body)
+                {
+                    let mut all = all;
+                    all.extend(change.clone());
+                    body = Value::Object(all);
+                }
+                body.to_string()
+            });
+            Step::Link { url: link.href.clone(), body }
+        });
+        Ok(Page { text: text.into(), features, next, ..page })
+    }
+
+    /// Equal identifiers in two collections are two items.
+    fn identity(&self, feature: &[u8]) -> Option<Box<str>> {
+        let id = super::page::identity(feature)?;
+        let item: Item<'_> = serde_json::from_slice(feature).ok()?;
+        let properties: Option<InCollection<'_>> =
+            item.properties.and_then(|p| serde_json::from_str(p.get()).ok());
+        let collection = properties.and_then(|p| p.collection).map_or("", RawValue::get);
+        Some(format!("{collection}/{}", id.trim_matches('"')).into())
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    async fn count(&self, wire: &Wire) -> Result<Option<u64>, SourceError> {
+        // Only a page says it, if the catalogue knows it.
+        let request = self.request(wire, &self.first)?;
+        let what = format!("{}, the number of items", self.layer);
+        let response = wire.ask(&request, &what).await?;
+        matched(&response.body)
+            .map_err(|why| SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {why}")))
+    }
+
+    fn crs(&self) -> Option<Crs> {
+        Some(Crs::wgs84())
+    }
+}

@@ -1,0 +1,319 @@
+//! A source's way to its service: every request through its lane, every link judged.
+//!
+//! A page is a record of its own: it is retried, classified and counted like one. A body is read
+//! while its call is still out, so that a page that is cut, or holds fewer features than it says,
+//! is a failed attempt and not data.
+
+use super::error::{SourceError, Trouble};
+use super::page::Page;
+use super::service::Service;
+use crate::call::Outcome;
+use crate::http::{Answer, Answered, Client, ClientConfig, Credential, Dialect, Exchange, Request, Response};
+use crate::lane::{Clock, Lane, Lanes};
+use crate::profile::Profile;
+use crate::secret::{Redactor, Secret};
+use crate::telemetry::Meter;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tidegate_core::breaker::State;
+use tidegate_core::call::{CallPolicy, Next, Why};
+use tidegate_core::lane::LaneConfig;
+use tidegate_core::signal::{Finding, Means};
+use tidegate_core::{Code, Rng, Wall};
+use url::Url;
+
+/// Everything that requests need.
+pub struct WireConfig {
+    /// Where the service is.
+    pub url: Url,
+    /// How it speaks.
+    pub profile: Profile,
+    /// With which key: where it came from, and its value.
+    pub key: Option<(String, Secret)>,
+    /// Which hosts and addresses may be asked.
+    pub client: ClientConfig,
+    /// How often and how long to try one page.
+    pub policy: CallPolicy,
+    /// Limits, breaker and budget.
+    pub lane: LaneConfig,
+    /// A longer wait than this ends the run: try later.
+    pub patience: Duration,
+    /// Decides all jitter.
+    pub seed: u64,
+}
+
+/// The way to one service. Clones share connections, lanes and counts.
+#[derive(Clone)]
+pub struct Wire {
+    plain: Exchange<()>,
+    profile: Arc<Profile>,
+    /// Where the credentials belong.
+    home: Url,
+    credentials: Arc<[Credential]>,
+    patience: Duration,
+    seed: u64,
+    calls: Arc<AtomicU64>,
+    meter: Arc<Meter>,
+    lane: Lane,
+}
+
+/// What was read of a page, or why it cannot be.
+type Read = Option<Result<Page, String>>;
+
+/// The way to a service whose pages are understood.
+pub(super) struct Pages {
+    wire: Wire,
+    exchange: Exchange<Read>,
+    service: Arc<dyn Service>,
+}
+
+impl Wire {
+    /// Connects nothing yet.
+    ///
+    /// # Errors
+    /// The address, the key or the system's certificates cannot be used.
+    pub fn new(config: WireConfig, clock: Clock) -> Result<Wire, SourceError> {
+        let setup = SourceError::setup;
+        let allow = &config.client.allow;
+        allow.url(&config.url).map_err(|e| {
+            setup(format!("{}: {e}. If you trust it, say --allow-private (or --allow-host)", config.url))
+        })?;
+        let client = Client::new(config.client.clone())
+            .map_err(|e| setup(format!("the system's certificates cannot be used: {e}")))?;
+        let mut redactor = Redactor::new();
+        if let Some((_, secret)) = &config.key {
+            redactor.add(secret);
+        }
+        let credentials = config.profile.credentials(config.key.as_ref()).map_err(setup)?;
+        let mut classifier = config.profile.classifier();
+        classifier.reset_is_wait = !config.lane.limit.learn;
+        let profile = Arc::new(config.profile);
+        let dialect = {
+            let profile = Arc::clone(&profile);
+            Dialect {
+                classifier,
+                hints: profile.hints(),
+                read: Arc::new(move |response: &Response| (sniff(&profile, response), ())),
+            }
+        };
+        let plain = Exchange {
+            client,
+            lanes: Lanes::new(&config.lane, clock),
+            dialect,
+            policy: config.policy,
+            redactor: Arc::new(redactor),
+        };
+        let mut first = Request::get(config.url.clone());
+        first.credentials.clone_from(&credentials);
+        let lane = plain.lane(&first);
+        Ok(Wire {
+            plain,
+            profile,
+            home: config.url,
+            credentials: credentials.into(),
+            patience: config.patience,
+            seed: config.seed,
+            calls: Arc::default(),
+            meter: Arc::default(),
+            lane,
+        })
+    }
+
+    /// The lane of the service.
+    #[must_use]
+    pub fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// A text without secrets.
+    #[must_use]
+    pub fn masked(&self, text: &str) -> String {
+        self.plain.redactor.text(text).into_owned()
+    }
+
+    /// A GET to this address; the credentials go along only to where they belong.
+    pub(super) fn get(&self, url: Url) -> Request {
+        self.with_credentials(Request::get(url))
+    }
+
+    /// A question by POST, which changes nothing and may be repeated.
+    pub(super) fn post(&self, url: Url, body: String) -> Request {
+        let mut request = Request::new(http::Method::POST, url, body.into());
+        let json = http::HeaderValue::from_static("application/json");
+        request.headers.insert(http::header::CONTENT_TYPE, json);
+        request.idempotency_key = true;
+        self.with_credentials(request)
+    }
+
+    fn with_credentials(&self, mut request: Request) -> Request {
+        if request.url.origin() == self.home.origin() {
+            request.credentials = self.credentials.to_vec();
+        }
+        request
+    }
+
+    /// Where a link on `page` leads, if it may be followed.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn follow(&self, page: &Url, href: &str) -> Result<Url, SourceError> {
+        let refuse = |why: String| {
+            let message = format!("the link to the next page, {href:?}, is not followed: {why}");
+            SourceError::broken(Code::HOST_NOT_ALLOWED, self.masked(&message))
+        };
+        let url = page.join(href).map_err(|e| refuse(e.to_string()))?;
+        let allow = &self.plain.client.config().allow;
+        allow.url(&url).map_err(|e| refuse(format!("{e}; if you trust it, say --allow-host")))?;
+        if self.home.scheme() == "https" && url.scheme() == "http" {
+            return Err(refuse("it leads from https to http".into()));
+        }
+        Ok(url)
+    }
+
+    /// Asks for something that is not a page.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub(super) async fn ask(&self, request: &Request, what: &str) -> Result<Response, SourceError> {
+        self.through(&self.plain, request, what).await.map(|answer| answer.response)
+    }
+
+    /// Takes one request to its end, waiting as long as our patience lasts.
+    async fn through<T: Send>(
+        &self,
+        exchange: &Exchange<T>,
+        request: &Request,
+        what: &str,
+    ) -> Result<Answer<T>, SourceError> {
+        let clock = exchange.lanes.clock();
+        let mut rng = Rng::fork(self.seed, self.calls.fetch_add(1, Ordering::Relaxed));
+        let lane = exchange.lane(request);
+        let mut parked = Duration::ZERO;
+        loop {
+            let outcome = tokio::select! {
+                outcome = exchange.call_in(&lane, request, &mut rng) => outcome,
+                until = failing(&lane, self.patience) => {
+                    return Err(self.later(what, Code::CIRCUIT_OPEN, until));
+                }
+            };
+            self.meter.call(outcome.history());
+            let Next::Park(until, why) = outcome.next else { return self.end(outcome, what) };
+            if outcome.verdict.code == Code::DEADLINE_EXCEEDED {
+                return self.end(outcome, what);
+            }
+            let wait = until.since(clock.mono());
+            parked += wait;
+            if parked > self.patience {
+                let at = clock.wall().millis().saturating_add(wait.as_millis() as i64);
+                let code = if why == Why::QuotaSpent { Code::QUOTA_EXHAUSTED } else { outcome.verdict.code };
+                return Err(self.later(what, code, Wall::from_millis(at)));
+            }
+            clock.sleep_until(until).await;
+        }
+    }
+
+    fn later(&self, what: &str, code: Code, until: Wall) -> SourceError {
+        let message = format!("{what}: the service wants no calls for now");
+        SourceError { trouble: Trouble::TryLater(until), code, message }
+    }
+
+    fn end<T>(&self, outcome: Outcome<Answered<T>>, what: &str) -> Result<Answer<T>, SourceError> {
+        let accepted = outcome.is_accepted();
+        let (word, code, attempts) = (outcome.word(), outcome.verdict.code, outcome.attempts());
+        let said = match outcome.value {
+            Some(Ok(answer)) if accepted => return Ok(answer),
+            Some(Ok(answer)) => {
+                let said = answer.response.excerpt(200, &self.plain.redactor);
+                if said.is_empty() { said } else { format!(": the service said {said:?}") }
+            }
+            Some(Err(failure)) => format!(": {failure}"),
+            None => String::new(),
+        };
+        let times = if attempts == 1 { "1 attempt".into() } else { format!("{attempts} attempts") };
+        Err(SourceError::broken(code, self.masked(&format!("{what}: {word} after {times}{said}"))))
+    }
+}
+
+impl Pages {
+    pub(super) fn new(wire: Wire, service: Arc<dyn Service>) -> Pages {
+        let profile = Arc::clone(&wire.profile);
+        let reader = Arc::clone(&service);
+        let exchange = Exchange {
+            client: wire.plain.client.clone(),
+            lanes: wire.plain.lanes.clone(),
+            dialect: Dialect {
+                classifier: wire.plain.dialect.classifier,
+                hints: wire.plain.dialect.hints.clone(),
+                read: Arc::new(move |response: &Response| read(&profile, &*reader, response)),
+            },
+            policy: wire.plain.policy,
+            redactor: wire.plain.redactor.clone(),
+        };
+        Pages { wire, exchange, service }
+    }
+
+    pub(super) fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
+    /// Takes one page to its end.
+    pub(super) async fn fetch(&self, step: &super::position::Step) -> Result<Page, SourceError> {
+        let request = self.service.request(&self.wire, step)?;
+        let what = self.service.name(step);
+        let answer = self.wire.through(&self.exchange, &request, &what).await?;
+        let mut page = match answer.read {
+            Some(Ok(page)) => page,
+            Some(Err(why)) => {
+                return Err(SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {why}")));
+            }
+            None => return Err(SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: no page"))),
+        };
+        // A link is relative to what gave it.
+        if let Some(super::position::Step::Link { url, .. }) = &mut page.next {
+            *url = self.wire.follow(&answer.response.url, url)?.into();
+        }
+        Ok(page)
+    }
+}
+
+fn sniff(profile: &Profile, response: &Response) -> Option<Finding> {
+    profile.sniff(response.status.as_u16(), response.content_type(), &response.body)
+}
+
+/// What a page's answer means, and the page.
+fn read(profile: &Profile, service: &dyn Service, response: &Response) -> (Option<Finding>, Read) {
+    let finding = sniff(profile, response);
+    let good = finding.is_none_or(|f| matches!(f.means, Means::Done | Means::NoMatch));
+    if !good || !response.status.is_success() {
+        return (finding, None);
+    }
+    match service.read(response) {
+        Ok(page) => (finding, Some(Ok(page))),
+        Err(why) => {
+            let cut = Finding { means: Means::Transient, code: Code::TRUNCATED_BODY };
+            (Some(cut), Some(Err(why)))
+        }
+    }
+}
+
+/// Resolves when the breaker has not been closed for longer than our patience.
+async fn failing(lane: &Lane, patience: Duration) -> Wall {
+    let mut since = None;
+    loop {
+        tokio::time::sleep((patience / 8).clamp(Duration::from_millis(100), Duration::from_secs(1))).await;
+        let now = lane.snapshot();
+        if now.breaker == State::Closed {
+            since = None;
+        } else if now.now.since(*since.get_or_insert(now.now)) > patience {
+            let wall = lane.clock().wall().millis().saturating_add(patience.as_millis() as i64);
+            return Wall::from_millis(wall);
+        }
+    }
+}
