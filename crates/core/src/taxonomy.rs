@@ -131,6 +131,10 @@ codes! {
     HOST_NOT_ALLOWED "The address is outside what the manifest allows."
     CRS_NOT_FOUND "The coordinate reference system is missing or unknown."
     INVALID_GEOMETRY "The geometry breaks a rule of its type."
+    OUT_OF_BOUNDS "The geometry lies outside the area that it may lie in."
+    AXIS_ORDER_SWAPPED "Latitude stands where longitude should."
+    UNCLOSED_RING "A ring does not end where it begins."
+    WRONG_WINDING "A ring runs the wrong way round."
     CORRUPTED_HEADER "The file's header cannot be read."
     SCHEMA_MISMATCH "A field is missing, extra or of another type."
     CONSTRAINT_VIOLATION "The database refused the row (SQLSTATE class 23)."
@@ -142,6 +146,7 @@ codes! {
     DEADLINE_EXCEEDED "The time for this record is used up."
     BUDGET_EXHAUSTED "The retry budget of the lane is spent."
     CANCELLED "The work was stopped from outside."
+    PROCESS_CRASHED "The process died while it worked on this record, again and again."
     UNKNOWN "A failure that carried no more than its own existence."
 }
 
