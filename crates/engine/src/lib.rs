@@ -9,6 +9,7 @@ pub mod csv;
 pub mod geocode;
 pub mod http;
 pub mod lane;
+pub mod letter;
 pub mod manifest;
 pub mod profile;
 pub mod secret;

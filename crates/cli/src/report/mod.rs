@@ -6,6 +6,7 @@
 mod map;
 mod timeline;
 
+pub(crate) use map::LAND;
 pub(crate) use timeline::{Sample, Timeline};
 
 use std::fmt::Write;

@@ -6,7 +6,9 @@
 mod chaos;
 mod completions;
 mod demo;
+mod dlq;
 mod geocode;
+mod keys;
 mod man;
 mod profiles;
 mod schema;
@@ -29,6 +31,8 @@ pub(crate) enum Verb {
     Geocode(Box<geocode::Args>),
     Demo(demo::Args),
     Store(Box<store::Args>),
+    Dlq(dlq::Args),
+    Keys(keys::Args),
     Chaos(Box<chaos::Args>),
     Profiles(profiles::Args),
     Completions(completions::Args),
@@ -45,6 +49,8 @@ impl Verb {
             Verb::Geocode(args) => geocode::run(args),
             Verb::Demo(args) => demo::run(args),
             Verb::Store(args) => store::run(args),
+            Verb::Dlq(args) => dlq::run(args),
+            Verb::Keys(args) => keys::run(args),
             Verb::Chaos(args) => chaos::run(args),
             Verb::Profiles(args) => profiles::run(args),
             Verb::Completions(args) => completions::run(args),

@@ -114,7 +114,10 @@ fn token(rest: &str, c: char) -> Option<(usize, &'static str)> {
         .char_indices()
         .find(|&(i, d)| {
             let inner = (d == '-' || d == '.' || d == '_' || d == ':')
-                && body.get(i + d.len_utf8()..).and_then(|r| r.chars().next()).is_some_and(char::is_alphanumeric);
+                && body
+                    .get(i + d.len_utf8()..)
+                    .and_then(|r| r.chars().next())
+                    .is_some_and(char::is_alphanumeric);
             !(d.is_alphanumeric() || inner)
         })
         .map_or(body.len(), |(i, _)| i);

@@ -75,7 +75,8 @@ impl Ids {
         let time = u128::from(now_ms.clamp(0, (1 << 48) - 1).cast_unsigned()) << 80;
         let (high, low) = (u128::from(chance.bits() & 0xfff), u128::from(chance.bits() >> 2));
         let fresh = time | VERSION | high << 64 | VARIANT | low;
-        self.last = if fresh > self.last { fresh } else { after(self.last, u128::from(chance.bits() >> 32) + 1) };
+        self.last =
+            if fresh > self.last { fresh } else { after(self.last, u128::from(chance.bits() >> 32) + 1) };
         Id(self.last)
     }
 }
@@ -120,7 +121,9 @@ mod tests {
 
     #[test]
     fn what_is_no_id_is_refused() {
-        for text in ["", "0199a2b4", "0199a2b4-77aa-7000-8000-0123456789aé", "0199a2b4x77aa-7000-8000-0123456789ab"] {
+        for text in
+            ["", "0199a2b4", "0199a2b4-77aa-7000-8000-0123456789aé", "0199a2b4x77aa-7000-8000-0123456789ab"]
+        {
             assert!(text.parse::<Id>().is_err(), "{text}");
         }
     }

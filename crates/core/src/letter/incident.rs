@@ -30,7 +30,8 @@ impl Threshold {
         len: u64,
         failed: impl IntoIterator<Item = (Fingerprint, u64)>,
     ) -> Option<(Fingerprint, u64)> {
-        let most = failed.into_iter().max_by_key(|(fingerprint, n)| (*n, core::cmp::Reverse(*fingerprint)))?;
+        let most =
+            failed.into_iter().max_by_key(|(fingerprint, n)| (*n, core::cmp::Reverse(*fingerprint)))?;
         (most.1 >= self.least && most.1 as f64 > self.share * len as f64).then_some(most)
     }
 }

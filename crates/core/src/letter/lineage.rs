@@ -47,7 +47,8 @@ mod tests {
     #[test]
     fn an_unchanged_payload_keeps_its_key_and_each_change_has_its_own() {
         assert_eq!(replay_key("parcels:ab", None), "parcels:ab");
-        let change = Replayed { root_key: "parcels:ab", generation: 0, rule: "make_valid/1", payload: [7; 32] };
+        let change =
+            Replayed { root_key: "parcels:ab", generation: 0, rule: "make_valid/1", payload: [7; 32] };
         let key = |change: Replayed<'_>| replay_key("parcels:zz", Some(&change));
         let one = key(change);
         assert!(one.starts_with("parcels:") && one.len() == "parcels:".len() + 64, "{one}");
