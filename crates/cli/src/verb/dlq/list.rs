@@ -74,9 +74,34 @@ pub(super) fn coarse(x: f64) -> f64 {
     (x * 10.0).round() / 10.0
 }
 
+/// A message whose fractions have one digit: what is coarse in its own column is coarse in words too.
+pub(super) fn blur(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut whole, mut digits) = (false, None);
+    for c in text.chars() {
+        match (c, digits) {
+            ('0'..='9', Some(n)) => {
+                digits = Some(n + 1);
+                if n >= 1 {
+                    continue;
+                }
+            }
+            ('0'..='9', None) => whole = true,
+            ('.', None) if whole => digits = Some(0u32),
+            _ => (whole, digits) = (false, None),
+        }
+        out.push(c);
+    }
+    out
+}
+
 /// The letter as JSON, its place coarse unless it may be seen.
 pub(super) fn plain(letter: &Letter, exact: bool) -> Value {
     let mut letter = letter.clone();
+    let fingerprint = letter.fingerprint().to_string();
+    if !exact {
+        letter.failure.message = blur(&letter.failure.message);
+    }
     if let (Some(spatial), false) = (&mut letter.spatial, exact) {
         spatial.bbox = spatial.bbox.map(|b| b.map(coarse));
         spatial.native_bbox = None;
@@ -85,7 +110,7 @@ pub(super) fn plain(letter: &Letter, exact: bool) -> Value {
         }
     }
     let mut value = json!(letter);
-    value["fingerprint"] = letter.fingerprint().to_string().into();
+    value["fingerprint"] = fingerprint.into();
     value
 }
 
@@ -127,7 +152,7 @@ pub(super) fn ls(args: &Ls, desk: &mut Desk) -> Done {
                         l.lineage.generation.to_string(),
                         l.pipeline.clone(),
                         place(l, exact),
-                        l.failure.message.clone(),
+                        if exact { l.failure.message.clone() } else { blur(&l.failure.message) },
                     ]
                 })
                 .collect();
@@ -272,4 +297,20 @@ pub(super) fn export(args: &Export, desk: &mut Desk) -> Done {
         out::data(&format!("{}\n", json!(done)))?;
     }
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_as_coarse_as_the_place() {
+        for (exact, coarse) in [
+            ("Self-intersection[16.3712 48.2081]", "Self-intersection[16.3 48.2]"),
+            ("row 17, 30.25 s, v1.2.3456", "row 17, 30.2 s, v1.2.3456"),
+            ("nothing. 5", "nothing. 5"),
+        ] {
+            assert_eq!(blur(exact), coarse);
+        }
+    }
 }

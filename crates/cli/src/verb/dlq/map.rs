@@ -11,7 +11,7 @@ use tidegate_engine::letter::export::utc;
 use tidegate_engine::letter::store::{Audit, Page};
 
 use super::filter::FilterArgs;
-use super::list::coarse;
+use super::list::{blur, coarse};
 use super::{Desk, Done};
 use crate::exit::Exit;
 use crate::out;
@@ -60,15 +60,18 @@ fn dot(letter: &Letter, exact: bool) -> Value {
     let s = letter.spatial.as_ref();
     let middle = s.and_then(|s| match (&s.defect, s.bbox) {
         (Some(defect), _) => Some((defect.lon, defect.lat)),
-        (None, Some([w, s, e, n])) => Some((f64::midpoint(w, e), f64::midpoint(s, n))),
-        (None, None) => None,
+        // Of what reaches beyond the earth, the part that is on it.
+        (None, Some([w, s, e, n])) if w <= 180.0 && e >= -180.0 && s <= 90.0 && n >= -90.0 => {
+            Some((f64::midpoint(w.max(-180.0), e.min(180.0)), f64::midpoint(s.max(-90.0), n.min(90.0))))
+        }
+        (None, _) => None,
     });
     let middle = middle.filter(|(x, y)| x.abs() <= 180.0 && y.abs() <= 90.0);
     let place = |x: f64| if exact { x } else { coarse(x) };
     let f = &letter.failure;
     json!({
         "id": letter.id.to_string(), "code": f.code.as_str(), "class": f.class.as_str(), "state": letter.state.as_str(),
-        "message": f.message, "normal": letter.normal_message(), "fingerprint": letter.fingerprint().to_string(),
+        "message": if exact { f.message.clone() } else { blur(&f.message) }, "normal": letter.normal_message(), "fingerprint": letter.fingerprint().to_string(),
         "pipeline": letter.pipeline, "stage": letter.stage, "service": f.service, "failed": utc(f.failed_ms),
         "generation": letter.lineage.generation, "crs": s.map(|s| s.source_crs.as_str()),
         "defect": s.and_then(|s| s.defect.as_ref()).map(|d| d.reason.as_str()),

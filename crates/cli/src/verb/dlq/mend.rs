@@ -141,6 +141,9 @@ pub(super) fn fix(args: &Fix, desk: &mut Desk) -> Done {
 pub(super) fn edit(args: &Edit, desk: &mut Desk) -> Done {
     let id = desk.id(&args.id)?;
     let mut row = desk.store.get(id)?.ok_or_else(|| usage(format!("there is no letter {id}")))?;
+    if !row.letter.state.is_mendable() {
+        return Err(usage(format!("letter {id} is {} and is not edited any more", row.letter.state)));
+    }
     let mut fixer = Fixer { store: &mut desk.store, keys: &desk.keys, dry_run: false };
     fixer.reveal(&mut row)?;
     let payload = match &args.from {

@@ -6,7 +6,7 @@ use serde_json::json;
 use tidegate_engine::letter::export::utc;
 use tidegate_engine::letter::store::{self, Entry};
 
-use super::list::plain;
+use super::list::{blur, plain};
 use super::table::{ago, table};
 use super::{Desk, Done, Format, usage};
 use crate::exit::Exit;
@@ -81,7 +81,8 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
             _ => letter.state.to_string(),
         },
     );
-    say("what", format!("{} ({}): {}", f.code, f.class, f.message));
+    let message = if exact { f.message.clone() } else { blur(&f.message) };
+    say("what", format!("{} ({}): {message}", f.code, f.class));
     say("meaning", f.code.meaning().unwrap_or_default().to_owned());
     f.causes.iter().for_each(|cause| say("because", cause.clone()));
     say("where", format!("{} / {} {}", letter.pipeline, letter.stage, letter.task));

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use tidegate_geo::Crs;
 use tidegate_geo::repair::{Outcome, make_valid};
 use tidegate_geo::validity::Checker;
+use tidegate_geo::wkb::{Event, Shape};
 
 /// What a rule says about one letter.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,20 +88,16 @@ fn valid(letter: &Letter, tolerance: f64) -> Result<Said, String> {
         Outcome::Valid => Ok(Said::Nothing),
         Outcome::Hopeless(flaw) => Err(format!("it cannot be made valid: {flaw}")),
         Outcome::Repaired(repaired) => {
-            let (before, after) = repaired.area;
-            let change =
-                if before == 0.0 && after == 0.0 { 0.0 } else { (after - before).abs() / before.max(after) };
+            let (before, after) = (meant(&wkb), repaired.area.1);
+            let change = (after - before).abs() / before.max(after).max(f64::MIN_POSITIVE);
             let geometry = from_wkb(&out)?;
             let kind = |v: Option<&serde_json::Value>| {
                 v.and_then(|v| v.get("type")).and_then(|v| v.as_str()).unwrap_or("?").to_owned()
             };
             let (was, is) = (kind(feature.geometry()), kind(Some(&geometry)));
-            let note =
-                format!("linework: area {before:.6} to {after:.6} ({:.2} %), {was} to {is}", change * 100.0);
-            // A bow tie's signed area cancels out, so only what both ways of counting call large is.
-            let enclosed = enclosed(&wkb);
-            let honest = if enclosed > 0.0 { (after - enclosed).abs() / enclosed.max(after) } else { 1.0 };
-            if change.min(honest) > tolerance {
+            let percent = change * 100.0;
+            let note = format!("linework: area {before:.6} to {after:.6} ({percent:.2} %), {was} to {is}");
+            if change > tolerance {
                 return Err(format!("{note}: more than the tolerance of {} %", tolerance * 100.0));
             }
             feature.set_geometry(geometry);
@@ -109,36 +106,65 @@ fn valid(letter: &Letter, tolerance: f64) -> Result<Said, String> {
     }
 }
 
-/// The area between each ring and its own line from start to end, counted without sign per lobe:
-/// what a person would call the area of a bow tie. Simple: the even-odd area of a fine grid.
-fn enclosed(wkb: &[u8]) -> f64 {
-    const CELLS: usize = 200;
-    let Some(b) = tidegate_geo::Bounds::of_wkb(wkb) else { return 0.0 };
-    let mut edges: Vec<[f64; 4]> = Vec::new();
+/// The area that was meant: what shells go around, less what holes go around, whichever way they
+/// run and however often. Measured along a thousand lines, to about a thousandth.
+fn meant(wkb: &[u8]) -> f64 {
     let mut cursor = tidegate_geo::wkb::Cursor::default();
+    let (mut area, mut in_polygon, mut ring) = (0.0, false, 0);
     while let Ok(Some(event)) = cursor.next(wkb) {
-        if let tidegate_geo::wkb::Event::Coords(run) = event {
-            let line: Vec<(f64, f64)> = run.xy(wkb).collect();
-            let closing = line.last().zip(line.first()).map(|(a, b)| [a.0, a.1, b.0, b.1]);
-            edges.extend(
-                line.windows(2).filter_map(|w| Some([w.first()?.0, w.first()?.1, w.last()?.0, w.last()?.1])),
-            );
-            edges.extend(closing);
+        match event {
+            Event::Begin { shape, .. } => (in_polygon, ring) = (shape == Shape::Polygon, 0),
+            Event::Coords(run) if in_polygon => {
+                let around = around(&run.xy(wkb).collect::<Vec<_>>());
+                area += if ring == 0 { around } else { -around };
+                ring += 1;
+            }
+            Event::Coords(_) | Event::End(_) => {}
         }
     }
-    let step = (b.max_y - b.min_y) / CELLS as f64;
-    let mut area = 0.0;
-    for row in 0..CELLS {
-        let y = b.min_y + (row as f64 + 0.5) * step;
-        let mut xs: Vec<f64> = edges
-            .iter()
-            .filter(|[_, y0, _, y1]| (*y0 <= y) != (*y1 <= y))
-            .map(|[x0, y0, x1, y1]| x0 + (y - y0) / (y1 - y0) * (x1 - x0))
-            .collect();
-        xs.sort_by(f64::total_cmp);
-        area += xs.chunks_exact(2).filter_map(|w| Some(w.last()? - w.first()?)).sum::<f64>() * step;
+    area.max(0.0)
+}
+
+/// The area that a ring goes around at least once.
+fn around(ring: &[(f64, f64)]) -> f64 {
+    const LINES: usize = 1000;
+    let (low, high) =
+        ring.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), p| (l.min(p.1), h.max(p.1)));
+    let step = (high - low) / LINES as f64;
+    if !(step.is_finite() && step > 0.0) {
+        return 0.0;
     }
-    area
+    let mut lines: Vec<Vec<(f64, i32)>> = vec![Vec::new(); LINES];
+    let next = ring.iter().skip(1).chain(ring.first());
+    for (a, b) in ring.iter().zip(next) {
+        let turn = if a.1 < b.1 { 1 } else { -1 };
+        let (from, to) = (a.1.min(b.1), a.1.max(b.1));
+        let first = ((from - low) / step - 0.5).ceil().max(0.0) as usize;
+        for (n, line) in lines.iter_mut().enumerate().skip(first) {
+            let y = low + (n as f64 + 0.5) * step;
+            if y >= to {
+                break;
+            }
+            if y >= from {
+                line.push((a.0 + (y - a.1) / (b.1 - a.1) * (b.0 - a.0), turn));
+            }
+        }
+    }
+    let width = |line: &mut Vec<(f64, i32)>| {
+        line.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut sum, mut turns, mut since) = (0.0, 0, 0.0);
+        for (x, turn) in line {
+            if turns == 0 {
+                since = *x;
+            }
+            turns += *turn;
+            if turns == 0 {
+                sum += *x - since;
+            }
+        }
+        sum
+    };
+    lines.iter_mut().map(width).sum::<f64>() * step
 }
 
 fn clipped(letter: &Letter, bbox: [f64; 4]) -> Result<Said, String> {
@@ -248,4 +274,25 @@ fn run(letter: &Letter, command: &[String]) -> Result<Said, String> {
     let payload = made.to_string().into_bytes();
     let feature = Feature::parse(&payload)?;
     Ok(changed(&feature, letter, format!("by {program}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_area_that_was_meant() {
+        for (text, want) in [
+            ("POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0))", 16.0),
+            ("POLYGON ((0 0, 0 4, 4 4, 4 0, 0 0), (1 1, 2 1, 2 2, 1 2, 1 1))", 15.0),
+            ("POLYGON ((0 0, 2 2, 2 0, 0 2, 0 0))", 2.0),
+            ("POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0, 4 0, 4 4, 0 4, 0 0))", 16.0),
+            ("MULTIPOLYGON (((0 0, 1 0, 1 1, 0 1)), ((5 5, 6 5, 6 6, 5 6, 5 5)))", 2.0),
+            ("LINESTRING (0 0, 1 1)", 0.0),
+        ] {
+            let mut wkb = Vec::new();
+            tidegate_geo::wkt::read(text, &mut wkb).unwrap();
+            assert!((meant(&wkb) - want).abs() < 0.005, "{text}: {}", meant(&wkb));
+        }
+    }
 }
