@@ -5,8 +5,20 @@ mod common;
 use common::tidegate;
 use std::process::{Command, Stdio};
 
-const VERBS: [&str; 10] =
-    ["validate", "schema", "simulate", "geocode", "demo", "chaos", "profiles", "store", "completions", "man"];
+const VERBS: [&str; 12] = [
+    "validate",
+    "schema",
+    "simulate",
+    "geocode",
+    "demo",
+    "chaos",
+    "profiles",
+    "store",
+    "dlq",
+    "keys",
+    "completions",
+    "man",
+];
 
 #[test]
 fn every_verb_has_help_with_examples() {

@@ -146,7 +146,7 @@ pub(super) fn archive(args: &Archive, desk: &mut Desk) -> Done {
             done.manifest
         )),
         Some(done) => {
-            out::data(&format!("{}\n", json!({ "manifest": done.manifest, "content": done.content })))?
+            out::data(&format!("{}\n", json!({ "manifest": done.manifest, "content": done.content })))?;
         }
     }
     Ok(Exit::Done)

@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
                 let told = json!({ "dry_run": true, "replay": pipelines, "left_out": left_out });
                 if desk.format == Format::Table {
                     by.iter().for_each(|(name, n)| {
-                        out::say(&format!("would replay {} letters of {name}", thousands(*n)))
+                        out::say(&format!("would replay {} letters of {name}", thousands(*n)));
                     });
                     out::say(&format!("{} letters of the filter are left out", thousands(left_out)));
                 } else {

@@ -1,7 +1,7 @@
 //! Changing letters: each act with its entry in the audit, in one transaction.
 
 use super::put::{Part, sound};
-use super::{Audit, Page, Result, Row, Store, Val, audit, broken, words};
+use super::{Audit, Db, Page, Result, Row, Store, Val, audit, broken, words};
 use crate::letter::LetterError;
 use crate::letter::envelope::Letter;
 use crate::letter::filter::Filter;
@@ -34,6 +34,13 @@ pub struct Purged {
     pub purged: u64,
     /// Letters that stay because somebody said so.
     pub held: u64,
+}
+
+/// Removes a blob that no letter needs any more.
+fn drop_blob(db: &mut dyn Db, sha: &[u8]) -> Result<()> {
+    let sql = "DELETE FROM blob WHERE sha = ?1 AND NOT EXISTS
+                   (SELECT 1 FROM body WHERE received_blob = ?1 OR current_blob = ?1)";
+    db.exec(sql, &[sha.into()]).map(|_| ())
 }
 
 impl Store {
@@ -75,6 +82,10 @@ impl Store {
                 &[envelope.as_str().into(), row.seq.into()],
             )?;
             if let Some(part) = &part {
+                let before = db.query(
+                    "SELECT current_blob FROM body WHERE seq = ?1",
+                    std::slice::from_ref(&row.seq.into()),
+                )?;
                 if let Some(sha) = part.sha() {
                     let sql = "INSERT INTO blob (sha, bytes) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
                     db.exec(sql, &[sha.into(), part.bytes.as_slice().into()])?;
@@ -87,6 +98,9 @@ impl Store {
                         row.seq.into(),
                     ],
                 )?;
+                if let Some(sha) = before.first().and_then(|row| row.maybe_blob(0)) {
+                    drop_blob(db, &sha)?;
+                }
             }
             if letter.spatial != row.letter.spatial {
                 let bbox = letter.spatial.as_ref().and_then(|s| s.bbox).and_then(sound);
@@ -183,11 +197,7 @@ impl Store {
                 db.exec("DELETE FROM body WHERE seq = ?1", std::slice::from_ref(&seq))?;
                 db.index(row.seq, None, None)?;
                 for sha in [parts.maybe_blob(1), parts.maybe_blob(3)].into_iter().flatten() {
-                    db.exec(
-                        "DELETE FROM blob WHERE sha = ?1 AND NOT EXISTS
-                             (SELECT 1 FROM body WHERE received_blob = ?1 OR current_blob = ?1)",
-                        &[sha.as_slice().into()],
-                    )?;
+                    drop_blob(db, &sha)?;
                 }
                 db.exec(
                     "INSERT INTO tombstone (id, pipeline, code, state, first_ms, purged_ms, why, archive, payload_sha)
@@ -218,6 +228,11 @@ impl Store {
     /// # Errors
     /// When the store cannot be written.
     pub fn retain(&mut self, now_ms: i64) -> Result<Purged> {
+        // Asked at every start: one look into an index as long as there is nothing to do.
+        let first = self.db.query("SELECT min(retain_ms) FROM letter WHERE hold IS NULL", &[])?;
+        if first.first().and_then(|row| row.maybe_int(0)).is_none_or(|first| first >= now_ms) {
+            return Ok(Purged::default());
+        }
         let expired = Filter { expired_ms: Some(now_ms), ..Filter::default() };
         self.purge(&expired, "retention", false, now_ms)
     }

@@ -17,6 +17,7 @@ CREATE TABLE IF NOT EXISTS letter (
 CREATE UNIQUE INDEX IF NOT EXISTS letter_id ON letter (id);
 CREATE UNIQUE INDEX IF NOT EXISTS letter_once ON letter (once) WHERE state <= 6;
 CREATE INDEX IF NOT EXISTS letter_group ON letter (grp, state, failed_ms, first_ms);
+CREATE INDEX IF NOT EXISTS letter_retain ON letter (retain_ms) WHERE hold IS NULL;
 CREATE INDEX IF NOT EXISTS letter_plan ON letter (plan) WHERE plan IS NOT NULL;
 CREATE INDEX IF NOT EXISTS letter_parent ON letter (parent) WHERE parent IS NOT NULL;
 CREATE TABLE IF NOT EXISTS body (
