@@ -5,7 +5,7 @@ mod common;
 use common::tidegate;
 use std::process::{Command, Stdio};
 
-const VERBS: [&str; 14] = [
+const VERBS: [&str; 16] = [
     "validate",
     "schema",
     "simulate",
@@ -18,6 +18,8 @@ const VERBS: [&str; 14] = [
     "chaos",
     "profiles",
     "store",
+    "dlq",
+    "keys",
     "completions",
     "man",
 ];

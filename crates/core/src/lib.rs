@@ -12,6 +12,7 @@
 //!
 //! record ([`key`]) → [`signal`] → [`classify`] → verdict ([`verdict`]) → [`lane`]
 //! ([`limit`], [`breaker`], [`retry`]) → [`call`] → gate → sink + ledger | dead letter
+//! ([`letter`])
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ pub mod classify;
 pub mod hint;
 pub mod key;
 pub mod lane;
+pub mod letter;
 pub mod limit;
 pub mod retry;
 pub mod signal;

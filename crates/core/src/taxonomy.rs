@@ -133,6 +133,10 @@ codes! {
     COUNT_MISMATCH "What was received is not what the source declared."
     CRS_NOT_FOUND "The coordinate reference system is missing or unknown."
     INVALID_GEOMETRY "The geometry breaks a rule of its type."
+    OUT_OF_BOUNDS "The geometry lies outside the area that it may lie in."
+    AXIS_ORDER_SWAPPED "Latitude stands where longitude should."
+    UNCLOSED_RING "A ring does not end where it begins."
+    WRONG_WINDING "A ring runs the wrong way round."
     CORRUPTED_HEADER "The file's header cannot be read."
     SCHEMA_MISMATCH "A field is missing, extra or of another type."
     CONSTRAINT_VIOLATION "The database refused the row (SQLSTATE class 23)."
@@ -144,6 +148,7 @@ codes! {
     DEADLINE_EXCEEDED "The time for this record is used up."
     BUDGET_EXHAUSTED "The retry budget of the lane is spent."
     CANCELLED "The work was stopped from outside."
+    PROCESS_CRASHED "The process died while it worked on this record, again and again."
     UNKNOWN "A failure that carried no more than its own existence."
 }
 

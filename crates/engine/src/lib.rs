@@ -10,6 +10,7 @@ pub mod fetch;
 pub mod geocode;
 pub mod http;
 pub mod lane;
+pub mod letter;
 pub mod manifest;
 pub mod profile;
 pub mod secret;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// In tenths of a degree from 180° W, 90° N.
-const LAND: &str = include_str!("land.path");
+pub(crate) const LAND: &str = include_str!("land.path");
 /// Points are told apart on a grid this wide.
 const GRID: f64 = 900.0;
 const WORLD: (f64, f64) = (3600.0, 1800.0);

@@ -6,6 +6,7 @@
 pub(crate) mod map;
 mod timeline;
 
+pub(crate) use map::LAND;
 pub(crate) use timeline::{Sample, Timeline};
 
 use std::fmt::Write;

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
+use clap::{Parser, ValueEnum};
 use serde_json::json;
 use tidegate_engine::csv;
 use tidegate_engine::geocode::{self, By, End, Job, JobError, Prepared, Run};
 use tidegate_engine::http::{Allow, ClientConfig};
 use tidegate_engine::lane::{Clock, Snapshot};
+use tidegate_engine::letter::Place;
 use tidegate_engine::manifest::duration;
 use tidegate_engine::profile::{Profile, Profiles};
 use tidegate_engine::secret::SecretRef;
@@ -33,6 +34,8 @@ Examples:
   tidegate geocode addresses.csv --address street,city --profile opencage --key env:OPENCAGE_KEY -o out.gpkg
   tidegate geocode addresses.csv --address full --profile nominatim --url http://localhost:8080 -o out.geojson
   tidegate geocode places.csv --lon x --lat y --profile pelias --url http://localhost:4000 -o out.csv
+  tidegate geocode addresses.csv --address full --profile pelias --url http://localhost:4000 -o out.gpkg \\
+      --dead-letters .tidegate/letters.db
   tidegate geocode addresses.csv --address full --profile generic \\
       --url 'https://geo.example/find?q={address}&token={key}' --key file:token.txt -o out.csv --resume
 
@@ -161,6 +164,14 @@ pub(crate) struct Args {
     /// Draw no progress
     #[arg(short, long)]
     quiet: bool,
+
+    /// Keep rows that failed as dead letters: a file, or postgres://…; see `tidegate dlq`
+    #[arg(long, value_name = "STORE")]
+    dead_letters: Option<String>,
+
+    /// Keep dead letters so many days, 30 to 90
+    #[arg(long, value_name = "DAYS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(30..=90))]
+    retention: u32,
 
     /// Decides all jitter, for a run that can be repeated
     #[arg(long, value_name = "N")]
@@ -293,7 +304,85 @@ fn job(args: &Args) -> Result<Job, JobError> {
         lane,
         patience: args.patience,
         seed: args.seed.unwrap_or_else(seed),
+        dead_letters: args.dead_letters.as_deref().map(|place| dead_letters(args, place)),
     })
+}
+
+/// Where rows that failed go, and how they are run again.
+fn dead_letters(args: &Args, place: &str) -> geocode::DeadLetters {
+    let name =
+        args.input.file_stem().map_or_else(|| "stdin".into(), |stem| stem.to_string_lossy().into_owned());
+    geocode::DeadLetters {
+        place: Place::from(place),
+        pipeline: format!("geocode:{name}"),
+        spec: json!({ "kind": "geocode", "options": again(args) }).to_string(),
+        retention_days: args.retention,
+        incident: Default::default(),
+    }
+}
+
+/// The options that a replay of single rows needs. Keys are references, never values.
+fn again(args: &Args) -> Vec<String> {
+    let absolute =
+        |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
+    let ms = |time: Duration| format!("{}ms", time.as_millis());
+    let mut all: Vec<String> = Vec::new();
+    let mut say = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            all.push(format!("--{name}={value}"));
+        }
+    };
+    say("address", (!args.address.is_empty()).then(|| args.address.join(",")));
+    say("lon", args.lon.clone());
+    say("lat", args.lat.clone());
+    say("profile", Some(args.profile.clone()));
+    say("url", args.url.clone());
+    say("key", args.key.as_ref().map(ToString::to_string));
+    say("rate", args.rate.map(|rate| rate.to_string()));
+    say("in-flight", args.in_flight.map(|n| n.to_string()));
+    say("attempts", Some(args.attempts.to_string()));
+    say("timeout", args.timeout.map(ms));
+    say("deadline", Some(ms(args.deadline)));
+    say("patience", Some(ms(args.patience)));
+    say("state", (!args.no_cache).then(|| absolute(&args.state)));
+    say("cache-ttl", Some(ms(args.cache_ttl)));
+    say("language", args.language.clone());
+    say("country", args.country.clone());
+    say("user-agent", args.user_agent.clone());
+    say("profiles", args.profiles.as_deref().map(absolute));
+    args.allow_host.iter().for_each(|host| say("allow-host", Some(host.clone())));
+    for (name, set) in [("--allow-private", args.allow_private), ("--no-cache", args.no_cache)] {
+        if set {
+            all.push(name.into());
+        }
+    }
+    all
+}
+
+/// Geocodes rows of a replay with the options of their run; the error says that it never began.
+pub(super) fn rerun(
+    options: &[String],
+    input: &Path,
+    output: &Path,
+    rate: Option<&str>,
+) -> Result<Result<End, JobError>, String> {
+    let words =
+        ["geocode".to_owned(), input.display().to_string(), "-o".into(), output.display().to_string()];
+    let rate = rate.map(|rate| format!("--rate={rate}"));
+    let slower = rate.is_some();
+    let kept = options.iter().filter(|word| !slower || !word.starts_with("--rate=")).cloned();
+    let args =
+        Again::try_parse_from(words.into_iter().chain(kept).chain(rate)).map_err(|e| e.to_string())?.args;
+    let job = job(&args).map_err(|e| e.to_string())?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    Ok(runtime.block_on(async { job.prepare(Clock::system())?.go().await }))
+}
+
+#[derive(clap::Parser)]
+struct Again {
+    #[command(flatten)]
+    args: Args,
 }
 
 /// A seed from the operating system's own randomness, through the hasher of the standard library.
@@ -588,6 +677,16 @@ fn words(args: &Args, run: &Run, end: &End, took: Duration, s: &Summary) -> Stri
     }
     for (code, count, example) in run.failures() {
         lines.push(row("why", format!("{} {code}, such as {example}", thousands(count))));
+    }
+    if let (Some(store), true) = (&args.dead_letters, s.failed > 0 && *end == End::Done) {
+        lines.push(row(
+            "dead letters",
+            format!(
+                "{} in {}; `tidegate dlq ls` shows them",
+                thousands(s.failed),
+                Place::from(store.as_str())
+            ),
+        ));
     }
     if let Some(report) = &args.report {
         lines.push(row("report", report.display().to_string()));

@@ -8,9 +8,11 @@ mod check;
 mod completions;
 mod convert;
 mod demo;
+mod dlq;
 mod fetch;
 mod geocode;
 mod inspect;
+mod keys;
 mod man;
 mod profiles;
 mod schema;
@@ -37,6 +39,8 @@ pub(crate) enum Verb {
     Check(check::Args),
     Demo(demo::Args),
     Store(Box<store::Args>),
+    Dlq(dlq::Args),
+    Keys(keys::Args),
     Chaos(Box<chaos::Args>),
     Profiles(profiles::Args),
     Completions(completions::Args),
@@ -57,6 +61,8 @@ impl Verb {
             Verb::Check(args) => check::run(args),
             Verb::Demo(args) => demo::run(args),
             Verb::Store(args) => store::run(args),
+            Verb::Dlq(args) => dlq::run(args),
+            Verb::Keys(args) => keys::run(args),
             Verb::Chaos(args) => chaos::run(args),
             Verb::Profiles(args) => profiles::run(args),
             Verb::Completions(args) => completions::run(args),

@@ -26,6 +26,8 @@ pub struct Finished {
     pub elapsed: Duration,
     /// It cost no call in this run.
     pub cached: bool,
+    /// The attempts, if it failed in this run.
+    pub tried: Vec<crate::letter::Attempt>,
 }
 
 impl Finished {
@@ -52,6 +54,7 @@ impl Finished {
             attempts: 0,
             elapsed: Duration::ZERO,
             cached: false,
+            tried: Vec::new(),
         }
     }
 }

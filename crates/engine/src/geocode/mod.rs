@@ -20,6 +20,7 @@
 //! what is missing. That is the whole of resuming.
 
 mod answer;
+mod dead;
 mod known;
 mod order;
 mod sink;
@@ -27,6 +28,7 @@ mod source;
 mod work;
 
 pub use answer::Finished;
+pub use dead::DeadLetters;
 
 use crate::csv;
 use crate::http::{Client, ClientConfig, Exchange};
@@ -95,6 +97,8 @@ pub struct Job {
     pub patience: Duration,
     /// Decides all jitter.
     pub seed: u64,
+    /// Where rows that failed go as dead letters.
+    pub dead_letters: Option<DeadLetters>,
 }
 
 /// The settings with which rows are tried, unless told otherwise: 5 attempts, throttles and

@@ -4,6 +4,7 @@
 //! file, ours gets `geocode_` in front.
 
 use super::answer::Finished;
+use super::dead::Dead;
 use super::order::{Credit, Order};
 use super::{By, Job, JobError, Run};
 use crate::csv::Row;
@@ -48,6 +49,7 @@ pub(super) struct Sink {
     reverse: Option<(usize, usize)>,
     thinning: u64,
     seen: u64,
+    dead: Option<Dead>,
 }
 
 fn schema(header: &[String]) -> Schema {
@@ -94,6 +96,7 @@ impl Sink {
         if format::Format::of_path(&job.output).is_none() {
             return Err(at("its name must tell the format: .gpkg, .geojson, .geojsonl or .csv".into()));
         }
+        let dead = Dead::open(job, header)?;
         let schema = Arc::new(schema(header));
         let options = format::Options::default();
         let writer =
@@ -111,6 +114,7 @@ impl Sink {
             reverse,
             thinning: 1,
             seen: 0,
+            dead,
         })
     }
 
@@ -172,6 +176,9 @@ impl Sink {
         if let Some(point) = point.filter(|_| f.ended == Ended::Matched) {
             self.remember(point, run);
         }
+        if let Some(dead) = &mut self.dead {
+            dead.take(row, f, run);
+        }
         self.bytes += row.bytes();
         if self.batch.len() >= ROWS_PER_BATCH || self.bytes >= BATCH_BYTES {
             self.flush(run)?;
@@ -200,6 +207,9 @@ impl Sink {
     fn flush(&mut self, run: &Run) -> Result<(), JobError> {
         if self.batch.is_empty() {
             return Ok(());
+        }
+        if let Some(dead) = &mut self.dead {
+            dead.flush()?;
         }
         self.writer.write(&self.batch).map_err(|e| JobError::Broken(e.to_string()))?;
         run.meter.written(self.batch.len() as u64);

@@ -349,7 +349,22 @@ impl Shop {
         }
         let message = redactor.text(&message).into_owned();
         let kept = Kept::Failure { code, message: message.clone() };
-        (Some(kept), Finished { attempts, elapsed, ..Finished::failed(code, message) })
+        let tried = self.tried(outcome);
+        (Some(kept), Finished { attempts, elapsed, tried, ..Finished::failed(code, message) })
+    }
+
+    /// The attempts as a dead letter tells them.
+    fn tried(&self, outcome: &Outcome<Answered<Sniffed>>) -> Vec<crate::letter::Attempt> {
+        let clock = self.exchange.lanes.clock();
+        let (mono, wall) = (clock.mono(), clock.wall().millis());
+        let mut delay = Duration::ZERO;
+        let tell = |attempt: &tidegate_core::call::Attempt| crate::letter::Attempt {
+            at_ms: wall - mono.since(attempt.sent).as_millis() as i64,
+            verdict: attempt.verdict.code.to_string(),
+            status: attempt.verdict.status,
+            delay_ms: std::mem::replace(&mut delay, attempt.delay).as_millis() as u64,
+        };
+        outcome.history().iter().map(tell).collect()
     }
 
     /// A row has ended. It is counted here and not in the sink, where it may wait for its turn.

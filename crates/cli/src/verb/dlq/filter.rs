@@ -1,0 +1,150 @@
+//! The filter as options, the same for every verb.
+
+use tidegate_core::Code;
+use tidegate_core::letter::{Class, Fingerprint, Id, State};
+use tidegate_engine::letter::Filter;
+use tidegate_engine::manifest::duration;
+
+use super::{Desk, Failed, usage};
+
+/// Which letters
+#[derive(clap::Args, Default)]
+#[command(next_help_heading = "Which letters")]
+pub(super) struct FilterArgs {
+    /// With these ids, or unique ends of them
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    id: Vec<String>,
+    /// With these codes, such as TIMEOUT
+    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    code: Vec<Code>,
+    /// transient, fatal, poison, systemic, ambiguous
+    #[arg(long, value_name = "CLASS", value_delimiter = ',')]
+    class: Vec<Class>,
+    /// captured, scheduled, review, validated, resolved, dead, …
+    #[arg(long, value_name = "STATE", value_delimiter = ',')]
+    state: Vec<State>,
+    /// Of these groups, as `stats` names them
+    #[arg(long, value_name = "HEX", value_delimiter = ',')]
+    fingerprint: Vec<Fingerprint>,
+    /// Of this pipeline
+    #[arg(long, value_name = "NAME")]
+    pipeline: Option<String>,
+    /// Of this stage
+    #[arg(long, value_name = "NAME")]
+    stage: Option<String>,
+    /// Of this service
+    #[arg(long, value_name = "NAME")]
+    service: Option<String>,
+    /// Given up since: 24h, 7d, 2026-11-01 or 2026-11-01T12:00:00Z
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Given up before
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Touching this box: west,south,east,north in degrees
+    #[arg(long, value_name = "BOX", value_parser = bbox, allow_hyphen_values = true)]
+    bbox: Option<[f64; 4]>,
+    /// In this system, as the record says it
+    #[arg(long, value_name = "CRS")]
+    crs: Option<String>,
+    /// Whose message holds all these words
+    #[arg(long, value_name = "WORDS")]
+    text: Option<String>,
+    /// Died so often before: 1, or 1..3
+    #[arg(long, value_name = "N", value_parser = generation)]
+    generation: Option<(u32, u32)>,
+}
+
+/// West, south, east, north.
+pub(super) fn bbox(text: &str) -> Result<[f64; 4], String> {
+    let numbers: Vec<f64> = text.split(',').filter_map(|n| n.trim().parse().ok()).collect();
+    match <[f64; 4]>::try_from(numbers) {
+        Ok([w, s, e, n]) if w <= e && s <= n => Ok([w, s, e, n]),
+        _ => Err(format!("{text:?} is no box: say west,south,east,north")),
+    }
+}
+
+fn generation(text: &str) -> Result<(u32, u32), String> {
+    let (from, to) = text.split_once("..").unwrap_or((text, text));
+    let number = |text: &str, other| if text.is_empty() { Ok(other) } else { text.parse() };
+    match (number(from, 0), number(to, u32::MAX)) {
+        (Ok(from), Ok(to)) if from <= to => Ok((from, to)),
+        _ => Err(format!("{text:?} is no number of deaths: say 1 or 1..3")),
+    }
+}
+
+/// A date, or so long ago, in milliseconds since 1970.
+pub(super) fn time(text: &str, now_ms: i64) -> Result<i64, String> {
+    if let Some(ago) = duration::parse(text) {
+        return Ok(now_ms - ago.as_millis() as i64);
+    }
+    let wrong = || format!("{text:?} is no time: say 24h, 7d, 2026-11-01 or 2026-11-01T12:00:00Z");
+    let (date, clock) = text.trim_end_matches('Z').split_once('T').unwrap_or((text, "00:00:00"));
+    let parts = |text: &str, between: char| -> Option<Vec<i64>> {
+        text.split(between).map(|n| n.parse().ok()).collect()
+    };
+    let (Some(date), Some(clock)) = (parts(date, '-'), parts(clock, ':')) else { return Err(wrong()) };
+    let ([year, month @ 1..=12, day @ 1..=31], [hour @ 0..=23, minute @ 0..=59, second @ 0..=60]) =
+        (date.as_slice(), clock.as_slice())
+    else {
+        return Err(wrong());
+    };
+    let (y, m) = if *month <= 2 { (year - 1, month + 9) } else { (*year, month - 3) };
+    let era = y.div_euclid(400);
+    let doy = (153 * m + 2) / 5 + day - 1;
+    let yoe = y.rem_euclid(400);
+    let days = era * 146_097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 719_468;
+    Ok((days * 86_400 + hour * 3600 + minute * 60 + second) * 1000)
+}
+
+impl FilterArgs {
+    pub(super) fn filter(&self, desk: &mut Desk) -> Result<Filter, Failed> {
+        let ids = self.id.iter().map(|id| desk.id(id)).collect::<Result<Vec<Id>, Failed>>()?;
+        let at =
+            |text: &Option<String>| text.as_deref().map(|t| time(t, desk.now_ms)).transpose().map_err(usage);
+        Ok(Filter {
+            ids,
+            codes: self.code.iter().map(ToString::to_string).collect(),
+            classes: self.class.clone(),
+            states: self.state.clone(),
+            fingerprints: self.fingerprint.clone(),
+            pipeline: self.pipeline.clone(),
+            stage: self.stage.clone(),
+            service: self.service.clone(),
+            since_ms: at(&self.since)?,
+            until_ms: at(&self.until)?,
+            bbox: self.bbox,
+            crs: self.crs.clone(),
+            text: self.text.clone(),
+            generation_min: self.generation.map(|g| g.0),
+            generation_max: self.generation.map(|g| g.1),
+            ..Filter::default()
+        })
+    }
+
+    /// A filter for an act: an empty one is refused unless all was asked for.
+    pub(super) fn bounded(&self, desk: &mut Desk, all: bool) -> Result<Filter, Failed> {
+        let filter = self.filter(desk)?;
+        if filter.is_empty() && !all {
+            return Err(usage("an empty filter means every letter; say --all if you mean that"));
+        }
+        Ok(filter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_boxes_and_generations() {
+        assert_eq!(time("1970-01-02", 0), Ok(86_400_000));
+        assert_eq!(time("2026-11-14T23:59:59Z", 0), Ok(1_794_700_799_000));
+        assert_eq!(time("2000-02-29", 0), Ok(951_782_400_000));
+        assert_eq!(time("24h", 86_400_000), Ok(0));
+        assert!(time("yesterday", 0).is_err() && time("2026-13-01", 0).is_err());
+        assert_eq!(bbox("-9,46,17,49"), Ok([-9.0, 46.0, 17.0, 49.0]));
+        assert!(bbox("9,46,8,49").is_err() && bbox("1,2,3").is_err());
+        assert_eq!((generation("2"), generation("1..")), (Ok((2, 2)), Ok((1, u32::MAX))));
+    }
+}

@@ -1,0 +1,289 @@
+//! `dlq archive`, `purge`, `hold`, `release`, `dismiss`, `incidents`, `capacity`.
+
+use serde_json::json;
+use tidegate_core::letter::State;
+use tidegate_engine::letter::archive;
+use tidegate_engine::letter::export::utc;
+use tidegate_engine::letter::store::{Amend, Page};
+use tidegate_engine::letter::{Filter, Letter};
+use tidegate_engine::store as object;
+
+use super::filter::FilterArgs;
+use super::table::{ago, table};
+use super::{Desk, Done, Failed, Format, usage};
+use crate::exit::Exit;
+use crate::out;
+use crate::progress::thousands;
+
+/// Write letters to cold storage, verified
+///
+/// NDJSON under zstd with a manifest of hashes, to a directory or s3://bucket/base. Everything is
+/// read back and compared before a letter is marked as archived. Letters that are still open stay
+/// open; sealed payloads stay sealed. Keys for a bucket are read from AWS_ACCESS_KEY_ID and
+/// AWS_SECRET_ACCESS_KEY.
+#[derive(clap::Args)]
+pub(super) struct Archive {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Where to
+    #[arg(long, value_name = "STORE")]
+    to: String,
+    /// Address of a service that speaks S3; without it AWS
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<url::Url>,
+    /// The endpoint may be at a private address
+    #[arg(long)]
+    allow_private: bool,
+    /// Only say how many
+    #[arg(long)]
+    dry_run: bool,
+    /// Every letter
+    #[arg(long)]
+    all: bool,
+}
+
+/// Remove letters for good; tombstones stay
+///
+/// What is under a hold or in a replay stays. Without --archived a letter that is in no archive
+/// goes too.
+#[derive(clap::Args)]
+pub(super) struct Purge {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Only what is in an archive
+    #[arg(long)]
+    archived: bool,
+    /// Only say how many
+    #[arg(long)]
+    dry_run: bool,
+    /// Every letter
+    #[arg(long)]
+    all: bool,
+}
+
+/// Keep letters from being purged
+#[derive(clap::Args)]
+pub(super) struct Hold {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Why
+    #[arg(long, value_name = "WHY")]
+    why: String,
+    /// Every letter
+    #[arg(long)]
+    all: bool,
+}
+
+/// Lift a hold
+#[derive(clap::Args)]
+pub(super) struct Release {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Every letter
+    #[arg(long)]
+    all: bool,
+}
+
+/// Say that letters do not matter
+#[derive(clap::Args)]
+pub(super) struct Dismiss {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Why
+    #[arg(long, value_name = "WHY")]
+    why: String,
+    /// Every letter
+    #[arg(long)]
+    all: bool,
+}
+
+/// Show or close incidents: pipelines that were suspended instead of flooding the store
+#[derive(clap::Args)]
+pub(super) struct Incidents {
+    /// Close this one: its pipeline may run again
+    #[arg(long, value_name = "N")]
+    close: Option<i64>,
+}
+
+/// Set how many letters the store may hold
+#[derive(clap::Args)]
+pub(super) struct Capacity {
+    /// So many
+    letters: u64,
+}
+
+pub(super) fn archive(args: &Archive, desk: &mut Desk) -> Done {
+    let filter = args.filter.bounded(desk, args.all)?;
+    if args.dry_run {
+        out::say(&format!("{} letters at most would be archived", thousands(desk.store.count(&filter)?)));
+        return Ok(Exit::Done);
+    }
+    let mut settings = object::Settings { create: true, ..object::Settings::default() };
+    settings.s3.endpoint.clone_from(&args.endpoint);
+    settings.s3.private = args.allow_private;
+    settings.s3.region = std::env::var("AWS_REGION").ok();
+    let usual = |name: &str| {
+        let set = std::env::var_os(name).is_some_and(|v| !v.is_empty());
+        set.then(|| tidegate_engine::secret::SecretRef::Env(name.into()))
+    };
+    settings.s3.access_key = usual("AWS_ACCESS_KEY_ID");
+    settings.s3.secret_key = usual("AWS_SECRET_ACCESS_KEY");
+    settings.s3.session_token = usual("AWS_SESSION_TOKEN");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(async {
+        let to = object::Store::open(&args.to, &settings).map_err(|e| usage(e.to_string()))?;
+        archive::archive(&mut desk.store, &filter, &to, desk.now_ms)
+            .await
+            .map_err(|e| Failed(Exit::Failure, e.to_string()))
+    })?;
+    match done {
+        None => out::say("nothing to archive"),
+        Some(done) if desk.format == Format::Table => out::say(&format!(
+            "{} letters in {} files of {}, verified; manifest {}",
+            thousands(done.content.letters),
+            done.content.files.len(),
+            args.to,
+            done.manifest
+        )),
+        Some(done) => {
+            out::data(&format!("{}\n", json!({ "manifest": done.manifest, "content": done.content })))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) fn purge(args: &Purge, desk: &mut Desk) -> Done {
+    let filter = args.filter.bounded(desk, args.all)?;
+    if args.dry_run {
+        let (mut purged, mut held) = (0u64, 0u64);
+        each(desk, &filter, |row| {
+            let l = &row.letter;
+            held += u64::from(l.hold.is_some());
+            let may =
+                l.hold.is_none() && l.state != State::Planned && (!args.archived || l.archive.is_some());
+            purged += u64::from(may);
+        })?;
+        return tell(desk, purged, held, true);
+    }
+    let done = desk.store.purge(&filter, "purged by hand", args.archived, desk.now_ms)?;
+    tell(desk, done.purged, done.held, false)
+}
+
+fn tell(desk: &Desk, purged: u64, held: u64, dry_run: bool) -> Done {
+    if desk.format == Format::Table {
+        let verb = if dry_run { "would be purged" } else { "purged" };
+        out::say(&format!("{} letters {verb}, {} under a hold stay", thousands(purged), thousands(held)));
+    } else {
+        out::data(&format!("{}\n", json!({ "purged": purged, "held": held, "dry_run": dry_run })))?;
+    }
+    Ok(Exit::Done)
+}
+
+type RowRef<'a> = &'a tidegate_engine::letter::store::Row;
+
+/// Every letter of a filter, in pages.
+fn each(desk: &mut Desk, filter: &Filter, mut see: impl FnMut(RowRef<'_>)) -> Result<(), Failed> {
+    let mut filter = Filter { after: Some(-1), ..filter.clone() };
+    loop {
+        let rows = desk.store.find(&filter, Page { limit: 1000, newest_first: false, payload: false })?;
+        let Some(last) = rows.last() else { return Ok(()) };
+        filter.after = Some(last.seq);
+        rows.iter().for_each(&mut see);
+    }
+}
+
+/// Changes every letter of a filter; how many were changed.
+fn amend(
+    desk: &mut Desk,
+    filter: &Filter,
+    act: &'static str,
+    detail: &serde_json::Value,
+    change: impl Fn(&Letter) -> Option<Letter>,
+) -> Result<u64, Failed> {
+    let mut rows = Vec::new();
+    each(desk, filter, |row| {
+        if let Some(letter) = change(&row.letter) {
+            rows.push((row.clone(), letter));
+        }
+    })?;
+    let mut count = 0;
+    for (row, letter) in rows {
+        desk.store.amend(&Amend { row, letter, payload: None, act, detail: detail.clone() }, desk.now_ms)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+pub(super) fn hold(args: &Hold, desk: &mut Desk) -> Done {
+    let filter = args.filter.bounded(desk, args.all)?;
+    let count = amend(desk, &filter, "hold", &json!({ "why": args.why }), |letter| {
+        Some(Letter { hold: Some(args.why.clone()), ..letter.clone() })
+    })?;
+    out::say(&format!("{} letters are held", thousands(count)));
+    Ok(Exit::Done)
+}
+
+pub(super) fn release(args: &Release, desk: &mut Desk) -> Done {
+    let filter = args.filter.bounded(desk, args.all)?;
+    let count = amend(desk, &filter, "release", &json!({}), |letter| {
+        letter.hold.is_some().then(|| Letter { hold: None, ..letter.clone() })
+    })?;
+    out::say(&format!("{} letters are released", thousands(count)));
+    Ok(Exit::Done)
+}
+
+pub(super) fn dismiss(args: &Dismiss, desk: &mut Desk) -> Done {
+    let filter = args.filter.bounded(desk, args.all)?;
+    let count = amend(desk, &filter, "dismiss", &json!({ "why": args.why }), |letter| {
+        letter
+            .state
+            .may_become(State::Dismissed)
+            .then(|| Letter { state: State::Dismissed, ..letter.clone() })
+    })?;
+    out::say(&format!("{} letters are dismissed", thousands(count)));
+    Ok(Exit::Done)
+}
+
+pub(super) fn incidents(args: &Incidents, desk: &mut Desk) -> Done {
+    if let Some(number) = args.close {
+        desk.store.incident_close(number, desk.now_ms)?;
+        out::say(&format!("incident {number} is closed; its pipeline may run again"));
+        return Ok(Exit::Done);
+    }
+    let open = desk.store.incidents(None)?;
+    if desk.format != Format::Table {
+        let all: Vec<_> = open
+            .iter()
+            .map(|i| {
+                json!({
+                    "incident": i.incident, "pipeline": i.pipeline, "code": i.code, "message": i.message,
+                    "failed": i.failed, "batch": i.batch, "opened": utc(i.opened_ms),
+                    "fingerprint": i.fingerprint.to_string(),
+                })
+            })
+            .collect();
+        out::data(&format!("{:#}\n", json!(all)))?;
+        return Ok(Exit::Done);
+    }
+    let rows: Vec<Vec<String>> = open
+        .iter()
+        .map(|i| {
+            vec![
+                i.incident.to_string(),
+                ago(i.opened_ms, desk.now_ms),
+                i.pipeline.clone(),
+                format!("{} of {}", thousands(i.failed), thousands(i.batch)),
+                i.code.clone(),
+                i.message.clone(),
+            ]
+        })
+        .collect();
+    out::data(&table(&["n", "age", "pipeline", "failed", "code", "message"], &rows, &[0, 1]))?;
+    Ok(Exit::Done)
+}
+
+pub(super) fn capacity(args: &Capacity, desk: &mut Desk) -> Done {
+    desk.store.set("capacity", &args.letters.to_string(), desk.now_ms)?;
+    out::say(&format!("the store may hold {} letters", thousands(args.letters)));
+    Ok(Exit::Done)
+}

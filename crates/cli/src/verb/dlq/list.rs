@@ -1,0 +1,316 @@
+//! `dlq ls`, `dlq stats`, `dlq export`: what is there.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use tidegate_engine::letter::Letter;
+use tidegate_engine::letter::export::{self, utc};
+use tidegate_engine::letter::store::{Audit, By, Health, Page};
+
+use super::filter::FilterArgs;
+use super::table::{ago, table};
+use super::{Desk, Done, Format};
+use crate::exit::Exit;
+use crate::out;
+use crate::progress::thousands;
+
+/// List letters, the newest first
+#[derive(clap::Args)]
+pub(super) struct Ls {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// So many at most
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
+    limit: u32,
+    /// The oldest first
+    #[arg(long)]
+    oldest: bool,
+    /// Show exact coordinates, and say why; it is entered in the audit
+    #[arg(long, value_name = "WHY")]
+    reveal: Option<String>,
+}
+
+/// Count letters by what they have in common
+#[derive(clap::Args)]
+pub(super) struct Stats {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// By what
+    #[arg(long, value_enum, default_value_t = Dimension::Fingerprint)]
+    by: Dimension,
+    /// Metrics of the store for Prometheus instead
+    #[arg(long)]
+    metrics: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Dimension {
+    Fingerprint,
+    Code,
+    Service,
+    Pipeline,
+    Class,
+    Stage,
+    State,
+    Age,
+}
+
+/// Write letters as layers: valid, invalid, defects, nowhere
+///
+/// A .gpkg gets a layer each; .fgb, .geojson, .ndjson and .csv hold one with the field `layer`.
+/// Geometries are exact; the export is entered in the audit.
+#[derive(clap::Args)]
+pub(super) struct Export {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// The file; its name tells the format
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// A tenth of a degree is about ten kilometres.
+pub(super) fn coarse(x: f64) -> f64 {
+    (x * 10.0).round() / 10.0
+}
+
+/// A message whose fractions have one digit: what is coarse in its own column is coarse in words too.
+pub(super) fn blur(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut whole, mut digits) = (false, None);
+    for c in text.chars() {
+        match (c, digits) {
+            ('0'..='9', Some(n)) => {
+                digits = Some(n + 1);
+                if n >= 1 {
+                    continue;
+                }
+            }
+            ('0'..='9', None) => whole = true,
+            ('.', None) if whole => digits = Some(0u32),
+            _ => (whole, digits) = (false, None),
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// The letter as JSON, its place coarse unless it may be seen.
+pub(super) fn plain(letter: &Letter, exact: bool) -> Value {
+    let mut letter = letter.clone();
+    let fingerprint = letter.fingerprint().to_string();
+    if !exact {
+        letter.failure.message = blur(&letter.failure.message);
+    }
+    if let (Some(spatial), false) = (&mut letter.spatial, exact) {
+        spatial.bbox = spatial.bbox.map(|b| b.map(coarse));
+        spatial.native_bbox = None;
+        if let Some(defect) = &mut spatial.defect {
+            (defect.lon, defect.lat) = (coarse(defect.lon), coarse(defect.lat));
+        }
+    }
+    let mut value = json!(letter);
+    value["fingerprint"] = fingerprint.into();
+    value
+}
+
+fn place(letter: &Letter, exact: bool) -> String {
+    let Some([w, s, e, n]) = letter.spatial.as_ref().and_then(|s| s.bbox) else { return String::new() };
+    let (x, y) = (f64::midpoint(w, e), f64::midpoint(s, n));
+    if exact { format!("{x:.6} {y:.6}") } else { format!("~{:.1} {:.1}", coarse(x), coarse(y)) }
+}
+
+pub(super) fn ls(args: &Ls, desk: &mut Desk) -> Done {
+    let filter = args.filter.filter(desk)?;
+    let page = Page { limit: args.limit, newest_first: !args.oldest, payload: false };
+    let exact = args.reveal.is_some();
+    if let Some(why) = &args.reveal {
+        let detail = json!({ "verb": "ls", "why": why });
+        desk.store.enter(Audit { at_ms: desk.now_ms, act: "reveal", letter: None, detail })?;
+    }
+    let rows = desk.store.find(&filter, page)?;
+    match desk.format {
+        Format::Json => {
+            let all: Vec<Value> = rows.iter().map(|row| plain(&row.letter, exact)).collect();
+            out::data(&format!("{:#}\n", json!(all)))?;
+        }
+        Format::Ndjson => {
+            let lines: String = rows.iter().map(|row| format!("{}\n", plain(&row.letter, exact))).collect();
+            out::data(&lines)?;
+        }
+        Format::Table => {
+            let cells: Vec<Vec<String>> = rows
+                .iter()
+                .map(|row| {
+                    let l = &row.letter;
+                    let id = l.id.to_string();
+                    vec![
+                        format!("…{}", id.get(24..).unwrap_or(&id)),
+                        ago(l.failure.failed_ms, desk.now_ms),
+                        l.state.to_string(),
+                        l.failure.code.to_string(),
+                        l.lineage.generation.to_string(),
+                        l.pipeline.clone(),
+                        place(l, exact),
+                        if exact { l.failure.message.clone() } else { blur(&l.failure.message) },
+                    ]
+                })
+                .collect();
+            let head = ["id", "age", "state", "code", "gen", "pipeline", "place", "message"];
+            out::data(&table(&head, &cells, &[1, 4]))?;
+            let all = desk.store.count(&filter)?;
+            if all > rows.len() as u64 {
+                out::say(&format!("{} of {} letters; -n shows more", rows.len(), thousands(all)));
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) fn stats(args: &Stats, desk: &mut Desk) -> Done {
+    if args.metrics {
+        let health = desk.store.health(desk.now_ms)?;
+        out::data(&prometheus(&health, desk.now_ms))?;
+        return Ok(Exit::Done);
+    }
+    let filter = args.filter.filter(desk)?;
+    let by = match args.by {
+        Dimension::Fingerprint => By::Fingerprint,
+        Dimension::Code => By::Code,
+        Dimension::Service => By::Service,
+        Dimension::Pipeline => By::Pipeline,
+        Dimension::Class => By::Class,
+        Dimension::Stage => By::Stage,
+        Dimension::State => By::State,
+        Dimension::Age => By::Age,
+    };
+    let groups = desk.store.stats(&filter, by, desk.now_ms)?;
+    let values = groups.iter().map(|g| {
+        json!({
+            "name": g.name, "code": g.code, "class": g.class, "message": g.message, "letters": g.count,
+            "open": g.open, "first_failed": utc(g.first_ms), "last_failed": utc(g.last_ms),
+        })
+    });
+    match desk.format {
+        Format::Json => out::data(&format!("{:#}\n", json!(values.collect::<Vec<_>>())))?,
+        Format::Ndjson => out::data(&values.map(|v| format!("{v}\n")).collect::<String>())?,
+        Format::Table => {
+            let rows: Vec<Vec<String>> = groups
+                .iter()
+                .map(|g| {
+                    vec![
+                        g.name.clone(),
+                        thousands(g.count),
+                        thousands(g.open),
+                        ago(g.first_ms, desk.now_ms),
+                        ago(g.last_ms, desk.now_ms),
+                        g.class.clone(),
+                        g.code.clone(),
+                        g.message.clone(),
+                    ]
+                })
+                .collect();
+            let head = ["group", "letters", "open", "first", "last", "class", "code", "message"];
+            out::data(&table(&head, &rows, &[1, 2, 3, 4]))?;
+            let health = desk.store.health(desk.now_ms)?;
+            out::say(&words(&health, desk.now_ms));
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn words(h: &Health, now_ms: i64) -> String {
+    let share = h.letters as f64 / h.capacity.max(1) as f64;
+    let oldest = h
+        .oldest_ms
+        .map_or_else(|| "none open".into(), |ms| format!("the oldest open for {}", ago(ms, now_ms)));
+    let mut line = format!(
+        "{} letters, {} open, {oldest}; {} in the last hour; {:.1} MiB",
+        thousands(h.letters),
+        thousands(h.open),
+        thousands(h.arrived_hour),
+        h.bytes as f64 / f64::from(1 << 20),
+    );
+    if share >= 0.7 {
+        line.push_str(&format!(
+            "\nwarning: the store is {:.0} % full ({} letters at most); archive and purge some",
+            share * 100.0,
+            thousands(h.capacity)
+        ));
+    }
+    line
+}
+
+fn prometheus(h: &Health, now_ms: i64) -> String {
+    let age = h.oldest_ms.map_or(0, |ms| (now_ms - ms).max(0) / 1000);
+    let replayed = h.resolved + h.died_again;
+    let ratio = |n: u64, of: u64| if of == 0 { 0.0 } else { n as f64 / of as f64 };
+    let rows: [(&str, &str, &str, f64); 10] = [
+        ("letters", "gauge", "Letters in the store.", h.letters as f64),
+        ("open", "gauge", "Letters about which something has to be done.", h.open as f64),
+        ("oldest_seconds", "gauge", "Age of the oldest open letter.", age as f64),
+        ("bytes", "gauge", "Bytes that the store takes.", h.bytes as f64),
+        ("capacity", "gauge", "Letters that the store may hold.", h.capacity as f64),
+        (
+            "full_ratio",
+            "gauge",
+            "Share of the capacity that is used; warn at 0.7.",
+            ratio(h.letters, h.capacity),
+        ),
+        ("arrived_last_hour", "gauge", "Letters that failed in the last hour.", h.arrived_hour as f64),
+        ("drained_total", "counter", "Letters that replays brought to their sink.", h.resolved as f64),
+        (
+            "replay_success_ratio",
+            "gauge",
+            "Share of replayed letters that did not die again.",
+            ratio(h.resolved, replayed),
+        ),
+        (
+            "spatial_ratio",
+            "gauge",
+            "Share of open letters that failed a spatial check.",
+            ratio(h.spatial, h.open),
+        ),
+    ];
+    rows.iter()
+        .map(|(name, kind, help, value)| {
+            format!("# HELP tidegate_letter_{name} {help}\n# TYPE tidegate_letter_{name} {kind}\ntidegate_letter_{name} {value}\n")
+        })
+        .collect()
+}
+
+pub(super) fn export(args: &Export, desk: &mut Desk) -> Done {
+    let filter = args.filter.filter(desk)?;
+    let done = export::export(&mut desk.store, &filter, &desk.keys, &args.output)?;
+    let detail = json!({ "verb": "export", "file": args.output.display().to_string(), "layers": done });
+    desk.store.enter(Audit { at_ms: desk.now_ms, act: "reveal", letter: None, detail })?;
+    if desk.format == Format::Table {
+        out::say(&format!(
+            "{}: {} valid, {} invalid, {} defect points, {} without a place",
+            args.output.display(),
+            thousands(done.valid),
+            thousands(done.invalid),
+            thousands(done.defects),
+            thousands(done.nowhere)
+        ));
+    } else {
+        out::data(&format!("{}\n", json!(done)))?;
+    }
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_as_coarse_as_the_place() {
+        for (exact, coarse) in [
+            ("Self-intersection[16.3712 48.2081]", "Self-intersection[16.3 48.2]"),
+            ("row 17, 30.25 s, v1.2.3456", "row 17, 30.2 s, v1.2.3456"),
+            ("nothing. 5", "nothing. 5"),
+        ] {
+            assert_eq!(blur(exact), coarse);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! `dlq map`: the letters on one page that needs nothing else.
+//!
+//! The page's script only ever writes text, never markup, and the content policy allows nothing
+//! from outside: a message from a hostile service stays a message.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tidegate_engine::letter::Letter;
+use tidegate_engine::letter::export::utc;
+use tidegate_engine::letter::store::{Audit, Page};
+
+use super::filter::FilterArgs;
+use super::list::{blur, coarse};
+use super::{Desk, Done};
+use crate::exit::Exit;
+use crate::out;
+use crate::progress::thousands;
+use crate::report::LAND;
+
+/// Draw letters on a self-contained map page that can be clicked, grouped and filtered
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// The page
+    #[arg(short, long, value_name = "FILE.html")]
+    output: PathBuf,
+    /// So many letters at most, the newest
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5000)]
+    limit: u32,
+    /// Show exact coordinates, and say why; it is entered in the audit
+    #[arg(long, value_name = "WHY")]
+    reveal: Option<String>,
+}
+
+pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
+    let filter = args.filter.filter(desk)?;
+    let exact = args.reveal.is_some();
+    if let Some(why) = &args.reveal {
+        let detail = json!({ "verb": "map", "why": why });
+        desk.store.enter(Audit { at_ms: desk.now_ms, act: "reveal", letter: None, detail })?;
+    }
+    let all = desk.store.count(&filter)?;
+    let page = Page { limit: args.limit, newest_first: true, payload: false };
+    let rows = desk.store.find(&filter, page)?;
+    let letters: Vec<Value> = rows.iter().map(|row| dot(&row.letter, exact)).collect();
+    let told = format!(
+        "{} of {} letters, {}",
+        thousands(letters.len() as u64),
+        thousands(all),
+        if exact { "exact places" } else { "places to a tenth of a degree" }
+    );
+    std::fs::write(&args.output, html(&letters, exact, &told, &utc(desk.now_ms)))?;
+    out::say(&format!("{}: {told}", args.output.display()));
+    Ok(Exit::Done)
+}
+
+fn dot(letter: &Letter, exact: bool) -> Value {
+    let s = letter.spatial.as_ref();
+    let middle = s.and_then(|s| match (&s.defect, s.bbox) {
+        (Some(defect), _) => Some((defect.lon, defect.lat)),
+        // Of what reaches beyond the earth, the part that is on it.
+        (None, Some([w, s, e, n])) if w <= 180.0 && e >= -180.0 && s <= 90.0 && n >= -90.0 => {
+            Some((f64::midpoint(w.max(-180.0), e.min(180.0)), f64::midpoint(s.max(-90.0), n.min(90.0))))
+        }
+        (None, _) => None,
+    });
+    let middle = middle.filter(|(x, y)| x.abs() <= 180.0 && y.abs() <= 90.0);
+    let place = |x: f64| if exact { x } else { coarse(x) };
+    let f = &letter.failure;
+    json!({
+        "id": letter.id.to_string(), "code": f.code.as_str(), "class": f.class.as_str(), "state": letter.state.as_str(),
+        "message": if exact { f.message.clone() } else { blur(&f.message) }, "normal": letter.normal_message(), "fingerprint": letter.fingerprint().to_string(),
+        "pipeline": letter.pipeline, "stage": letter.stage, "service": f.service, "failed": utc(f.failed_ms),
+        "generation": letter.lineage.generation, "crs": s.map(|s| s.source_crs.as_str()),
+        "defect": s.and_then(|s| s.defect.as_ref()).map(|d| d.reason.as_str()),
+        "source": format!("{} {}", letter.source.uri, letter.source.position).trim(),
+        "lon": middle.map(|m| place(m.0)), "lat": middle.map(|m| place(m.1)),
+    })
+}
+
+/// Around the letters, twice as wide as high.
+fn view(letters: &[Value]) -> [f64; 4] {
+    let all = letters.iter().filter_map(|l| Some((l["lon"].as_f64()?, l["lat"].as_f64()?)));
+    let (mut w, mut n, mut e, mut s) = (f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY);
+    for (lon, lat) in all {
+        let (x, y) = ((lon + 180.0) * 10.0, (90.0 - lat) * 10.0);
+        (w, n, e, s) = (w.min(x), n.min(y), e.max(x), s.max(y));
+    }
+    if w > e {
+        return [0.0, 0.0, 3600.0, 1800.0];
+    }
+    let width = ((e - w) * 1.2).max((s - n) * 2.4).clamp(60.0, 3600.0);
+    [f64::midpoint(w, e) - width / 2.0, f64::midpoint(n, s) - width / 4.0, width, width / 2.0]
+}
+
+fn html(letters: &[Value], exact: bool, told: &str, made: &str) -> String {
+    let data = json!({ "letters": letters, "view": view(letters), "exact": exact }).to_string();
+    // Inside of a script element only `<` could end it.
+    let data = data.replace('<', "\\u003c");
+    let options: String = ["fingerprint", "code", "class", "state", "pipeline", "stage", "service", "crs"]
+        .map(|name| format!("<option>{name}</option>"))
+        .concat();
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'nonce-page' \
+         'unsafe-hashes'; script-src 'nonce-page'; base-uri 'none'; form-action 'none'\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>Dead letters · Tidegate</title><style nonce=\"page\">{css}</style></head><body>\
+         <header><h1>Dead letters</h1><p>{told}, {made}</p>\
+         <label>group by <select id=\"by\">{options}</select></label>\
+         <input id=\"text\" type=\"search\" placeholder=\"filter by words\" aria-label=\"filter by words\">\
+         <p id=\"shown\" aria-live=\"polite\"></p></header>\
+         <div id=\"map\"><svg role=\"img\" aria-label=\"Map of dead letters\"><path class=\"land\" d=\"{land}\"/>\
+         <g id=\"dots\"></g></svg><div id=\"zoom\"><button id=\"in\" aria-label=\"closer\">+</button>\
+         <button id=\"out\" aria-label=\"farther\">−</button><button id=\"all\" aria-label=\"all\">⤢</button></div>\
+         <footer>Land: Natural Earth, public domain</footer></div>\
+         <aside><h2>Groups</h2><div id=\"groups\"></div><div id=\"story\"><p>Choose a point to read its story.</p></div></aside>\
+         <script id=\"data\" type=\"application/json\" nonce=\"page\">{data}</script>\
+         <script nonce=\"page\">{js}</script></body></html>\n",
+        css = include_str!("map.css"),
+        js = include_str!("map.js"),
+        land = LAND.trim_end(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_message_stays_a_message() {
+        let mut letter = Letter::default();
+        letter.failure.message = "</script><script>alert(1)</script>".into();
+        let page = html(&[dot(&letter, false)], false, "1 letter", "now");
+        assert_eq!(page.matches("<script").count(), 2);
+        assert!(page.contains("\\u003c/script>"));
+        assert_eq!(view(&[dot(&letter, false)]), [0.0, 0.0, 3600.0, 1800.0]);
+    }
+}

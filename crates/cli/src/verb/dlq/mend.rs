@@ -1,0 +1,196 @@
+//! `dlq fix` and `dlq edit`: repairs by rule and by hand.
+
+use std::io::{IsTerminal, Read, Write};
+use std::path::PathBuf;
+
+use serde_json::json;
+use tidegate_engine::letter::remedy::{Count, Fixer, NAMES, Rule};
+use tidegate_engine::letter::store::Audit;
+
+use super::filter::{FilterArgs, bbox};
+use super::{Desk, Done, Format, usage};
+use crate::exit::Exit;
+use crate::out;
+use crate::progress::thousands;
+
+/// Repair letters by a rule
+///
+/// The rules and the codes that they are for: crs_lookup (CRS_NOT_FOUND), make_valid
+/// (INVALID_GEOMETRY), wait (RATE_LIMITED, QUOTA_EXHAUSTED), clip (OUT_OF_BOUNDS), swap_axes
+/// (AXIS_ORDER_SWAPPED, OUT_OF_BOUNDS), close_rings (UNCLOSED_RING, INVALID_GEOMETRY), wind
+/// (WRONG_WINDING), flag (CORRUPTED_HEADER), remap (SCHEMA_MISMATCH), command (any). What a rule
+/// makes must pass the gates before it may be replayed.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate dlq fix --rule make_valid --tolerance 0.1 --code INVALID_GEOMETRY --dry-run
+  tidegate dlq fix --rule crs_lookup --default-crs EPSG:31256 --pipeline parcels
+  tidegate dlq fix --rule swap_axes --area 9,46,17,49 --all
+  tidegate dlq fix --rule remap --map strasse=street --all
+  tidegate dlq fix --rule command --command 'python3 mend.py' --fingerprint a8f3206228323e22
+  tidegate dlq fix --rules rules.json --all")]
+pub(super) struct Fix {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// The rule
+    #[arg(long, value_name = "NAME", required_unless_present = "rules", conflicts_with = "rules")]
+    rule: Option<String>,
+    /// Rules with their settings: a list in JSON
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
+    /// Of crs_lookup: the system of records that say none
+    #[arg(long, value_name = "CRS")]
+    default_crs: Option<String>,
+    /// Of make_valid: the largest change of area, as a share
+    #[arg(long, value_name = "SHARE")]
+    tolerance: Option<f64>,
+    /// Of clip and swap_axes: where records may lie
+    #[arg(long, value_name = "BOX", value_parser = bbox, allow_hyphen_values = true)]
+    area: Option<[f64; 4]>,
+    /// Of remap: from=to, several times
+    #[arg(long, value_name = "FROM=TO")]
+    map: Vec<String>,
+    /// Of command: the program and its arguments
+    #[arg(long, value_name = "COMMAND")]
+    command: Option<String>,
+    /// Of wait: seconds, where the server did not say
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u64>,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Every letter that the rule is for
+    #[arg(long)]
+    all: bool,
+}
+
+/// Change a letter's payload by hand
+///
+/// Opens it in $EDITOR, or takes it from a file or standard input. It must pass the gates.
+#[derive(clap::Args)]
+pub(super) struct Edit {
+    /// Its id, or a unique end of it
+    id: String,
+    /// The new payload; - is standard input
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+}
+
+fn rules(args: &Fix) -> Result<Vec<Rule>, String> {
+    if let Some(path) = &args.rules {
+        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        return serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()));
+    }
+    let name = args.rule.as_deref().unwrap_or_default();
+    let rule = match name {
+        "crs_lookup" => Rule::CrsLookup { default: args.default_crs.clone() },
+        "make_valid" => Rule::MakeValid { tolerance: args.tolerance },
+        "wait" => Rule::Wait { seconds: args.seconds },
+        "clip" => Rule::Clip { bbox: args.area },
+        "swap_axes" => Rule::SwapAxes { area: args.area },
+        "remap" => {
+            let pair = |text: &String| text.split_once('=').map(|(a, b)| (a.to_owned(), b.to_owned()));
+            let fields: Option<_> = args.map.iter().map(pair).collect();
+            match fields {
+                Some(fields) if !args.map.is_empty() => Rule::Remap { fields },
+                _ => return Err("the rule remap needs --map FROM=TO".into()),
+            }
+        }
+        "command" => {
+            let command = args.command.as_deref().ok_or("the rule command needs --command")?;
+            Rule::Command { command: command.split_whitespace().map(str::to_owned).collect() }
+        }
+        name => Rule::named(name)?,
+    };
+    debug_assert!(NAMES.iter().any(|name| rule.id().starts_with(name)));
+    Ok(vec![rule])
+}
+
+pub(super) fn fix(args: &Fix, desk: &mut Desk) -> Done {
+    let rules = rules(args).map_err(usage)?;
+    let filter = args.filter.bounded(desk, args.all)?;
+    let mut told = Vec::new();
+    for rule in &rules {
+        let mut fixer = Fixer { store: &mut desk.store, keys: &desk.keys, dry_run: args.dry_run };
+        let count: Count = fixer.fix(rule, &filter, desk.now_ms)?;
+        told.push((rule.id(), count));
+    }
+    if desk.format != Format::Table {
+        let all: Vec<_> = told
+            .iter()
+            .map(|(rule, count)| json!({ "rule": rule, "dry_run": args.dry_run, "count": count }))
+            .collect();
+        out::data(&format!("{:#}\n", json!(all)))?;
+        return Ok(Exit::Done);
+    }
+    for (rule, c) in told {
+        out::say(&format!(
+            "{rule}{}: {} letters: {} validated, {} scheduled, {} for review, {} unrecoverable, {} untouched",
+            if args.dry_run { " (dry run)" } else { "" },
+            thousands(c.seen),
+            thousands(c.validated),
+            thousands(c.scheduled),
+            thousands(c.review),
+            thousands(c.unrecoverable),
+            thousands(c.untouched)
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) fn edit(args: &Edit, desk: &mut Desk) -> Done {
+    let id = desk.id(&args.id)?;
+    let mut row = desk.store.get(id)?.ok_or_else(|| usage(format!("there is no letter {id}")))?;
+    if !row.letter.state.is_mendable() {
+        return Err(usage(format!("letter {id} is {} and is not edited any more", row.letter.state)));
+    }
+    let mut fixer = Fixer { store: &mut desk.store, keys: &desk.keys, dry_run: false };
+    fixer.reveal(&mut row)?;
+    let payload = match &args.from {
+        Some(path) if path.as_os_str() == "-" => {
+            let mut bytes = Vec::new();
+            std::io::stdin().read_to_end(&mut bytes)?;
+            bytes
+        }
+        Some(path) => std::fs::read(path).map_err(|e| usage(format!("{}: {e}", path.display())))?,
+        None => {
+            let detail = json!({ "verb": "edit" });
+            fixer.store.enter(Audit { at_ms: desk.now_ms, act: "reveal", letter: Some(id), detail })?;
+            by_hand(row.letter.payload.current())?
+        }
+    };
+    let trimmed = payload.trim_ascii_end().to_vec();
+    if trimmed == row.letter.payload.current() {
+        out::say("nothing was changed");
+        return Ok(Exit::Done);
+    }
+    fixer.edit(row, trimmed, desk.now_ms)?;
+    out::say(&format!("letter {id} is validated and can be replayed"));
+    Ok(Exit::Done)
+}
+
+/// Lets a person change bytes in their editor.
+fn by_hand(bytes: &[u8]) -> Result<Vec<u8>, super::Failed> {
+    if !std::io::stdin().is_terminal() {
+        return Err(usage("there is no terminal for an editor; say --from FILE"));
+    }
+    let editor =
+        ["VISUAL", "EDITOR"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_else(|| "vi".into());
+    let path = std::env::temp_dir().join(format!("tidegate-edit-{}.json", std::process::id()));
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(&path)?.write_all(bytes)?;
+    let mut words = editor.split_whitespace();
+    let program = words.next().unwrap_or("vi");
+    let status = std::process::Command::new(program).args(words).arg(&path).status();
+    let edited = std::fs::read(&path);
+    // The payload must not stay in a temporary file.
+    let _ = std::fs::remove_file(&path);
+    match status {
+        Ok(status) if status.success() => Ok(edited?),
+        Ok(status) => Err(usage(format!("{program} ended with {status}; nothing was changed"))),
+        Err(e) => Err(usage(format!("{program}: {e}; set EDITOR"))),
+    }
+}

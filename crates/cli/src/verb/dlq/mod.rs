@@ -1,0 +1,197 @@
+//! `tidegate dlq`: dead letters, from first look to tombstone.
+//!
+//! One file per group of verbs. Every command that opens the store first lets the retention run.
+
+mod capture;
+mod filter;
+mod keep;
+mod list;
+mod map;
+mod mend;
+mod replay;
+mod rerun;
+mod show;
+mod table;
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
+use tidegate_core::letter::Id;
+use tidegate_engine::letter::seal::{Keys, SecretKey};
+use tidegate_engine::letter::{LetterError, Place, Store, now_ms};
+
+use crate::exit::Exit;
+use crate::out;
+
+/// Look at, repair, replay, archive and purge dead letters
+///
+/// A record that a pipeline gave up is kept with everything that is known about it. STORE is a
+/// SQLite file or postgres://…; coordinates are shown coarsely and payloads not at all unless
+/// --reveal says why, which is entered in the audit.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate dlq stats                                   groups of the same story, the commonest first
+  tidegate dlq ls --code TIMEOUT --since 24h --bbox 9,46,17,49
+  tidegate dlq show 5f2c90ab                           any unique end of an id
+  tidegate dlq map -o dead.html && tidegate dlq export -o dead.gpkg
+  tidegate dlq fix --rule make_valid --dry-run --code INVALID_GEOMETRY
+  tidegate dlq replay --code TIMEOUT --rate 5/s --dry-run
+  tidegate dlq archive --state resolved --to s3://cold/letters && tidegate dlq purge --archived --all
+
+Exit codes: 0 done; 1 failure; 2 usage, such as an empty filter without --all; 4 a replay ended with
+letters that died again; 75 the other side is not ready, try later.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Where and how.
+#[derive(clap::Args)]
+struct How {
+    /// The store: a file, or postgres://user@host/db?schema=NAME
+    #[arg(long, value_name = "STORE", default_value = ".tidegate/letters.db", global = true)]
+    store: String,
+    /// The file with the secret keys of sealed payloads
+    #[arg(long, value_name = "FILE", global = true)]
+    key: Option<PathBuf>,
+    /// The form of the output
+    #[arg(long, value_enum, default_value_t = Format::Table, global = true)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// One JSON document
+    Json,
+    /// One JSON document per line
+    Ndjson,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Ls(Box<list::Ls>),
+    Stats(Box<list::Stats>),
+    Show(show::Args),
+    Map(Box<map::Args>),
+    Export(Box<list::Export>),
+    Capture(capture::Args),
+    Fix(Box<mend::Fix>),
+    Edit(mend::Edit),
+    Replay(Box<replay::Args>),
+    Archive(Box<keep::Archive>),
+    Purge(Box<keep::Purge>),
+    Hold(Box<keep::Hold>),
+    Release(Box<keep::Release>),
+    Dismiss(Box<keep::Dismiss>),
+    Incidents(keep::Incidents),
+    Audit(show::Audit),
+    Capacity(keep::Capacity),
+}
+
+/// Why a verb did not work, and how the command ends.
+pub(super) struct Failed(Exit, String);
+
+impl From<LetterError> for Failed {
+    fn from(error: LetterError) -> Failed {
+        let exit = if matches!(error, LetterError::Refused(_)) { Exit::Usage } else { Exit::Failure };
+        Failed(exit, error.to_string())
+    }
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Failed {
+        Failed(Exit::Failure, error.to_string())
+    }
+}
+
+fn usage(what: impl Into<String>) -> Failed {
+    Failed(Exit::Usage, what.into())
+}
+
+type Done = Result<Exit, Failed>;
+
+/// An open store and what goes with it.
+struct Desk {
+    place: Place,
+    store: Store,
+    keys: Keys,
+    format: Format,
+    now_ms: i64,
+}
+
+impl Desk {
+    fn open(how: &How, make: bool) -> Result<Desk, Failed> {
+        let place = Place::from(how.store.as_str());
+        if let (Place::File(path), false) = (&place, make)
+            && !path.exists()
+        {
+            return Err(usage(format!(
+                "there is no store of dead letters at {}; see --store",
+                path.display()
+            )));
+        }
+        let keys = match &how.key {
+            None => Keys::default(),
+            Some(path) => {
+                let text =
+                    std::fs::read_to_string(path).map_err(|e| usage(format!("{}: {e}", path.display())))?;
+                Keys(SecretKey::all_from_text(&text)?)
+            }
+        };
+        let mut store = Store::open(&place)?;
+        let now_ms = now_ms();
+        let purged = store.retain(now_ms)?;
+        if purged.purged > 0 {
+            out::say(&format!(
+                "tidegate dlq: {} letters were kept long enough and are purged",
+                purged.purged
+            ));
+        }
+        Ok(Desk { place, store, keys, format: how.format, now_ms })
+    }
+
+    /// The letter that a person means by an id or the end of one.
+    fn id(&mut self, text: &str) -> Result<Id, Failed> {
+        if let Ok(id) = text.parse() {
+            return Ok(id);
+        }
+        match self.store.ids_ending(text)?.as_slice() {
+            [one] => Ok(*one),
+            [] => Err(usage(format!("no letter's id ends in {text:?}"))),
+            _ => Err(usage(format!("several ids end in {text:?}; give more of it"))),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> io::Result<Exit> {
+    let make = matches!(args.what, What::Capture(_) | What::Capacity(_));
+    let done = Desk::open(&args.how, make).and_then(|mut desk| match &args.what {
+        What::Ls(args) => list::ls(args, &mut desk),
+        What::Stats(args) => list::stats(args, &mut desk),
+        What::Export(args) => list::export(args, &mut desk),
+        What::Show(args) => show::run(args, &mut desk),
+        What::Audit(args) => show::audit(args, &mut desk),
+        What::Map(args) => map::run(args, &mut desk),
+        What::Capture(args) => capture::run(args, &mut desk),
+        What::Fix(args) => mend::fix(args, &mut desk),
+        What::Edit(args) => mend::edit(args, &mut desk),
+        What::Replay(args) => replay::run(args, &mut desk),
+        What::Archive(args) => keep::archive(args, &mut desk),
+        What::Purge(args) => keep::purge(args, &mut desk),
+        What::Hold(args) => keep::hold(args, &mut desk),
+        What::Release(args) => keep::release(args, &mut desk),
+        What::Dismiss(args) => keep::dismiss(args, &mut desk),
+        What::Incidents(args) => keep::incidents(args, &mut desk),
+        What::Capacity(args) => keep::capacity(args, &mut desk),
+    });
+    done.or_else(|Failed(exit, why)| {
+        out::say(&format!("tidegate dlq: {why}"));
+        Ok(exit)
+    })
+}

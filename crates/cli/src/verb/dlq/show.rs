@@ -1,0 +1,187 @@
+//! `dlq show`: the story of one letter. `dlq audit`: what was done to all.
+
+use std::fmt::Write;
+
+use serde_json::json;
+use tidegate_engine::letter::export::utc;
+use tidegate_engine::letter::store::{self, Entry};
+
+use super::list::{blur, plain};
+use super::table::{ago, table};
+use super::{Desk, Done, Format, usage};
+use crate::exit::Exit;
+use crate::out;
+
+/// Tell the story of a letter
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Its id, or a unique end of it
+    id: String,
+    /// Show exact coordinates and the payload, and say why; it is entered in the audit
+    #[arg(long, value_name = "WHY")]
+    reveal: Option<String>,
+}
+
+/// Show what was done, or verify that the list is whole
+#[derive(clap::Args)]
+pub(super) struct Audit {
+    /// Check every entry against the one before
+    #[arg(long)]
+    verify: bool,
+    /// So many at most, the last ones
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
+    limit: u32,
+}
+
+pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
+    let id = desk.id(&args.id)?;
+    let Some(mut row) = desk.store.get(id)? else {
+        return Err(usage(match desk.store.tombstone(id)? {
+            Some((at, why)) => format!("letter {id} was purged on {}: {why}", utc(at)),
+            None => format!("there is no letter {id}"),
+        }));
+    };
+    if let Some(why) = &args.reveal {
+        if let Some(sealed) = &row.sealed {
+            row.letter.payload = desk.keys.open(sealed)?;
+        }
+        let detail = json!({ "verb": "show", "why": why });
+        desk.store.enter(store::Audit { at_ms: desk.now_ms, act: "reveal", letter: Some(id), detail })?;
+    }
+    let exact = args.reveal.is_some();
+    let audit = desk.store.audit(Some(id), 1000)?;
+    let children = desk.store.children(id)?;
+    let letter = &row.letter;
+    if desk.format != Format::Table {
+        let mut value = plain(letter, exact);
+        value["audit"] = json!(audit.iter().map(entry).collect::<Vec<_>>());
+        value["children"] = json!(children.iter().map(ToString::to_string).collect::<Vec<_>>());
+        value["sealed_with"] = json!(row.sealed.as_ref().map(|s| &s.key_id));
+        if exact {
+            value["received"] = String::from_utf8_lossy(&letter.payload.received).into();
+            value["current"] = String::from_utf8_lossy(letter.payload.current()).into();
+        }
+        let text = if desk.format == Format::Json { format!("{value:#}\n") } else { format!("{value}\n") };
+        out::data(&text)?;
+        return Ok(Exit::Done);
+    }
+    let f = &letter.failure;
+    let mut o = String::new();
+    let mut say = |name: &str, value: String| {
+        if !value.is_empty() {
+            let _ = writeln!(o, "{name:<12} {value}");
+        }
+    };
+    say("letter", letter.id.to_string());
+    say(
+        "state",
+        match (&letter.not_before_ms, &letter.hold) {
+            (_, Some(why)) => format!("{}, held: {why}", letter.state),
+            (Some(at), _) => format!("{}, not before {}", letter.state, utc(*at)),
+            _ => letter.state.to_string(),
+        },
+    );
+    let message = if exact { f.message.clone() } else { blur(&f.message) };
+    say("what", format!("{} ({}): {message}", f.code, f.class));
+    say("meaning", f.code.meaning().unwrap_or_default().to_owned());
+    f.causes.iter().for_each(|cause| say("because", cause.clone()));
+    say("where", format!("{} / {} {}", letter.pipeline, letter.stage, letter.task));
+    say("source", format!("{} {}", letter.source.uri, letter.source.position).trim().to_owned());
+    say("service", format!("{} {}", f.service, f.driver).trim().to_owned());
+    if let Some(http) = &f.http {
+        let status = http.status.map_or_else(|| "no status".into(), |s| s.to_string());
+        say("asked", format!("{} {}: {status}", http.method, http.url));
+    }
+    say("breaker", f.breaker.clone());
+    if let Some(s) = plain(letter, exact).get("spatial") {
+        let text = |name: &str| {
+            s.get(name).map_or_else(String::new, |v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+        };
+        say(
+            "geometry",
+            format!("{} of {} positions in {}", text("geometry_type"), text("vertices"), text("source_crs")),
+        );
+        say("box", text("bbox"));
+        if let Some(d) = s.get("defect") {
+            let get = |name: &str| d.get(name).map(ToString::to_string).unwrap_or_default();
+            say("defect", format!("{} at {} {}", get("reason").trim_matches('"'), get("lon"), get("lat")));
+        }
+    }
+    say(
+        "first failed",
+        format!("{} ({} ago)", utc(letter.first_failed_ms()), ago(letter.first_failed_ms(), desk.now_ms)),
+    );
+    for (n, a) in f.attempts.iter().enumerate() {
+        let status = a.status.map_or_else(String::new, |s| format!(" {s}"));
+        let waited = if a.delay_ms > 0 { format!(", {} ms later", a.delay_ms) } else { String::new() };
+        say(&format!("attempt {}", n + 1), format!("{} {}{status}{waited}", utc(a.at_ms), a.verdict));
+    }
+    say("given up", utc(f.failed_ms));
+    say(
+        "deaths",
+        match letter.lineage.parent {
+            Some(parent) => format!(
+                "{} before this one; parent {parent}, root {}",
+                letter.lineage.generation, letter.lineage.root
+            ),
+            None => String::new(),
+        },
+    );
+    children.iter().for_each(|child| say("died again", child.to_string()));
+    say("keys", format!("{} → {}", letter.idempotency_key, letter.effect_key));
+    say("group", letter.fingerprint().to_string());
+    for r in &letter.remedies {
+        say("remedy", format!("{} {} by {}: {}", utc(r.at_ms), r.rule, r.who, r.note));
+    }
+    say("kept until", utc(letter.retain_until_ms));
+    say("archive", letter.archive.clone().unwrap_or_default());
+    for e in &audit {
+        say("audit", format!("{} {} by {} {}", utc(e.at_ms), e.act, e.who, e.detail));
+    }
+    match (&row.sealed, exact) {
+        (_, true) => {
+            say("received", String::from_utf8_lossy(&letter.payload.received).into_owned());
+            if letter.payload.current.is_some() {
+                say("now", String::from_utf8_lossy(letter.payload.current()).into_owned());
+            }
+        }
+        (Some(sealed), false) => say("payload", format!("sealed with key {}", sealed.key_id)),
+        (None, false) => say("payload", format!("{}, shown with --reveal WHY", letter.content_type)),
+    }
+    let clean: String = o.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
+    out::data(&clean)?;
+    Ok(Exit::Done)
+}
+
+fn entry(e: &Entry) -> serde_json::Value {
+    let detail: serde_json::Value = serde_json::from_str(&e.detail).unwrap_or_default();
+    json!({
+        "n": e.n, "at": utc(e.at_ms), "who": e.who, "act": e.act,
+        "letter": e.letter.map(|id| id.to_string()), "detail": detail, "hash": e.hash,
+    })
+}
+
+pub(super) fn audit(args: &Audit, desk: &mut Desk) -> Done {
+    if args.verify {
+        let (n, hash) = desk.store.audit_verify()?;
+        out::data(&format!("{}\n", json!({ "entries": n, "last_hash": hash, "whole": true })))?;
+        return Ok(Exit::Done);
+    }
+    let entries = desk.store.audit(None, args.limit)?;
+    match desk.format {
+        Format::Json => out::data(&format!("{:#}\n", json!(entries.iter().map(entry).collect::<Vec<_>>())))?,
+        Format::Ndjson => out::data(&entries.iter().map(|e| format!("{}\n", entry(e))).collect::<String>())?,
+        Format::Table => {
+            let rows: Vec<Vec<String>> = entries
+                .iter()
+                .map(|e| {
+                    let letter = e.letter.map(|id| id.to_string()).unwrap_or_default();
+                    let short = letter.get(24..).map(|end| format!("…{end}")).unwrap_or_default();
+                    vec![e.n.to_string(), utc(e.at_ms), e.who.clone(), e.act.clone(), short, e.detail.clone()]
+                })
+                .collect();
+            out::data(&table(&["n", "at", "who", "act", "letter", "detail"], &rows, &[0]))?;
+        }
+    }
+    Ok(Exit::Done)
+}

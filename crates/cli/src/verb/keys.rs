@@ -1,0 +1,138 @@
+//! `tidegate keys`: who may read the payloads of dead letters.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tidegate_engine::letter::seal::{Keys, Recipient, SecretKey, Wrapped};
+use tidegate_engine::letter::{LetterError, Place, Store, now_ms};
+
+use crate::exit::Exit;
+use crate::out;
+
+/// Make and rotate the keys that seal payloads of dead letters
+///
+/// The public half lies in the store: whoever writes letters seals them and cannot read them. The
+/// secret half is a file of yours; `tidegate dlq --key FILE` opens payloads with it. Keep old
+/// keys in the file until a rotation has wrapped everything anew.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate keys generate --key letters.key --store .tidegate/letters.db
+  tidegate keys rotate --key letters.key --store .tidegate/letters.db")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Make a key, and seal what is put into the store from now on
+    Generate(Both),
+    /// Make another key, and wrap the key of every letter to it; payloads are not touched
+    Rotate(Both),
+}
+
+#[derive(clap::Args)]
+struct Both {
+    /// The file of secret keys; a new key is added to it
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// The store
+    #[arg(long, value_name = "STORE", default_value = ".tidegate/letters.db")]
+    store: String,
+}
+
+pub(crate) fn run(args: &Args) -> io::Result<Exit> {
+    let done = match &args.what {
+        What::Generate(both) => generate(both),
+        What::Rotate(both) => rotate(both),
+    };
+    match done {
+        Ok(said) => {
+            out::say(&said);
+            Ok(Exit::Done)
+        }
+        Err(why) => {
+            out::say(&format!("tidegate keys: {why}"));
+            Ok(if matches!(why, LetterError::Refused(_)) { Exit::Usage } else { Exit::Failure })
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<SecretKey>, LetterError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => SecretKey::all_from_text(&text),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(LetterError::Refused(format!("{}: {e}", path.display()))),
+    }
+}
+
+/// Adds a key to the file, durably: it must not be lost once something is sealed to it.
+fn add(path: &Path, key: &SecretKey) -> Result<(), LetterError> {
+    let at = |e: io::Error| LetterError::Refused(format!("{}: {e}", path.display()));
+    let mut options = std::fs::OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path).map_err(at)?;
+    writeln!(file, "{}", *key.to_text()).map_err(at)?;
+    file.sync_all().map_err(at)
+}
+
+fn generate(args: &Both) -> Result<String, LetterError> {
+    let mut store = Store::open(&Place::from(args.store.as_str()))?;
+    if store.setting("recipient")?.is_some() {
+        return Err(LetterError::Refused(
+            "the store has a key already; `tidegate keys rotate` makes another".into(),
+        ));
+    }
+    let key = SecretKey::generate()?;
+    add(&args.key, &key)?;
+    store.set("recipient", &key.recipient().to_text(), now_ms())?;
+    Ok(format!(
+        "payloads are sealed with key {} from now on; its secret half is in {}",
+        key.key_id,
+        args.key.display()
+    ))
+}
+
+/// The new key is in the file before the store names it, and the store names it before anything is
+/// wrapped to it: wherever this is cut off, it can be run again.
+fn rotate(args: &Both) -> Result<String, LetterError> {
+    let mut store = Store::open(&Place::from(args.store.as_str()))?;
+    let mut keys = read(&args.key)?;
+    let now = store.setting("recipient")?.map(|text| Recipient::from_text(&text)).transpose()?;
+    let now = now.ok_or_else(|| {
+        LetterError::Refused("the store has no key; `tidegate keys generate` makes one".into())
+    })?;
+    // A rotation that was cut off has letters of other keys left: it is finished, with the same key.
+    let unfinished = !store.wrapped_to_others(&now.key_id, -1)?.is_empty();
+    let recipient = if unfinished && keys.iter().any(|key| key.key_id == now.key_id) {
+        now
+    } else {
+        let key = SecretKey::generate()?;
+        add(&args.key, &key)?;
+        store.set("recipient", &key.recipient().to_text(), now_ms())?;
+        let recipient = key.recipient();
+        keys.push(key);
+        recipient
+    };
+    let keys = Keys(keys);
+    let (mut after, mut count) = (-1, 0);
+    loop {
+        let rows = store.wrapped_to_others(&recipient.key_id, after)?;
+        let Some(last) = rows.last() else { break };
+        after = last.0;
+        let wrapped = rows
+            .iter()
+            .map(|(seq, id, key_id, wrap)| Ok((*seq, keys.rewrap(*id, key_id, wrap, &recipient)?)))
+            .collect::<Result<Vec<(i64, Wrapped)>, LetterError>>()?;
+        let detail = json!({ "to": recipient.key_id, "letters": wrapped.len() });
+        count += store.rewrap(&wrapped, detail, now_ms())?;
+    }
+    Ok(format!(
+        "{count} letters are sealed with key {} now; older keys open nothing any more",
+        recipient.key_id
+    ))
+}

@@ -1,0 +1,112 @@
+//! The class of a failure: what kind of help it needs.
+//!
+//! | class | means | help |
+//! |---|---|---|
+//! | transient | the other side was not able | replay, perhaps later |
+//! | fatal | this record cannot pass as it is | a remedy or an edit |
+//! | poison | the record brings the process down | look before anything runs it again |
+//! | systemic | every record would meet it | mend the cause once, then replay all |
+//! | ambiguous | nobody knows whether it was done | never replayed without a person |
+
+use crate::call::Why;
+use crate::taxonomy::Code;
+use core::fmt;
+use core::str::FromStr;
+
+/// What kind of failure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// The other side was not able; it may be now.
+    Transient,
+    /// This record cannot pass as it is.
+    Fatal,
+    /// The record brings the process down.
+    Poison,
+    /// Every record would meet it.
+    Systemic,
+    /// Nobody knows whether it was done.
+    Ambiguous,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Class; 5] =
+        [Class::Transient, Class::Fatal, Class::Poison, Class::Systemic, Class::Ambiguous];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Class::Transient => "transient",
+            Class::Fatal => "fatal",
+            Class::Poison => "poison",
+            Class::Systemic => "systemic",
+            Class::Ambiguous => "ambiguous",
+        }
+    }
+
+    /// The class of a failure by its code, and by why it was given up where that is known.
+    #[must_use]
+    pub fn of(code: Code, why: Option<Why>) -> Class {
+        const HEALS: [Code; 18] = [
+            Code::RATE_LIMITED,
+            Code::QUOTA_EXHAUSTED,
+            Code::SERVICE_UNAVAILABLE,
+            Code::BAD_GATEWAY,
+            Code::GATEWAY_TIMEOUT,
+            Code::INTERNAL_ERROR,
+            Code::TIMEOUT,
+            Code::CONNECTION_REFUSED,
+            Code::CONNECTION_RESET,
+            Code::DNS_FAILURE,
+            Code::TRUNCATED_BODY,
+            Code::SERIALIZATION_FAILURE,
+            Code::DATABASE_UNAVAILABLE,
+            Code::CIRCUIT_OPEN,
+            Code::DEADLINE_EXCEEDED,
+            Code::BUDGET_EXHAUSTED,
+            Code::CANCELLED,
+            Code::CONFLICT,
+        ];
+        const ALL_ALIKE: [Code; 4] =
+            [Code::UNAUTHORIZED, Code::FORBIDDEN, Code::TLS_FAILURE, Code::HOST_NOT_ALLOWED];
+        match code {
+            _ if why == Some(Why::NotRepeatable) => Class::Ambiguous,
+            Code::PROCESS_CRASHED => Class::Poison,
+            code if ALL_ALIKE.contains(&code) => Class::Systemic,
+            code if HEALS.contains(&code) => Class::Transient,
+            _ => Class::Fatal,
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Class {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Class, &'static str> {
+        let found = Class::ALL.into_iter().find(|class| class.as_str() == text);
+        found.ok_or("a class is transient, fatal, poison, systemic or ambiguous")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::taxonomy::KNOWN;
+
+    #[test]
+    fn every_code_has_a_class_and_names_round_trip() {
+        for class in Class::ALL {
+            assert_eq!(class.as_str().parse(), Ok(class));
+        }
+        let count = |class| KNOWN.iter().filter(|(code, _)| Class::of(*code, None) == class).count();
+        assert_eq!([Class::Transient, Class::Poison, Class::Systemic].map(count), [18, 1, 4]);
+        assert_eq!(Class::of(Code::TIMEOUT, Some(Why::NotRepeatable)), Class::Ambiguous);
+        assert_eq!(Class::of(Code::INVALID_GEOMETRY, Some(Why::Permanent)), Class::Fatal);
+    }
+}

@@ -1,0 +1,25 @@
+//! What is decided about a dead letter.
+//!
+//! A dead letter is a record that was given up, with everything needed to understand, repair and
+//! replay it. Its store, its remedies and its replay act elsewhere; here is what they decide by:
+//! what kind of failure it is ([`class`]), which letters are the same story ([`fingerprint`]), when
+//! a batch is not a heap of letters but one incident ([`incident`]), where a letter may go from
+//! where it is ([`state`]), under which key it is replayed ([`lineage`]), and its name ([`id`]).
+
+pub mod class;
+pub mod fingerprint;
+pub mod id;
+pub mod incident;
+pub mod lineage;
+pub mod state;
+
+pub use class::Class;
+pub use fingerprint::Fingerprint;
+pub use id::{Id, Ids};
+pub use state::State;
+
+/// One lower-case hex digit per half byte.
+pub(crate) fn hex(bytes: &[u8]) -> alloc::string::String {
+    let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or('0');
+    bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect()
+}

@@ -1,0 +1,161 @@
+//! Where a letter is in its life, and where it may go from there.
+//!
+//! ```text
+//! captured ──▶ scheduled (not before a time) ─┐
+//!    │  └────▶ review ──▶ validated ──────────┼──▶ planned ──▶ resolved ─┐
+//!    │           ▲  (a remedy or an edit)     │       │  └───▶ dead: a new letter, generation + 1
+//!    │           └── a remedy was refused     │       └──▶ back, when the plan is cancelled
+//!    ├──▶ suspended (its pipeline has an incident) ──▶ captured
+//!    └──▶ unrecoverable, dismissed ──────────────────────▶ archived ──▶ purged (a tombstone)
+//! ```
+//!
+//! A legal hold blocks the last step and nothing else. While it is planned, a letter belongs to
+//! its plan; whoever works on it holds a lease with a token, and only that token can finish it.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// Where a letter is. The numbers are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum State {
+    /// As it came.
+    #[default]
+    Captured = 0,
+    /// Waits for its time.
+    Scheduled = 1,
+    /// A person must look: a remedy was refused.
+    Review = 2,
+    /// A remedy or an edit changed it, and it passes the gates.
+    Validated = 3,
+    /// Its pipeline has an incident.
+    Suspended = 4,
+    /// Nothing can be done.
+    Unrecoverable = 5,
+    /// Belongs to a replay.
+    Planned = 6,
+    /// Its record is in the sink.
+    Resolved = 7,
+    /// Died again; its child goes on.
+    Dead = 8,
+    /// A person said that it does not matter.
+    Dismissed = 9,
+    /// Its payload is in the archive.
+    Archived = 10,
+}
+
+impl State {
+    /// All of them, by their numbers.
+    pub const ALL: [State; 11] = [
+        State::Captured,
+        State::Scheduled,
+        State::Review,
+        State::Validated,
+        State::Suspended,
+        State::Unrecoverable,
+        State::Planned,
+        State::Resolved,
+        State::Dead,
+        State::Dismissed,
+        State::Archived,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            State::Captured => "captured",
+            State::Scheduled => "scheduled",
+            State::Review => "review",
+            State::Validated => "validated",
+            State::Suspended => "suspended",
+            State::Unrecoverable => "unrecoverable",
+            State::Planned => "planned",
+            State::Resolved => "resolved",
+            State::Dead => "dead",
+            State::Dismissed => "dismissed",
+            State::Archived => "archived",
+        }
+    }
+
+    /// The state of this number.
+    #[must_use]
+    pub fn from_number(n: i64) -> Option<State> {
+        usize::try_from(n).ok().and_then(|n| State::ALL.get(n)).copied()
+    }
+
+    /// Whether somebody still has to do something about it.
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        !matches!(self, State::Resolved | State::Dead | State::Dismissed | State::Archived)
+    }
+
+    /// Whether a remedy or an edit may change it.
+    #[must_use]
+    pub const fn is_mendable(self) -> bool {
+        matches!(
+            self,
+            State::Captured | State::Scheduled | State::Review | State::Validated | State::Unrecoverable
+        )
+    }
+
+    /// Whether a replay may take it.
+    #[must_use]
+    pub const fn is_replayable(self) -> bool {
+        matches!(self, State::Captured | State::Scheduled | State::Validated)
+    }
+
+    /// Whether a letter may go from here to there.
+    #[must_use]
+    pub fn may_become(self, next: State) -> bool {
+        match next {
+            State::Planned => self.is_replayable(),
+            State::Resolved | State::Dead => self == State::Planned,
+            State::Scheduled | State::Review | State::Validated | State::Unrecoverable => self.is_mendable(),
+            State::Dismissed => self.is_open() && self != State::Planned,
+            State::Archived => self != State::Planned && self != State::Archived,
+            State::Suspended => self == State::Captured,
+            State::Captured => self == State::Suspended,
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for State {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<State, &'static str> {
+        State::ALL.into_iter().find(|state| state.as_str() == text).ok_or(
+            "a state is captured, scheduled, review, validated, suspended, unrecoverable, planned, \
+             resolved, dead, dismissed or archived",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_round_trip() {
+        for (n, state) in State::ALL.into_iter().enumerate() {
+            assert_eq!((state as usize, State::from_number(n as i64)), (n, Some(state)));
+            assert_eq!(state.as_str().parse(), Ok(state));
+        }
+        assert_eq!((State::from_number(-1), State::from_number(11)), (None, None));
+    }
+
+    #[test]
+    fn what_is_in_a_replay_is_left_alone_by_everybody_else() {
+        let from_planned: alloc::vec::Vec<_> =
+            State::ALL.into_iter().filter(|next| State::Planned.may_become(*next)).collect();
+        assert_eq!(from_planned, [State::Resolved, State::Dead]);
+        for closed in [State::Resolved, State::Dead, State::Dismissed, State::Archived] {
+            assert!(!closed.is_open() && !closed.may_become(State::Planned) && !closed.is_mendable());
+        }
+    }
+}

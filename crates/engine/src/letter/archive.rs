@@ -1,0 +1,197 @@
+//! Letters into cold storage: NDJSON under zstd, with a manifest of hashes, to a directory or an
+//! object store.
+//!
+//! The order is: the files, the manifest, then everything is read back and compared, and only
+//! then are the letters marked. A purge that asks for archived letters takes no others. The name
+//! of a file is its hash, so that a run that was cut off and is repeated writes the same files again.
+
+use super::error::{LetterError, Result};
+use super::filter::Filter;
+use super::store::{Page, Row, Store, hex};
+use crate::store as object;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tidegate_core::letter::State;
+
+/// Letters in one file.
+const LETTERS_PER_FILE: usize = 20_000;
+/// The largest archive file that is read back.
+const FILE_MAX: usize = 1 << 31;
+
+/// What an archive holds; itself a file of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// `tidegate-letters-1`.
+    pub format: String,
+    /// When, in milliseconds since 1970.
+    pub made_ms: i64,
+    /// By whom.
+    pub who: String,
+    /// Letters in all.
+    pub letters: u64,
+    /// The files.
+    pub files: Vec<File>,
+}
+
+/// One file of an archive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct File {
+    /// Its key.
+    pub name: String,
+    /// SHA-256 of its bytes.
+    pub sha256: String,
+    /// SHA-256 of what is in it.
+    pub content_sha256: String,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its letters.
+    pub letters: u64,
+    /// The first of them,
+    pub first: String,
+    /// and the last.
+    pub last: String,
+}
+
+fn bytes(value: &[u8]) -> serde_json::Value {
+    match std::str::from_utf8(value) {
+        Ok(text) => serde_json::json!({ "text": text }),
+        Err(_) => serde_json::json!({ "hex": hex(value) }),
+    }
+}
+
+/// One letter as a line. What is sealed stays sealed.
+fn line(row: &Row) -> serde_json::Value {
+    let mut line = serde_json::json!({ "letter": row.letter });
+    let (received, current) = match &row.sealed {
+        Some(sealed) => {
+            line["sealed"] = serde_json::json!({ "key_id": sealed.key_id, "wrap": hex(&sealed.wrap) });
+            (&sealed.received, sealed.current.as_ref())
+        }
+        None => (&row.letter.payload.received, row.letter.payload.current.as_ref()),
+    };
+    line["received"] = bytes(received);
+    if let Some(current) = current {
+        line["current"] = bytes(current);
+    }
+    line
+}
+
+/// What an archive did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Archived {
+    /// The manifest's key.
+    pub manifest: String,
+    /// What it says.
+    pub content: Manifest,
+}
+
+/// Archives the letters of a filter; `None` if there are none. What is in a replay or in an archive
+/// already is left out.
+///
+/// # Errors
+/// When something could not be written or does not read back as it was written: then no letter is
+/// marked.
+pub async fn archive(
+    store: &mut Store,
+    filter: &Filter,
+    to: &object::Store,
+    now_ms: i64,
+) -> Result<Option<Archived>> {
+    let mut filter = Filter { after: Some(-1), ..filter.clone() };
+    let mut files = Vec::new();
+    let mut marks: Vec<Vec<i64>> = Vec::new();
+    let (mut text, mut rows_in, mut first, mut last) = (Vec::new(), Vec::new(), String::new(), String::new());
+    loop {
+        let rows = store.find(&filter, Page { limit: 1000, newest_first: false, payload: true })?;
+        let end = rows.last().map(|row| row.seq);
+        for row in rows.iter().filter(|r| r.letter.state != State::Planned && r.letter.archive.is_none()) {
+            if rows_in.is_empty() {
+                first = row.letter.id.to_string();
+            }
+            last = row.letter.id.to_string();
+            rows_in.push(row.seq);
+            serde_json::to_writer(&mut text, &line(row)).map_err(|e| LetterError::Refused(e.to_string()))?;
+            text.push(b'\n');
+        }
+        if !rows_in.is_empty() && (end.is_none() || rows_in.len() >= LETTERS_PER_FILE) {
+            let mut file = write(to, &text, rows_in.len() as u64).await?;
+            (file.first, file.last) = (std::mem::take(&mut first), std::mem::take(&mut last));
+            files.push(file);
+            marks.push(std::mem::take(&mut rows_in));
+            text.clear();
+        }
+        match end {
+            Some(end) => filter.after = Some(end),
+            None => break,
+        }
+    }
+    if files.is_empty() {
+        return Ok(None);
+    }
+    let letters = files.iter().map(|f| f.letters).sum();
+    let who = store.who.clone();
+    let content = Manifest { format: "tidegate-letters-1".into(), made_ms: now_ms, who, letters, files };
+    let json = serde_json::to_vec_pretty(&content).map_err(|e| LetterError::Refused(e.to_string()))?;
+    let manifest = format!("manifest-{}.json", short(&json));
+    put(to, &manifest, json.clone()).await?;
+    verify(to, &manifest).await?;
+    for (file, seqs) in content.files.iter().zip(&marks) {
+        let detail = serde_json::json!({
+            "manifest": manifest, "file": file.name, "sha256": file.sha256, "letters": file.letters,
+        });
+        store.archived(seqs, &manifest, detail, now_ms)?;
+    }
+    Ok(Some(Archived { manifest, content }))
+}
+
+fn short(content: &[u8]) -> String {
+    hex(&Sha256::digest(content)).chars().take(16).collect()
+}
+
+async fn put(to: &object::Store, name: &str, content: Vec<u8>) -> Result<()> {
+    to.put(name, content.into()).await.map_err(|e| LetterError::Refused(e.to_string()))
+}
+
+async fn get(to: &object::Store, name: &str) -> Result<bytes::Bytes> {
+    let object = to.get(name).await.map_err(|e| LetterError::Refused(e.to_string()))?;
+    object.bytes(FILE_MAX).await.map_err(|e| LetterError::Refused(e.to_string()))
+}
+
+async fn write(to: &object::Store, text: &[u8], letters: u64) -> Result<File> {
+    let packed = zstd::encode_all(text, 3).map_err(|e| LetterError::Refused(format!("zstd: {e}")))?;
+    let name = format!("letters-{}.ndjson.zst", short(text));
+    let file = File {
+        name: name.clone(),
+        sha256: hex(&Sha256::digest(&packed)),
+        content_sha256: hex(&Sha256::digest(text)),
+        bytes: packed.len() as u64,
+        letters,
+        first: String::new(),
+        last: String::new(),
+    };
+    put(to, &name, packed).await?;
+    Ok(file)
+}
+
+/// Reads an archive back and compares it with its manifest.
+///
+/// # Errors
+/// The first file that is not what the manifest says.
+pub async fn verify(to: &object::Store, manifest: &str) -> Result<Manifest> {
+    let wrong =
+        |what: String| LetterError::Refused(format!("the archive is not whole: {what}; nothing was purged"));
+    let content: Manifest =
+        serde_json::from_slice(&get(to, manifest).await?).map_err(|e| wrong(format!("{manifest}: {e}")))?;
+    for file in &content.files {
+        let packed = get(to, &file.name).await?;
+        if hex(&Sha256::digest(&packed)) != file.sha256 {
+            return Err(wrong(format!("{} has another hash", file.name)));
+        }
+        let text = zstd::decode_all(&packed[..]).map_err(|e| wrong(format!("{}: {e}", file.name)))?;
+        let lines = memchr::memchr_iter(b'\n', &text).count() as u64;
+        if hex(&Sha256::digest(&text)) != file.content_sha256 || lines != file.letters {
+            return Err(wrong(format!("{} holds {lines} of {} letters", file.name, file.letters)));
+        }
+    }
+    Ok(content)
+}

@@ -1,0 +1,34 @@
+//! Why something could not be done with letters.
+
+use std::fmt;
+
+/// Why something could not be done with letters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LetterError {
+    /// The store cannot be used: nothing more may be acknowledged.
+    Store(String),
+    /// The store is full: nothing more may be acknowledged.
+    Full(String),
+    /// The letter is leased by somebody else since, or no longer there.
+    Fenced(String),
+    /// What was asked cannot be done; nothing was changed.
+    Refused(String),
+    /// A key is missing, wrong, or does not belong to this letter.
+    Sealed(String),
+}
+
+impl fmt::Display for LetterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LetterError::Store(what) => write!(f, "the dead-letter store: {what}"),
+            LetterError::Full(what)
+            | LetterError::Fenced(what)
+            | LetterError::Refused(what)
+            | LetterError::Sealed(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for LetterError {}
+
+pub(crate) type Result<T> = std::result::Result<T, LetterError>;

@@ -1,0 +1,117 @@
+//! Which letters: the filter that every verb shares.
+//!
+//! A filter becomes the `WHERE` of a statement. What a group knows (code, class, service,
+//! pipeline, stage, fingerprint) is asked of the small table of groups; a bounding box and words
+//! are asked of their own indexes; the rest of the thin rows.
+
+use super::store::{Dialect, Val};
+use tidegate_core::letter::{Class, Fingerprint, Id, State};
+
+/// Which letters. Empty means all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filter {
+    /// With one of these ids.
+    pub ids: Vec<Id>,
+    /// With one of these codes.
+    pub codes: Vec<String>,
+    /// With one of these classes.
+    pub classes: Vec<Class>,
+    /// In one of these states.
+    pub states: Vec<State>,
+    /// Of one of these groups.
+    pub fingerprints: Vec<Fingerprint>,
+    /// Of this pipeline.
+    pub pipeline: Option<String>,
+    /// Of this stage.
+    pub stage: Option<String>,
+    /// Of this service.
+    pub service: Option<String>,
+    /// Given up at or after.
+    pub since_ms: Option<i64>,
+    /// Given up before.
+    pub until_ms: Option<i64>,
+    /// Touching this box: west, south, east, north.
+    pub bbox: Option<[f64; 4]>,
+    /// In this system, as the record says it.
+    pub crs: Option<String>,
+    /// Whose message holds all these words.
+    pub text: Option<String>,
+    /// Died so often before, at least,
+    pub generation_min: Option<u32>,
+    /// or at most.
+    pub generation_max: Option<u32>,
+    /// Kept until before this time, and not held.
+    pub expired_ms: Option<i64>,
+    /// In this replay.
+    pub plan: Option<i64>,
+    /// Behind this row of the store; for reading in pages.
+    pub after: Option<i64>,
+}
+
+impl Filter {
+    /// Letters with these ids.
+    #[must_use]
+    pub fn of_ids(ids: impl IntoIterator<Item = Id>) -> Filter {
+        Filter { ids: ids.into_iter().collect(), ..Filter::default() }
+    }
+
+    /// Whether it leaves nothing out.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Filter::default()
+    }
+
+    /// The condition over `letter l`, its arguments appended.
+    pub(super) fn sql(&self, dialect: Dialect, args: &mut Vec<Val>) -> String {
+        let mut all: Vec<String> = Vec::new();
+        let mut place = |val: Val| {
+            args.push(val);
+            format!("?{}", args.len())
+        };
+        let mut any = |column: &str, values: Vec<Val>, all: &mut Vec<String>| {
+            if !values.is_empty() {
+                let places: Vec<String> = values.into_iter().map(&mut place).collect();
+                all.push(format!("{column} IN ({})", places.join(", ")));
+            }
+        };
+        let texts = |texts: &[String]| texts.iter().cloned().map(Val::Text).collect::<Vec<_>>();
+        let mut group = Vec::new();
+        any("code", texts(&self.codes), &mut group);
+        any("class", self.classes.iter().map(|c| Val::from(c.as_str())).collect(), &mut group);
+        any("fp", self.fingerprints.iter().map(|f| Val::Int(f.0.cast_signed())).collect(), &mut group);
+        for (column, value) in
+            [("pipeline", &self.pipeline), ("stage", &self.stage), ("service", &self.service)]
+        {
+            any(column, value.iter().cloned().map(Val::Text).collect(), &mut group);
+        }
+        if !group.is_empty() {
+            all.push(format!("l.grp IN (SELECT grp FROM grp WHERE {})", group.join(" AND ")));
+        }
+        any("l.id", self.ids.iter().map(|id| Val::Blob(id.to_bytes().to_vec())).collect(), &mut all);
+        any("l.state", self.states.iter().map(|s| Val::Int(*s as i64)).collect(), &mut all);
+        any("l.crs", self.crs.iter().cloned().map(Val::Text).collect(), &mut all);
+        let int = |n: Option<u32>| n.map(i64::from);
+        for (condition, value) in [
+            ("l.failed_ms >= ", self.since_ms),
+            ("l.failed_ms < ", self.until_ms),
+            ("l.generation >= ", int(self.generation_min)),
+            ("l.generation <= ", int(self.generation_max)),
+            ("l.hold IS NULL AND l.retain_ms < ", self.expired_ms),
+            ("l.plan = ", self.plan),
+            ("l.seq > ", self.after),
+        ] {
+            if let Some(value) = value {
+                all.push(format!("{condition}{}", place(Val::Int(value))));
+            }
+        }
+        if let Some(bbox) = self.bbox {
+            let [w, s, e, n] = bbox.map(|x| place(Val::Real(x)));
+            all.push(dialect.meets(&w, &s, &e, &n));
+        }
+        if let Some(text) = &self.text {
+            let words = place(Val::Text(dialect.words(text)));
+            all.push(dialect.says(&words));
+        }
+        if all.is_empty() { "1 = 1".into() } else { all.join(" AND ") }
+    }
+}

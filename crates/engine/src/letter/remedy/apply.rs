@@ -1,0 +1,217 @@
+//! Rules over letters, with what they did in the audit.
+
+use super::Rule;
+use super::rules::{Said, say};
+use crate::letter::envelope::{Letter, Remedied};
+use crate::letter::error::{LetterError, Result};
+use crate::letter::feature::Feature;
+use crate::letter::filter::Filter;
+use crate::letter::seal::Keys;
+use crate::letter::store::{Amend, Page, Row, Store, hex};
+use sha2::{Digest, Sha256};
+use tidegate_core::letter::State;
+use tidegate_core::letter::lineage::{Replayed, replay_key};
+
+/// What a fix did, or would do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Count {
+    /// Letters that the rule was asked about.
+    pub seen: u64,
+    /// Repaired, through the gates, ready to be replayed.
+    pub validated: u64,
+    /// To be replayed later.
+    pub scheduled: u64,
+    /// For a person: the rule was refused, or its result did not pass the gates.
+    pub review: u64,
+    /// Nothing can be done.
+    pub unrecoverable: u64,
+    /// Nothing to do for this rule.
+    pub untouched: u64,
+}
+
+/// Applies rules to letters.
+#[derive(Debug)]
+pub struct Fixer<'a> {
+    /// Where.
+    pub store: &'a mut Store,
+    /// For sealed payloads.
+    pub keys: &'a Keys,
+    /// Only say what would be done.
+    pub dry_run: bool,
+}
+
+/// Whether a payload may be replayed: it is what its media type says, its geometry is valid and
+/// lies on the earth.
+///
+/// # Errors
+/// Why not.
+pub fn gate(content_type: &str, payload: &[u8], letter: &Letter) -> std::result::Result<(), String> {
+    if !content_type.contains("json") {
+        return Ok(());
+    }
+    let feature = Feature::parse(payload)?;
+    if feature.geometry().is_none() {
+        return Ok(());
+    }
+    let wkb = feature.wkb()?;
+    if let Some(flaw) = tidegate_geo::validity::first_flaw(&wkb) {
+        return Err(flaw.to_string());
+    }
+    let crs = letter.spatial.as_ref().map(|s| s.source_crs.as_str()).filter(|c| !c.is_empty());
+    let Some([w, s, e, n]) = feature.spatial(crs).and_then(|s| s.bbox) else {
+        return Err("its place on the earth cannot be told".into());
+    };
+    if w < -180.0 || e > 180.0 || s < -90.0 || n > 90.0 {
+        return Err(format!("it lies outside of the earth: {w} {s} {e} {n}"));
+    }
+    Ok(())
+}
+
+fn sha(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+impl Fixer<'_> {
+    /// Applies a rule to the letters of a filter that it is for.
+    ///
+    /// # Errors
+    /// When the store cannot be used, or a payload cannot be opened. What was done until then is.
+    pub fn fix(&mut self, rule: &Rule, filter: &Filter, now_ms: i64) -> Result<Count> {
+        let mut filter = filter.clone();
+        if filter.codes.is_empty() {
+            filter.codes = rule.codes().iter().map(ToString::to_string).collect();
+        }
+        if filter.states.is_empty() {
+            filter.states = State::ALL.into_iter().filter(|s| s.is_mendable()).collect();
+        }
+        filter.after = Some(-1);
+        let mut count = Count::default();
+        loop {
+            let rows = self.store.find(&filter, Page { limit: 256, newest_first: false, payload: true })?;
+            let Some(last) = rows.last() else { return Ok(count) };
+            filter.after = Some(last.seq);
+            for row in rows {
+                if row.letter.state.is_mendable() {
+                    self.one(rule, row, &mut count, now_ms)?;
+                }
+            }
+        }
+    }
+
+    fn one(&mut self, rule: &Rule, mut row: Row, count: &mut Count, now_ms: i64) -> Result<()> {
+        count.seen += 1;
+        self.reveal(&mut row)?;
+        let mut letter = row.letter.clone();
+        let (state, note) = match say(rule, &letter, now_ms) {
+            Said::Nothing => {
+                count.untouched += 1;
+                return Ok(());
+            }
+            Said::Changed { payload, spatial, note } => {
+                let was = letter.spatial.take();
+                letter.spatial = spatial.map(|s| *s).or(was);
+                match gate(&letter.content_type, &payload, &letter) {
+                    Ok(()) => {
+                        count.validated += 1;
+                        return if self.dry_run {
+                            Ok(())
+                        } else {
+                            self.change(row, letter, payload, rule.id(), &note, "fix", now_ms)
+                        };
+                    }
+                    Err(why) => {
+                        letter.spatial.clone_from(&row.letter.spatial);
+                        (State::Review, format!("{note}; but {why}"))
+                    }
+                }
+            }
+            Said::Later { not_before_ms, note } => {
+                letter.not_before_ms = Some(not_before_ms);
+                (State::Scheduled, note)
+            }
+            Said::Hopeless(why) => (State::Unrecoverable, why),
+            Said::Refused(why) => (State::Review, why),
+        };
+        match state {
+            State::Scheduled => count.scheduled += 1,
+            State::Unrecoverable => count.unrecoverable += 1,
+            _ => count.review += 1,
+        }
+        if self.dry_run || (letter.state == state && letter.not_before_ms == row.letter.not_before_ms) {
+            return Ok(());
+        }
+        letter.state = state;
+        let detail = serde_json::json!({ "rule": rule.id(), "state": state.as_str(), "note": note });
+        self.store.amend(&Amend { row, letter, payload: None, act: "fix", detail }, now_ms)
+    }
+
+    /// Opens the payload if it is sealed.
+    ///
+    /// # Errors
+    /// When the key is not there.
+    pub fn reveal(&self, row: &mut Row) -> Result<()> {
+        if let Some(sealed) = &row.sealed {
+            row.letter.payload = self.keys.open(sealed)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a letter another payload, by hand: it must pass the gates.
+    ///
+    /// # Errors
+    /// Why it does not, or when the store cannot be used.
+    pub fn edit(&mut self, row: Row, payload: Vec<u8>, now_ms: i64) -> Result<()> {
+        let mut letter = row.letter.clone();
+        if let Ok(feature) = Feature::parse(&payload)
+            && feature.geometry().is_some()
+        {
+            let crs = letter.spatial.as_ref().map(|s| s.source_crs.clone()).filter(|c| !c.is_empty());
+            letter.spatial = feature.spatial(crs.as_deref()).or(letter.spatial);
+        }
+        gate(&letter.content_type, &payload, &letter).map_err(LetterError::Refused)?;
+        self.change(row, letter, payload, "edit", "by hand", "edit", now_ms)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all of it goes into one entry")]
+    fn change(
+        &mut self,
+        row: Row,
+        mut letter: Letter,
+        payload: Vec<u8>,
+        rule: &str,
+        note: &str,
+        act: &'static str,
+        now_ms: i64,
+    ) -> Result<()> {
+        let (before, after) = (sha(row.letter.payload.current()), sha(&payload));
+        if before == after {
+            return Ok(());
+        }
+        letter.state = State::Validated;
+        letter.idempotency_key = replay_key(
+            &letter.idempotency_key,
+            Some(&Replayed {
+                root_key: &letter.lineage.root_key,
+                generation: letter.lineage.generation,
+                rule,
+                payload: after,
+            }),
+        );
+        letter.remedies.push(Remedied {
+            rule: rule.to_owned(),
+            at_ms: now_ms,
+            who: self.store.who.clone(),
+            note: note.to_owned(),
+            before: hex(&before),
+            after: hex(&after),
+        });
+        let detail = serde_json::json!({
+            "rule": rule, "note": note, "before": hex(&before), "after": hex(&after), "key": letter.idempotency_key,
+        });
+        let payload = match &row.sealed {
+            Some(sealed) => self.keys.seal_again(sealed, &payload)?,
+            None => payload,
+        };
+        self.store.amend(&Amend { row, letter, payload: Some(payload), act, detail }, now_ms)
+    }
+}

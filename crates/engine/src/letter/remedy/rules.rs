@@ -1,0 +1,298 @@
+//! What each rule does to one letter.
+
+use super::Rule;
+use super::geometry::{clip, close_rings, swap_axes, wind};
+use crate::letter::envelope::{Letter, Spatial};
+use crate::letter::feature::{Feature, from_wkb};
+use std::io::Write;
+use std::process::{Command, Stdio};
+use tidegate_geo::Crs;
+use tidegate_geo::repair::{Outcome, make_valid};
+use tidegate_geo::validity::Checker;
+use tidegate_geo::wkb::{Event, Shape};
+
+/// What a rule says about one letter.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Said {
+    /// Another payload, and where it is if the rule knows better than the payload.
+    Changed { payload: Vec<u8>, spatial: Option<Box<Spatial>>, note: String },
+    /// Replay later.
+    Later { not_before_ms: i64, note: String },
+    /// Nothing can be done.
+    Hopeless(String),
+    /// The rule may not: a person must look.
+    Refused(String),
+    /// There is nothing for this rule to do.
+    Nothing,
+}
+
+const WORLD: [f64; 4] = [-180.0, -90.0, 180.0, 90.0];
+
+pub(super) fn say(rule: &Rule, letter: &Letter, now_ms: i64) -> Said {
+    let said = match rule {
+        Rule::Wait { seconds } => {
+            let wait = i64::try_from(seconds.unwrap_or(3600)).unwrap_or(i64::MAX).saturating_mul(1000);
+            let at = letter.not_before_ms.unwrap_or_else(|| letter.failure.failed_ms.saturating_add(wait));
+            Ok(Said::Later { not_before_ms: at.max(now_ms.min(at)), note: "the server's time".into() })
+        }
+        Rule::Flag => Ok(Said::Hopeless("the header cannot be read; archive it".into())),
+        Rule::Remap { fields } => remap(letter, fields),
+        Rule::Command { command } => run(letter, command),
+        Rule::CrsLookup { default } => crs(letter, default.as_deref()),
+        Rule::MakeValid { tolerance } => valid(letter, tolerance.unwrap_or(0.05)),
+        Rule::Clip { bbox } => clipped(letter, bbox.unwrap_or(WORLD)),
+        Rule::SwapAxes { area } => swapped(letter, *area),
+        Rule::CloseRings => counted(letter, "rings closed", close_rings),
+        Rule::Wind => counted(letter, "rings turned", wind),
+    };
+    said.unwrap_or_else(Said::Refused)
+}
+
+fn feature(letter: &Letter) -> Result<Feature, String> {
+    Feature::parse(letter.payload.current())
+}
+
+fn changed(feature: &Feature, letter: &Letter, note: String) -> Said {
+    let crs = letter.spatial.as_ref().map(|s| s.source_crs.as_str()).filter(|c| !c.is_empty());
+    let spatial = feature.spatial(crs).map(Box::new);
+    Said::Changed { payload: feature.to_bytes(), spatial, note }
+}
+
+fn crs(letter: &Letter, default: Option<&str>) -> Result<Said, String> {
+    let mut feature = feature(letter)?;
+    let told = letter.spatial.as_ref().map(|s| s.source_crs.clone()).filter(|c| !c.is_empty());
+    let candidates = [feature.said_crs(), told, default.map(str::to_owned)];
+    for text in candidates.into_iter().flatten() {
+        let Ok(found) = text.parse::<Crs>() else { continue };
+        let Some(spatial) = feature.spatial(Some(&found.to_string())) else { continue };
+        if spatial.bbox.is_none() {
+            continue;
+        }
+        feature.json["crs"] =
+            serde_json::json!({ "type": "name", "properties": { "name": found.to_string() } });
+        let short: String = text.chars().take(60).collect();
+        return Ok(Said::Changed {
+            payload: feature.to_bytes(),
+            spatial: Some(Box::new(spatial)),
+            note: format!("{found}, from {short:?}"),
+        });
+    }
+    Err("nothing in the record names a system, and no default was given".into())
+}
+
+fn valid(letter: &Letter, tolerance: f64) -> Result<Said, String> {
+    let mut feature = feature(letter)?;
+    let wkb = feature.wkb()?;
+    let mut out = Vec::new();
+    match make_valid(&wkb, &mut Checker::default(), &mut out) {
+        Outcome::Valid => Ok(Said::Nothing),
+        Outcome::Hopeless(flaw) => Err(format!("it cannot be made valid: {flaw}")),
+        Outcome::Repaired(repaired) => {
+            let (before, after) = (meant(&wkb), repaired.area.1);
+            let change = (after - before).abs() / before.max(after).max(f64::MIN_POSITIVE);
+            let geometry = from_wkb(&out)?;
+            let kind = |v: Option<&serde_json::Value>| {
+                v.and_then(|v| v.get("type")).and_then(|v| v.as_str()).unwrap_or("?").to_owned()
+            };
+            let (was, is) = (kind(feature.geometry()), kind(Some(&geometry)));
+            let percent = change * 100.0;
+            let note = format!("linework: area {before:.6} to {after:.6} ({percent:.2} %), {was} to {is}");
+            if change > tolerance {
+                return Err(format!("{note}: more than the tolerance of {} %", tolerance * 100.0));
+            }
+            feature.set_geometry(geometry);
+            Ok(changed(&feature, letter, note))
+        }
+    }
+}
+
+/// The area that was meant: what shells go around, less what holes go around, whichever way they
+/// run and however often. Measured along a thousand lines, to about a thousandth.
+fn meant(wkb: &[u8]) -> f64 {
+    let mut cursor = tidegate_geo::wkb::Cursor::default();
+    let (mut area, mut in_polygon, mut ring) = (0.0, false, 0);
+    while let Ok(Some(event)) = cursor.next(wkb) {
+        match event {
+            Event::Begin { shape, .. } => (in_polygon, ring) = (shape == Shape::Polygon, 0),
+            Event::Coords(run) if in_polygon => {
+                let around = around(&run.xy(wkb).collect::<Vec<_>>());
+                area += if ring == 0 { around } else { -around };
+                ring += 1;
+            }
+            Event::Coords(_) | Event::End(_) => {}
+        }
+    }
+    area.max(0.0)
+}
+
+/// The area that a ring goes around at least once.
+fn around(ring: &[(f64, f64)]) -> f64 {
+    const LINES: usize = 1000;
+    let (low, high) =
+        ring.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), p| (l.min(p.1), h.max(p.1)));
+    let step = (high - low) / LINES as f64;
+    if !(step.is_finite() && step > 0.0) {
+        return 0.0;
+    }
+    let mut lines: Vec<Vec<(f64, i32)>> = vec![Vec::new(); LINES];
+    let next = ring.iter().skip(1).chain(ring.first());
+    for (a, b) in ring.iter().zip(next) {
+        let turn = if a.1 < b.1 { 1 } else { -1 };
+        let (from, to) = (a.1.min(b.1), a.1.max(b.1));
+        let first = ((from - low) / step - 0.5).ceil().max(0.0) as usize;
+        for (n, line) in lines.iter_mut().enumerate().skip(first) {
+            let y = low + (n as f64 + 0.5) * step;
+            if y >= to {
+                break;
+            }
+            if y >= from {
+                line.push((a.0 + (y - a.1) / (b.1 - a.1) * (b.0 - a.0), turn));
+            }
+        }
+    }
+    let width = |line: &mut Vec<(f64, i32)>| {
+        line.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut sum, mut turns, mut since) = (0.0, 0, 0.0);
+        for (x, turn) in line {
+            if turns == 0 {
+                since = *x;
+            }
+            turns += *turn;
+            if turns == 0 {
+                sum += *x - since;
+            }
+        }
+        sum
+    };
+    lines.iter_mut().map(width).sum::<f64>() * step
+}
+
+fn clipped(letter: &Letter, bbox: [f64; 4]) -> Result<Said, String> {
+    let mut feature = feature(letter)?;
+    let geometry = feature.geometry().ok_or("the payload has no geometry")?;
+    let Some(mut cut) = clip(geometry, bbox) else {
+        return Err("nothing of it lies in the box".into());
+    };
+    if cut == *geometry {
+        return Ok(Said::Nothing);
+    }
+    let mut wkb = Vec::new();
+    crate::letter::feature::to_wkb(&cut, &mut wkb)?;
+    let mut out = Vec::new();
+    if let Outcome::Repaired(_) = make_valid(&wkb, &mut Checker::default(), &mut out) {
+        cut = from_wkb(&out)?;
+    }
+    feature.set_geometry(cut);
+    Ok(changed(&feature, letter, format!("clipped to {bbox:?}")))
+}
+
+fn swapped(letter: &Letter, area: Option<[f64; 4]>) -> Result<Said, String> {
+    let mut feature = feature(letter)?;
+    let inside = |feature: &Feature, area: [f64; 4]| {
+        let bounds = feature.wkb().ok().and_then(|wkb| tidegate_geo::Bounds::of_wkb(&wkb));
+        bounds.is_some_and(|b| {
+            b.min_x >= area[0] && b.min_y >= area[1] && b.max_x <= area[2] && b.max_y <= area[3]
+        })
+    };
+    let area = area.unwrap_or(WORLD);
+    let before = inside(&feature, area);
+    let mut geometry = feature.geometry().cloned().ok_or("the payload has no geometry")?;
+    let count = swap_axes(&mut geometry);
+    feature.set_geometry(geometry);
+    match (before, inside(&feature, area)) {
+        (false, true) => Ok(changed(&feature, letter, format!("{count} positions swapped"))),
+        (true, _) => Err("it lies where it should as it is; say where it should lie".into()),
+        (false, false) => Err("it would not lie where it should when swapped either".into()),
+    }
+}
+
+fn counted(
+    letter: &Letter,
+    what: &str,
+    change: impl FnOnce(&mut serde_json::Value) -> u64,
+) -> Result<Said, String> {
+    let mut feature = feature(letter)?;
+    let mut geometry = feature.geometry().cloned().ok_or("the payload has no geometry")?;
+    let count = change(&mut geometry);
+    if count == 0 {
+        return Ok(Said::Nothing);
+    }
+    feature.set_geometry(geometry);
+    Ok(changed(&feature, letter, format!("{count} {what}")))
+}
+
+fn remap(letter: &Letter, fields: &std::collections::BTreeMap<String, String>) -> Result<Said, String> {
+    let mut feature = feature(letter)?;
+    let is_feature = feature.json.get("type").and_then(|t| t.as_str()) == Some("Feature");
+    let object = if is_feature { feature.json.get_mut("properties") } else { Some(&mut feature.json) };
+    let object = object.and_then(|o| o.as_object_mut()).ok_or("the payload has no fields")?;
+    let mut count = 0;
+    for (from, to) in fields {
+        if let Some(value) = object.get(from).cloned() {
+            if object.contains_key(to) {
+                return Err(format!("the field {to:?} is there already"));
+            }
+            object.remove(from);
+            object.insert(to.clone(), value);
+            count += 1;
+        }
+    }
+    if count == 0 {
+        return Ok(Said::Nothing);
+    }
+    let spatial = letter.spatial.clone().map(Box::new);
+    Ok(Said::Changed { payload: feature.to_bytes(), spatial, note: format!("{count} fields renamed") })
+}
+
+fn run(letter: &Letter, command: &[String]) -> Result<Said, String> {
+    let (program, arguments) = command.split_first().ok_or("the command is empty")?;
+    let at = |e: std::io::Error| format!("{program}: {e}");
+    let payload = String::from_utf8_lossy(letter.payload.current()).into_owned();
+    let payload = serde_json::from_str(&payload).unwrap_or(serde_json::Value::String(payload));
+    let input = serde_json::json!({ "letter": letter, "payload": payload });
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(at)?;
+    // A program need not read what it does not want.
+    if let Some(mut stdin) = child.stdin.take() {
+        let _ = stdin.write_all(format!("{input}\n").as_bytes());
+    }
+    let output = child.wait_with_output().map_err(at)?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{program} ended with {}: {}", output.status, said.trim()));
+    }
+    let made: serde_json::Value =
+        serde_json::from_slice(&output.stdout).map_err(|e| format!("{program} wrote no JSON: {e}"))?;
+    if made == input["payload"] {
+        return Ok(Said::Nothing);
+    }
+    let payload = made.to_string().into_bytes();
+    let feature = Feature::parse(&payload)?;
+    Ok(changed(&feature, letter, format!("by {program}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_area_that_was_meant() {
+        for (text, want) in [
+            ("POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0))", 16.0),
+            ("POLYGON ((0 0, 0 4, 4 4, 4 0, 0 0), (1 1, 2 1, 2 2, 1 2, 1 1))", 15.0),
+            ("POLYGON ((0 0, 2 2, 2 0, 0 2, 0 0))", 2.0),
+            ("POLYGON ((0 0, 4 0, 4 4, 0 4, 0 0, 4 0, 4 4, 0 4, 0 0))", 16.0),
+            ("MULTIPOLYGON (((0 0, 1 0, 1 1, 0 1)), ((5 5, 6 5, 6 6, 5 6, 5 5)))", 2.0),
+            ("LINESTRING (0 0, 1 1)", 0.0),
+        ] {
+            let mut wkb = Vec::new();
+            tidegate_geo::wkt::read(text, &mut wkb).unwrap();
+            assert!((meant(&wkb) - want).abs() < 0.005, "{text}: {}", meant(&wkb));
+        }
+    }
+}

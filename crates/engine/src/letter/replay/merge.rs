@@ -1,0 +1,255 @@
+//! Rows into a file that has them already.
+//!
+//! The file is read, rows are replaced or added, and the whole is put in its place at once, so
+//! that a reader sees the old file or the new one, and the same update twice gives the same file.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use tidegate_geo::crs::Transform;
+use tidegate_geo::format::geojson::ReadOptions;
+use tidegate_geo::format::{self, Options};
+use tidegate_geo::mapping::Owned;
+use tidegate_geo::{Batch, Crs, Kind, Schema, Value};
+
+/// Which row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum At {
+    /// By its number, from 1.
+    Row(u64),
+    /// By the text in a field.
+    Key(String, String),
+}
+
+/// What a row is to hold.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// Which row.
+    pub at: At,
+    /// Its geometry.
+    pub wkb: Option<Vec<u8>>,
+    /// In this system, if it is another than the file's.
+    pub crs: Option<String>,
+    /// Its fields; those that the file does not have are left out.
+    pub values: Vec<(String, Owned)>,
+}
+
+/// Whether the file could be written.
+///
+/// # Errors
+/// Why not.
+pub fn writable(path: &Path) -> Result<(), String> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let probe = dir.join(format!(".tidegate-preflight-{}", std::process::id()));
+    std::fs::write(&probe, b"").map_err(|e| format!("{} cannot be written: {e}", dir.display()))?;
+    // A probe that stays is only untidy.
+    let _ = std::fs::remove_file(&probe);
+    match format::Format::of_path(path) {
+        Some(_) => Ok(()),
+        None => Err(format!("{}: its name must tell the format", path.display())),
+    }
+}
+
+/// Which of these rows a file has.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn holds(path: &Path, rows: &[At]) -> Result<Vec<bool>, String> {
+    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let mut reader = format::open(path, &ReadOptions::default()).map_err(|e| at(&e))?;
+    let mut missing: std::collections::HashSet<&At> = rows.iter().collect();
+    let mut number = 0;
+    while let Some(batch) = reader.next_batch(&mut Vec::new()).map_err(|e| at(&e))? {
+        for row in 0..batch.len() {
+            number += 1;
+            missing.remove(&At::Row(number));
+            for (i, field) in batch.schema().fields().iter().enumerate() {
+                if let Value::Text(text) = batch.value(row, i) {
+                    missing.remove(&At::Key(field.name.to_string(), text.to_owned()));
+                }
+            }
+        }
+    }
+    Ok(rows.iter().map(|row| !missing.contains(row)).collect())
+}
+
+/// Puts rows into a file; how many it has now.
+///
+/// # Errors
+/// When the file cannot be read or written; it is then as it was.
+pub fn merge(path: &Path, updates: &[Update]) -> Result<u64, String> {
+    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    if updates.is_empty() {
+        return Ok(0);
+    }
+    let mut by: HashMap<&At, &Update> = updates.iter().map(|u| (&u.at, u)).collect();
+    let mut schema = Schema::default();
+    let mut crs = Crs::wgs84();
+    let mut layer = None;
+    let mut batches = Vec::new();
+    if path.exists() {
+        let mut reader = format::open(path, &ReadOptions::default()).map_err(|e| at(&e))?;
+        schema = Schema::clone(&reader.layer().schema);
+        crs = reader.layer().crs.clone().unwrap_or(crs);
+        layer = Some(reader.layer().name.clone());
+        let mut rejected = Vec::new();
+        while let Some(batch) = reader.next_batch(&mut rejected).map_err(|e| at(&e))? {
+            batches.push(batch);
+        }
+        if let Some(first) = rejected.first() {
+            return Err(at(&format!("record {} cannot be read, so the file is left alone", first.record)));
+        }
+    } else {
+        for (name, value) in updates.iter().flat_map(|u| &u.values) {
+            if schema.position(name).is_none() {
+                schema.add(name.clone(), kind(value));
+            }
+        }
+    }
+    // A replaced row may be of another shape than the file had.
+    schema.shape = None;
+    let schema = Arc::new(schema);
+    let options = Options { layer, ..Options::default() };
+    let mut writer = format::create(path, &schema, &crs, &options).map_err(|e| at(&e))?;
+    let mut number = 0;
+    for batch in &batches {
+        let mut out = Batch::new(schema.clone());
+        for row in 0..batch.len() {
+            number += 1;
+            let mut found = by.remove(&At::Row(number));
+            for (i, field) in schema.fields().iter().enumerate() {
+                if let (None, Value::Text(text)) = (found, batch.value(row, i)) {
+                    found = by.remove(&At::Key(field.name.to_string(), text.to_owned()));
+                }
+            }
+            match found {
+                Some(update) => push(&mut out, update, &crs, Some((batch, row)))?,
+                None => {
+                    let values = (0..schema.fields().len()).map(|i| batch.value(row, i));
+                    out.push(batch.geometry(row), values).map_err(|e| at(&e))?;
+                }
+            }
+            if let Some(id) = batch.id(row) {
+                out.set_id(id);
+            }
+        }
+        writer.write(&out).map_err(|e| at(&e))?;
+    }
+    let mut out = Batch::new(schema.clone());
+    for update in updates.iter().filter(|u| by.contains_key(&u.at)) {
+        if let At::Row(n) = update.at {
+            return Err(at(&format!("it has no row {n}; is it the output of that run?")));
+        }
+        push(&mut out, update, &crs, None)?;
+        number += 1;
+    }
+    writer.write(&out).map_err(|e| at(&e))?;
+    writer.finish().map_err(|e| at(&e))?;
+    Ok(number)
+}
+
+fn push(out: &mut Batch, update: &Update, crs: &Crs, was: Option<(&Batch, usize)>) -> Result<(), String> {
+    let mut wkb = update.wkb.clone();
+    if let (Some(wkb), Some(from)) = (&mut wkb, update.crs.as_deref().filter(|c| !c.is_empty())) {
+        let from: Crs = from.parse().map_err(|e: tidegate_geo::Problem| e.to_string())?;
+        if from != *crs && !(from.is_wgs84() && crs.is_wgs84()) {
+            let transform = Transform::new(&from, crs).map_err(|e| e.to_string())?;
+            transform.geometry(wkb).map_err(|e| e.to_string())?;
+        }
+    }
+    let schema = out.schema().clone();
+    let fields = schema.fields().iter().enumerate();
+    let values: Vec<Owned> = fields
+        .map(|(i, field)| match update.values.iter().find(|(name, _)| *name == *field.name) {
+            Some((_, value)) => fit(value, field.kind),
+            None => was.map_or(Owned::Null, |(batch, row)| own(batch.value(row, i))),
+        })
+        .collect();
+    out.push(wkb.as_deref(), values.iter().map(Owned::value)).map_err(|e| e.to_string())
+}
+
+fn kind(value: &Owned) -> Kind {
+    match value {
+        Owned::Bool(_) => Kind::Bool,
+        Owned::Int(_) => Kind::Int,
+        Owned::Real(_) => Kind::Real,
+        Owned::Bytes(_) => Kind::Bytes,
+        Owned::Json(_) => Kind::Json,
+        Owned::Null | Owned::Text(_) => Kind::Text,
+    }
+}
+
+/// A value in the kind of its field; what does not fit is no value.
+fn fit(value: &Owned, kind: Kind) -> Owned {
+    let text = |value: &Owned| match value {
+        Owned::Bool(b) => Some(b.to_string()),
+        Owned::Int(n) => Some(n.to_string()),
+        Owned::Real(x) => Some(x.to_string()),
+        Owned::Text(text) | Owned::Json(text) => Some(text.clone()),
+        Owned::Null | Owned::Bytes(_) => None,
+    };
+    match (kind, value) {
+        (_, Owned::Null) => Owned::Null,
+        (Kind::Bool, Owned::Bool(_)) | (Kind::Int, Owned::Int(_)) | (Kind::Real, Owned::Real(_)) => {
+            value.clone()
+        }
+        (Kind::Real, Owned::Int(n)) => Owned::Real(*n as f64),
+        (Kind::Bool, other) => text(other).and_then(|t| t.parse().ok()).map_or(Owned::Null, Owned::Bool),
+        (Kind::Int, other) => text(other).and_then(|t| t.parse().ok()).map_or(Owned::Null, Owned::Int),
+        (Kind::Real, other) => text(other).and_then(|t| t.parse().ok()).map_or(Owned::Null, Owned::Real),
+        (Kind::Json, other) => text(other).map_or(Owned::Null, Owned::Json),
+        (Kind::Bytes, other) => other.clone(),
+        (_, other) => text(other).map_or(Owned::Null, Owned::Text),
+    }
+}
+
+fn own(value: Value<'_>) -> Owned {
+    match value {
+        Value::Null => Owned::Null,
+        Value::Bool(b) => Owned::Bool(b),
+        Value::Int(n) => Owned::Int(n),
+        Value::Real(x) => Owned::Real(x),
+        Value::Text(text) => Owned::Text(text.to_owned()),
+        Value::Bytes(bytes) => Owned::Bytes(bytes.to_vec()),
+        Value::Json(text) => Owned::Json(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(x: f64, y: f64) -> Option<Vec<u8>> {
+        let mut wkb = Vec::new();
+        tidegate_geo::wkb::write::point(&mut wkb, &[x, y]);
+        Some(wkb)
+    }
+
+    fn update(at: At, n: i64) -> Update {
+        let values = vec![("key".into(), Owned::Text("k".into())), ("n".into(), Owned::Int(n))];
+        Update { at, wkb: point(n as f64, 0.0), crs: None, values }
+    }
+
+    #[test]
+    fn a_row_is_replaced_or_added_and_twice_is_once() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a.gpkg", "a.geojson", "a.geojsonl", "a.csv", "a.fgb"] {
+            let path = dir.path().join(name);
+            let key = |k: &str| At::Key("key".into(), k.into());
+            assert_eq!(merge(&path, &[update(key("k"), 1)]), Ok(1), "{name}");
+            let once = merge(&path, &[update(key("k"), 2)]);
+            assert_eq!((once, merge(&path, &[update(key("k"), 2)])), (Ok(1), Ok(1)), "{name}");
+            assert_eq!(merge(&path, &[update(At::Row(1), 3)]), Ok(1), "{name}");
+            assert!(merge(&path, &[update(At::Row(2), 3)]).is_err());
+            let mut reader = format::open(&path, &ReadOptions::default()).unwrap();
+            let batch = reader.next_batch(&mut Vec::new()).unwrap().unwrap();
+            let n = batch.schema().position("n").unwrap();
+            let found = fit(&own(batch.value(0, n)), Kind::Int);
+            assert_eq!(
+                (batch.len(), found, batch.bounds(0).unwrap().min_x),
+                (1, Owned::Int(3), 3.0),
+                "{name}"
+            );
+        }
+    }
+}

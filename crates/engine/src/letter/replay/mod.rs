@@ -1,0 +1,192 @@
+//! Replay: only the failed stage onward, each letter once.
+//!
+//! A plan has frozen its members ([`super::store::Store::plan`]). Here they are leased in batches, run again by
+//! whoever knows their pipeline ([`Rerun`]), and finished in one transaction with the audit. The
+//! order is: sink first, then the letter. If the process dies between the two, the letter is
+//! still planned, is run again, and overwrites its own row, because the effect key is the same:
+//! twice is once.
+
+mod merge;
+
+pub use merge::{At, Update, holds, merge, writable};
+
+use super::envelope::{Letter, Payload};
+use super::error::{LetterError, Result};
+use super::feature::Feature;
+use super::remedy::gate;
+use super::seal::Keys;
+use super::store::{Ended, Leased, Plan, Store};
+use super::writer::{Letters, now_ms};
+use std::path::PathBuf;
+use std::time::Duration;
+use tidegate_core::Code;
+use tidegate_geo::mapping::Owned;
+
+/// Who can run letters of a pipeline again.
+pub trait Rerun {
+    /// Whether it can be done now: the sink is writable, the breaker is closed. Spends nothing.
+    ///
+    /// # Errors
+    /// Why not.
+    fn preflight(&mut self) -> std::result::Result<(), String>;
+
+    /// Runs letters from their failed stage onward, effects included; how each ended, in order.
+    ///
+    /// # Errors
+    /// When none of them could be tried: their replay can be resumed.
+    fn run(&mut self, letters: &[Letter]) -> std::result::Result<Vec<Ended>, String>;
+
+    /// Reads the sink back: which of the letters that were resolved are there.
+    ///
+    /// # Errors
+    /// When the sink cannot be read.
+    fn verify(&mut self, letters: &[Letter]) -> std::result::Result<Vec<bool>, String>;
+}
+
+/// How to go through a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Letters at a time.
+    pub batch: u32,
+    /// How long a lease holds if nothing is heard.
+    pub lease: Duration,
+    /// Take over what somebody else has leased: only when they are known to be dead.
+    pub takeover: bool,
+    /// Read the sink back before a letter counts as resolved.
+    pub verify: bool,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { batch: 1000, lease: Duration::from_secs(900), takeover: false, verify: false }
+    }
+}
+
+/// Goes through a plan until nothing is left, or until told to stop.
+///
+/// # Errors
+/// When the store or the pipeline cannot go on. What was finished is; the plan can be resumed.
+pub fn go(
+    store: &mut Store,
+    letters: &Letters,
+    keys: &Keys,
+    plan: i64,
+    rerun: &mut dyn Rerun,
+    pace: Pace,
+    mut watch: impl FnMut(&Plan) -> bool,
+) -> Result<Plan> {
+    loop {
+        let now = store
+            .plan_get(plan)?
+            .ok_or_else(|| LetterError::Refused(format!("there is no replay {plan}")))?;
+        if !watch(&now) {
+            return Ok(now);
+        }
+        let time = now_ms();
+        let until = time.saturating_add(pace.lease.as_millis() as i64);
+        let free_before = if pace.takeover { i64::MAX } else { time };
+        let mut leased = store.lease(plan, pace.batch, until, free_before)?;
+        if leased.is_empty() {
+            return Ok(now);
+        }
+        for member in &mut leased {
+            if let Some(sealed) = &member.row.sealed {
+                member.row.letter.payload = keys.open(sealed)?;
+            }
+        }
+        let work: Vec<Letter> = leased.iter().map(|l| l.row.letter.clone()).collect();
+        let mut ended = rerun.run(&work).map_err(LetterError::Refused)?;
+        if pace.verify {
+            let there = rerun.verify(&work).map_err(LetterError::Refused)?;
+            for (how, there) in ended.iter_mut().zip(there) {
+                if matches!(how, Ended::Resolved { .. }) && !there {
+                    *how = Ended::Back { not_before_ms: None, note: "the sink does not hold it".into() };
+                }
+            }
+        }
+        let ended: Vec<(Leased, Ended)> = leased.into_iter().zip(ended).collect();
+        store.finish(letters, &ended, now_ms())?;
+    }
+}
+
+/// The letter of a second death: the same record, the new failure.
+#[must_use]
+pub fn died_again(letter: &Letter, code: Code, message: String, now_ms: i64) -> Letter {
+    let mut child = letter.clone();
+    child.id = Default::default();
+    child.state = Default::default();
+    child.not_before_ms = None;
+    child.archive = None;
+    child.remedies = Vec::new();
+    child.payload = Payload { received: letter.payload.current().to_vec(), current: None };
+    child.failure.class = tidegate_core::letter::Class::of(code, None);
+    child.failure.code = code;
+    child.failure.message = message;
+    child.failure.attempts = Vec::new();
+    child.failure.failed_ms = now_ms;
+    child
+}
+
+/// Features into a file, by their effect key in the field `tidegate_key`.
+#[derive(Debug)]
+pub struct IntoFile {
+    /// The file; its name tells the format.
+    pub output: PathBuf,
+}
+
+/// The field that holds the effect key.
+pub const KEY_FIELD: &str = "tidegate_key";
+
+impl Rerun for IntoFile {
+    fn preflight(&mut self) -> std::result::Result<(), String> {
+        writable(&self.output)
+    }
+
+    fn run(&mut self, letters: &[Letter]) -> std::result::Result<Vec<Ended>, String> {
+        let mut updates = Vec::new();
+        let mut ended = Vec::with_capacity(letters.len());
+        for letter in letters {
+            let payload = letter.payload.current();
+            if let Err(why) = gate(&letter.content_type, payload, letter) {
+                let again = died_again(letter, letter.failure.code, why, now_ms());
+                ended.push(Ended::Dead(Box::new(again)));
+                continue;
+            }
+            updates.push(update(letter)?);
+            ended.push(Ended::Resolved { note: format!("{} {}", self.output.display(), letter.effect_key) });
+        }
+        merge(&self.output, &updates)?;
+        Ok(ended)
+    }
+
+    fn verify(&mut self, letters: &[Letter]) -> std::result::Result<Vec<bool>, String> {
+        let rows =
+            letters.iter().map(|l| At::Key(KEY_FIELD.into(), l.effect_key.clone())).collect::<Vec<_>>();
+        holds(&self.output, &rows)
+    }
+}
+
+fn update(letter: &Letter) -> std::result::Result<Update, String> {
+    let feature = Feature::parse(letter.payload.current())?;
+    let properties = feature.json.get("properties").and_then(|p| p.as_object());
+    let mut values: Vec<(String, Owned)> =
+        properties.into_iter().flatten().map(|(name, value)| (name.clone(), owned(value))).collect();
+    values.push((KEY_FIELD.into(), Owned::Text(letter.effect_key.clone())));
+    let wkb = feature.geometry().map(|_| feature.wkb()).transpose()?;
+    let crs = letter.spatial.as_ref().map(|s| s.source_crs.clone());
+    Ok(Update { at: At::Key(KEY_FIELD.into(), letter.effect_key.clone()), wkb, crs, values })
+}
+
+fn owned(value: &serde_json::Value) -> Owned {
+    match value {
+        serde_json::Value::Null => Owned::Null,
+        serde_json::Value::Bool(b) => Owned::Bool(*b),
+        serde_json::Value::Number(n) => match (n.as_i64(), n.as_f64()) {
+            (Some(n), _) => Owned::Int(n),
+            (None, Some(x)) => Owned::Real(x),
+            (None, None) => Owned::Text(n.to_string()),
+        },
+        serde_json::Value::String(text) => Owned::Text(text.clone()),
+        other => Owned::Json(other.to_string()),
+    }
+}

@@ -1,0 +1,293 @@
+//! Changing letters: each act with its entry in the audit, in one transaction.
+
+use super::put::{Part, sound};
+use super::{Audit, Db, Page, Result, Row, Store, Val, audit, broken, words};
+use crate::letter::LetterError;
+use crate::letter::envelope::Letter;
+use crate::letter::filter::Filter;
+use crate::letter::seal::Wrapped;
+use sha2::{Digest, Sha256};
+use tidegate_core::letter::{Id, State};
+
+/// A change to one letter.
+#[derive(Clone, Debug)]
+pub struct Amend {
+    /// The letter as it was read: the change is refused if somebody changed it since.
+    pub row: Row,
+    /// Its envelope from now on; state, times and hold too.
+    pub letter: Letter,
+    /// Its payload from now on, sealed if the letter is; `None` leaves it.
+    pub payload: Option<Vec<u8>>,
+    /// What is entered in the audit.
+    pub act: &'static str,
+    /// With which words.
+    pub detail: serde_json::Value,
+}
+
+/// A letter's row, its id, the id of the key that wraps its own, and the wrapped key.
+pub type Held = (i64, Id, String, Vec<u8>);
+
+/// What a purge did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Letters gone.
+    pub purged: u64,
+    /// Letters that stay because somebody said so.
+    pub held: u64,
+}
+
+/// Removes a blob that no letter needs any more.
+fn drop_blob(db: &mut dyn Db, sha: &[u8]) -> Result<()> {
+    let sql = "DELETE FROM blob WHERE sha = ?1 AND NOT EXISTS
+                   (SELECT 1 FROM body WHERE received_blob = ?1 OR current_blob = ?1)";
+    db.exec(sql, &[sha.into()]).map(|_| ())
+}
+
+impl Store {
+    /// Changes a letter.
+    ///
+    /// # Errors
+    /// [`LetterError::Fenced`] when it was changed or taken since it was read.
+    pub fn amend(&mut self, amend: &Amend, now_ms: i64) -> Result<()> {
+        let (row, letter) = (&amend.row, &amend.letter);
+        let was = row.letter.state;
+        if was != letter.state && !was.may_become(letter.state) {
+            let why = format!("letter {} is {was} and cannot become {}", letter.id, letter.state);
+            return Err(LetterError::Refused(why));
+        }
+        let part = amend.payload.clone().map(Part::new);
+        let envelope = serde_json::to_string(letter).map_err(broken)?;
+        self.tx(|db, who| {
+            let changed = db.exec(
+                "UPDATE letter SET state = ?1, not_before_ms = ?2, retain_ms = ?3, hold = ?4, archive = ?5,
+                     crs = ?6, lease = lease + 1 WHERE seq = ?7 AND lease = ?8 AND state = ?9",
+                &[
+                    (letter.state as i64).into(),
+                    letter.not_before_ms.into(),
+                    letter.retain_until_ms.into(),
+                    letter.hold.as_deref().into(),
+                    letter.archive.as_deref().into(),
+                    letter.spatial.as_ref().map(|s| s.source_crs.as_str()).filter(|c| !c.is_empty()).into(),
+                    row.seq.into(),
+                    row.lease.into(),
+                    (was as i64).into(),
+                ],
+            )?;
+            if changed == 0 {
+                let why = format!("letter {} was changed by somebody else meanwhile; look again", letter.id);
+                return Err(LetterError::Fenced(why));
+            }
+            db.exec(
+                "UPDATE body SET envelope = ?1 WHERE seq = ?2",
+                &[envelope.as_str().into(), row.seq.into()],
+            )?;
+            if let Some(part) = &part {
+                let before = db.query(
+                    "SELECT current_blob FROM body WHERE seq = ?1",
+                    std::slice::from_ref(&row.seq.into()),
+                )?;
+                if let Some(sha) = part.sha() {
+                    let sql = "INSERT INTO blob (sha, bytes) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+                    db.exec(sql, &[sha.into(), part.bytes.as_slice().into()])?;
+                }
+                db.exec(
+                    "UPDATE body SET current = ?1, current_blob = ?2 WHERE seq = ?3",
+                    &[
+                        part.inline().map_or(Val::Null, Val::from),
+                        part.sha().map_or(Val::Null, Val::from),
+                        row.seq.into(),
+                    ],
+                )?;
+                if let Some(sha) = before.first().and_then(|row| row.maybe_blob(0)) {
+                    drop_blob(db, &sha)?;
+                }
+            }
+            if letter.spatial != row.letter.spatial {
+                let bbox = letter.spatial.as_ref().and_then(|s| s.bbox).and_then(sound);
+                db.index(row.seq, bbox, Some(&words(&letter.failure.message)))?;
+            }
+            let (act, detail) = (amend.act, amend.detail.clone());
+            audit::append(db, who, [Audit { at_ms: now_ms, act, letter: Some(letter.id), detail }])
+        })
+    }
+
+    /// Marks letters as archived, or only where they are archived if they are open: an archive of an
+    /// open letter is a copy.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn archived(
+        &mut self,
+        seqs: &[i64],
+        archive: &str,
+        detail: serde_json::Value,
+        now_ms: i64,
+    ) -> Result<()> {
+        self.tx(|db, who| {
+            for seq in seqs {
+                let closed = [State::Resolved, State::Dead, State::Dismissed, State::Unrecoverable];
+                let closed = closed.map(|s| (s as i64).to_string()).join(", ");
+                db.exec(
+                    &format!(
+                        "UPDATE letter SET archive = ?1, lease = lease + 1,
+                             state = CASE WHEN state IN ({closed}) THEN {} ELSE state END
+                         WHERE seq = ?2",
+                        State::Archived as i64
+                    ),
+                    &[archive.into(), (*seq).into()],
+                )?;
+            }
+            audit::append(
+                db,
+                who,
+                [Audit { at_ms: now_ms, act: "archive", letter: None, detail: detail.clone() }],
+            )
+        })
+    }
+
+    /// Removes letters for good, up to a thousand at a time, each time wholly; tombstones stay.
+    /// What is held, planned or, with `archived_only`, not in an archive, stays.
+    ///
+    /// # Errors
+    /// When the store cannot be written. What was purged until then is.
+    pub fn purge(&mut self, filter: &Filter, why: &str, archived_only: bool, now_ms: i64) -> Result<Purged> {
+        let mut done = Purged::default();
+        let mut next = Filter { after: Some(filter.after.unwrap_or(-1)), ..filter.clone() };
+        loop {
+            let rows = self.find(&next, Page { limit: 1000, newest_first: false, payload: false })?;
+            let Some(last) = rows.last() else { return Ok(done) };
+            next.after = Some(last.seq);
+            let may = |row: &&Row| {
+                row.letter.hold.is_none()
+                    && row.letter.state != State::Planned
+                    && (!archived_only || row.letter.archive.is_some())
+            };
+            done.held += rows.iter().filter(|row| row.letter.hold.is_some()).count() as u64;
+            let rows: Vec<&Row> = rows.iter().filter(may).collect();
+            if !rows.is_empty() {
+                done.purged += self.purge_rows(&rows, why, now_ms)?;
+            }
+        }
+    }
+
+    fn purge_rows(&mut self, rows: &[&Row], why: &str, now_ms: i64) -> Result<u64> {
+        self.tx(|db, who| {
+            let mut entries = Vec::with_capacity(rows.len());
+            for row in rows {
+                let seq = Val::Int(row.seq);
+                let letter = &row.letter;
+                // Whoever changed it since we looked had a reason; a hold above all.
+                let gone = db.exec(
+                    "DELETE FROM letter WHERE seq = ?1 AND lease = ?2 AND hold IS NULL AND state <> ?3",
+                    &[seq.clone(), row.lease.into(), (State::Planned as i64).into()],
+                )?;
+                if gone == 0 {
+                    continue;
+                }
+                let parts = db.query(
+                    "SELECT received, received_blob, current, current_blob FROM body WHERE seq = ?1",
+                    std::slice::from_ref(&seq),
+                )?;
+                let parts = parts.into_iter().next().unwrap_or_default();
+                let sha: [u8; 32] = match parts.maybe_blob(1).and_then(|sha| sha.try_into().ok()) {
+                    Some(sha) => sha,
+                    None => Sha256::digest(parts.blob(0)).into(),
+                };
+                // The wrapped key goes with the row: what is left of a sealed payload is noise.
+                db.exec("DELETE FROM body WHERE seq = ?1", std::slice::from_ref(&seq))?;
+                db.index(row.seq, None, None)?;
+                for sha in [parts.maybe_blob(1), parts.maybe_blob(3)].into_iter().flatten() {
+                    drop_blob(db, &sha)?;
+                }
+                db.exec(
+                    "INSERT INTO tombstone (id, pipeline, code, state, first_ms, purged_ms, why, archive, payload_sha)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING",
+                    &[
+                        letter.id.to_bytes().as_slice().into(),
+                        letter.pipeline.as_str().into(),
+                        letter.failure.code.as_str().into(),
+                        (letter.state as i64).into(),
+                        letter.first_failed_ms().into(),
+                        now_ms.into(),
+                        why.into(),
+                        letter.archive.as_deref().into(),
+                        sha.as_slice().into(),
+                    ],
+                )?;
+                let detail = serde_json::json!({ "why": why, "state": letter.state.as_str(), "archive": letter.archive });
+                entries.push(Audit { at_ms: now_ms, act: "purge", letter: Some(letter.id), detail });
+            }
+            let count = entries.len() as u64;
+            audit::append(db, who, entries)?;
+            Ok(count)
+        })
+    }
+
+    /// Purges what has been kept long enough: the automatic retention.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn retain(&mut self, now_ms: i64) -> Result<Purged> {
+        // Asked at every start: one look into an index as long as there is nothing to do.
+        let first = self.db.query("SELECT min(retain_ms) FROM letter WHERE hold IS NULL", &[])?;
+        if first.first().and_then(|row| row.maybe_int(0)).is_none_or(|first| first >= now_ms) {
+            return Ok(Purged::default());
+        }
+        let expired = Filter { expired_ms: Some(now_ms), ..Filter::default() };
+        self.purge(&expired, "retention", false, now_ms)
+    }
+
+    /// Whether a letter was purged: when, and why.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn tombstone(&mut self, id: Id) -> Result<Option<(i64, String)>> {
+        let rows = self.db.query(
+            "SELECT purged_ms, why FROM tombstone WHERE id = ?1",
+            &[id.to_bytes().as_slice().into()],
+        )?;
+        Ok(rows.first().map(|row| (row.int(0), row.text(1))))
+    }
+
+    /// Wraps the keys of letters anew, all of these or none.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn rewrap(&mut self, keys: &[(i64, Wrapped)], detail: serde_json::Value, now_ms: i64) -> Result<u64> {
+        self.tx(|db, who| {
+            let mut count = 0;
+            for (seq, key) in keys {
+                count += db.exec(
+                    "UPDATE body SET wrap = ?1, key_id = ?2 WHERE seq = ?3 AND wrap = ?4",
+                    &[
+                        key.wrap.as_slice().into(),
+                        key.key_id.as_str().into(),
+                        (*seq).into(),
+                        key.before.as_slice().into(),
+                    ],
+                )?;
+            }
+            audit::append(
+                db,
+                who,
+                [Audit { at_ms: now_ms, act: "rotate", letter: None, detail: detail.clone() }],
+            )?;
+            Ok(count)
+        })
+    }
+
+    /// The next rows whose key is wrapped to another recipient than this.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn wrapped_to_others(&mut self, key_id: &str, after: i64) -> Result<Vec<Held>> {
+        let rows = self.db.query(
+            "SELECT b.seq, l.id, b.key_id, b.wrap FROM body b JOIN letter l ON l.seq = b.seq
+             WHERE b.key_id IS NOT NULL AND b.key_id <> ?1 AND b.seq > ?2 ORDER BY b.seq LIMIT 1000",
+            &[key_id.into(), after.into()],
+        )?;
+        let row =
+            |row: &super::Vals| Some((row.int(0), Id::from_bytes(&row.blob(1))?, row.text(2), row.blob(3)));
+        Ok(rows.iter().filter_map(row).collect())
+    }
+}

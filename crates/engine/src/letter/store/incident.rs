@@ -1,0 +1,178 @@
+//! Incidents, records that bring the process down, and how pipelines are run again.
+
+use super::put::once;
+use super::{Audit, Result, Store, audit, broken};
+use crate::letter::LetterError;
+use tidegate_core::letter::Fingerprint;
+
+/// A pipeline that was suspended because a batch failed with one story.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Incident {
+    /// Its number.
+    pub incident: i64,
+    /// The pipeline.
+    pub pipeline: String,
+    /// The story.
+    pub fingerprint: Fingerprint,
+    /// Its code.
+    pub code: String,
+    /// An example.
+    pub message: String,
+    /// So many records failed with it
+    pub failed: u64,
+    /// of so many.
+    pub batch: u64,
+    /// When.
+    pub opened_ms: i64,
+    /// When it was closed.
+    pub closed_ms: Option<i64>,
+}
+
+impl Store {
+    /// Opens an incident, or adds to the one that is open for the same story; its number.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn incident_open(&mut self, incident: &Incident) -> Result<i64> {
+        let fp = incident.fingerprint.0.cast_signed();
+        self.tx(|db, who| {
+            let rows = db.query(
+                "UPDATE incident SET failed = failed + ?1, batch = batch + ?2
+                 WHERE pipeline = ?3 AND fp = ?4 AND closed_ms IS NULL RETURNING incident",
+                &[
+                    (incident.failed as i64).into(),
+                    (incident.batch as i64).into(),
+                    incident.pipeline.as_str().into(),
+                    fp.into(),
+                ],
+            )?;
+            if let Some(row) = rows.first() {
+                return Ok(row.int(0));
+            }
+            let rows = db.query(
+                "INSERT INTO incident (pipeline, fp, code, message, failed, batch, opened_ms)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) RETURNING incident",
+                &[
+                    incident.pipeline.as_str().into(),
+                    fp.into(),
+                    incident.code.as_str().into(),
+                    incident.message.as_str().into(),
+                    (incident.failed as i64).into(),
+                    (incident.batch as i64).into(),
+                    incident.opened_ms.into(),
+                ],
+            )?;
+            let number = rows.first().map(|row| row.int(0)).ok_or_else(|| broken("no incident was made"))?;
+            let detail = serde_json::json!({
+                "incident": number, "pipeline": incident.pipeline, "code": incident.code,
+                "failed": incident.failed, "batch": incident.batch,
+            });
+            let at_ms = incident.opened_ms;
+            audit::append(db, who, [Audit { at_ms, act: "incident", letter: None, detail }])?;
+            Ok(number)
+        })
+    }
+
+    /// The incidents that are open, of one pipeline or of all.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn incidents(&mut self, pipeline: Option<&str>) -> Result<Vec<Incident>> {
+        let rows = self.db.query(
+            "SELECT incident, pipeline, fp, code, message, failed, batch, opened_ms, closed_ms FROM incident
+             WHERE closed_ms IS NULL ORDER BY incident",
+            &[],
+        )?;
+        let all = rows.iter().map(|row| Incident {
+            incident: row.int(0),
+            pipeline: row.text(1),
+            fingerprint: Fingerprint(row.int(2).cast_unsigned()),
+            code: row.text(3),
+            message: row.text(4),
+            failed: row.int(5) as u64,
+            batch: row.int(6) as u64,
+            opened_ms: row.int(7),
+            closed_ms: row.maybe_int(8),
+        });
+        Ok(all.filter(|i| pipeline.is_none_or(|name| i.pipeline == name)).collect())
+    }
+
+    /// Closes an incident: its pipeline may run again.
+    ///
+    /// # Errors
+    /// [`LetterError::Refused`] if it is not open.
+    pub fn incident_close(&mut self, incident: i64, now_ms: i64) -> Result<()> {
+        self.tx(|db, who| {
+            let closed = db.exec(
+                "UPDATE incident SET closed_ms = ?1, closed_by = ?2 WHERE incident = ?3 AND closed_ms IS NULL",
+                &[now_ms.into(), who.into(), incident.into()],
+            )?;
+            if closed == 0 {
+                return Err(LetterError::Refused(format!("there is no open incident {incident}")));
+            }
+            let detail = serde_json::json!({ "incident": incident, "closed": true });
+            audit::append(db, who, [Audit { at_ms: now_ms, act: "incident", letter: None, detail }])
+        })
+    }
+
+    /// Says that work on a record begins: how often the process died on it before. Ask it for
+    /// records that are suspect only: after a crash, those that were under way.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn crash_begin(&mut self, pipeline: &str, stage: &str, key: &str, now_ms: i64) -> Result<u32> {
+        let mark = once(pipeline, stage, key, 0);
+        self.tx(|db, _| {
+            let rows = db.query(
+                "INSERT INTO crash (once, pipeline, deaths, at_ms) VALUES (?1, ?2, 0, ?3)
+                 ON CONFLICT (once) DO UPDATE SET deaths = crash.deaths + 1, at_ms = excluded.at_ms
+                 RETURNING deaths",
+                &[mark.as_slice().into(), pipeline.into(), now_ms.into()],
+            )?;
+            Ok(rows.first().map_or(0, |row| row.int(0)) as u32)
+        })
+    }
+
+    /// Says that work on a record is over: the process lived.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn crash_end(&mut self, pipeline: &str, stage: &str, key: &str) -> Result<()> {
+        let mark = once(pipeline, stage, key, 0);
+        self.tx(|db, _| db.exec("DELETE FROM crash WHERE once = ?1", &[mark.as_slice().into()]))?;
+        Ok(())
+    }
+
+    /// How many records of a pipeline were under way when a process died, or are now.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn crash_count(&mut self, pipeline: &str) -> Result<u64> {
+        let rows = self.db.query("SELECT count(*) FROM crash WHERE pipeline = ?1", &[pipeline.into()])?;
+        Ok(rows.first().map_or(0, |row| row.int(0) as u64))
+    }
+
+    /// Keeps how a pipeline is run again, as JSON.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn pipeline_set(&mut self, pipeline: &str, spec: &str) -> Result<()> {
+        self.tx(|db, _| {
+            db.exec(
+                "INSERT INTO pipeline (pipeline, spec) VALUES (?1, ?2)
+                 ON CONFLICT (pipeline) DO UPDATE SET spec = excluded.spec",
+                &[pipeline.into(), spec.into()],
+            )
+        })?;
+        Ok(())
+    }
+
+    /// How a pipeline is run again.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn pipeline(&mut self, pipeline: &str) -> Result<Option<String>> {
+        let rows = self.db.query("SELECT spec FROM pipeline WHERE pipeline = ?1", &[pipeline.into()])?;
+        Ok(rows.first().map(|row| row.text(0)))
+    }
+}

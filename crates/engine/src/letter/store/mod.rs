@@ -1,0 +1,326 @@
+//! The store of letters: one set of tables, in SQLite or in PostgreSQL.
+//!
+//! Everything that is decided about rows is written once, in SQL that both understand ([`Store`]);
+//! a driver ([`Db`]) runs statements, adds letters in bulk, and spells the few things that differ:
+//! how a box is looked up, how words are, and how a row that somebody else holds is skipped. The
+//! conformance suite in `tests/letter` runs over both.
+//!
+//! | table | holds |
+//! |---|---|
+//! | `letter` | a thin row per letter: what filters ask and what changes |
+//! | `body` | the envelope as JSON, the payload, the wrapped key |
+//! | `blob` | payloads over 64 KiB, by their hash |
+//! | `grp` | a row per group: fingerprint, code, class, service, pipeline, stage |
+//! | `place`, `said` | the R*Tree and the full-text index (columns of `letter` in PostgreSQL) |
+//! | `audit` | what was done, each entry hashed with the one before |
+//! | `tombstone` | what a purge leaves |
+//! | `plan`, `member` | replays and what they froze |
+//! | `incident`, `crash`, `pipeline`, `meta` | suspended pipelines; records under work; how to run again; settings |
+//!
+//! Why thin rows beside fat bodies: a listing of a million letters reads a hundred megabytes of
+//! thin rows and none of their payloads.
+
+mod act;
+mod audit;
+mod incident;
+mod plan;
+mod postgres;
+mod put;
+mod read;
+mod schema;
+mod sqlite;
+
+pub use act::{Amend, Held, Purged};
+pub(in crate::letter) use audit::hex;
+pub use audit::{Audit, Entry};
+pub use incident::Incident;
+pub use plan::{Ended, Leased, Plan};
+pub(super) use put::Packed;
+pub use put::Put;
+pub use read::{By, Group, Health, Page, Row};
+
+use super::error::{LetterError, Result};
+use std::path::PathBuf;
+
+/// A value in a statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Val {
+    /// NULL.
+    Null,
+    /// A whole number.
+    Int(i64),
+    /// A number.
+    Real(f64),
+    /// Text.
+    Text(String),
+    /// Bytes.
+    Blob(Vec<u8>),
+}
+
+impl From<&str> for Val {
+    fn from(text: &str) -> Val {
+        Val::Text(text.to_owned())
+    }
+}
+
+impl From<i64> for Val {
+    fn from(n: i64) -> Val {
+        Val::Int(n)
+    }
+}
+
+impl From<Option<i64>> for Val {
+    fn from(n: Option<i64>) -> Val {
+        n.map_or(Val::Null, Val::Int)
+    }
+}
+
+impl From<Option<&str>> for Val {
+    fn from(text: Option<&str>) -> Val {
+        text.map_or(Val::Null, Val::from)
+    }
+}
+
+impl From<&[u8]> for Val {
+    fn from(bytes: &[u8]) -> Val {
+        Val::Blob(bytes.to_vec())
+    }
+}
+
+/// A row of values, read by place. What is missing or of another kind is empty: the statements
+/// are ours.
+#[derive(Clone, Debug, Default)]
+pub struct Vals(pub Vec<Val>);
+
+impl Vals {
+    fn int(&self, at: usize) -> i64 {
+        self.maybe_int(at).unwrap_or_default()
+    }
+
+    fn maybe_int(&self, at: usize) -> Option<i64> {
+        match self.0.get(at) {
+            Some(Val::Int(n)) => Some(*n),
+            _ => None,
+        }
+    }
+
+    fn text(&self, at: usize) -> String {
+        self.maybe_text(at).unwrap_or_default()
+    }
+
+    fn maybe_text(&self, at: usize) -> Option<String> {
+        match self.0.get(at) {
+            Some(Val::Text(text)) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    fn maybe_blob(&self, at: usize) -> Option<Vec<u8>> {
+        match self.0.get(at) {
+            Some(Val::Blob(bytes)) => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+
+    fn blob(&self, at: usize) -> Vec<u8> {
+        self.maybe_blob(at).unwrap_or_default()
+    }
+}
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// One file on this machine.
+    Sqlite,
+    /// A server, for fleets.
+    Postgres,
+}
+
+impl Dialect {
+    /// Rows that meet a box.
+    pub(super) fn meets(self, w: &str, s: &str, e: &str, n: &str) -> String {
+        match self {
+            Dialect::Sqlite => format!(
+                "l.seq IN (SELECT seq FROM place WHERE x1 >= {w} AND y1 >= {s} AND x0 <= {e} AND y0 <= {n})"
+            ),
+            Dialect::Postgres => format!("l.place && box(point({w}, {s}), point({e}, {n}))"),
+        }
+    }
+
+    /// Rows whose message holds all words.
+    pub(super) fn says(self, words: &str) -> String {
+        match self {
+            Dialect::Sqlite => format!("l.seq IN (SELECT rowid FROM said WHERE said MATCH {words})"),
+            Dialect::Postgres => format!("l.said @@ plainto_tsquery('simple', {words})"),
+        }
+    }
+
+    /// The words of a text as the index is asked for them.
+    pub(super) fn words(self, text: &str) -> String {
+        let words = words(text);
+        match self {
+            Dialect::Sqlite if words.trim().is_empty() => "\"\"".into(),
+            Dialect::Sqlite => {
+                words.split_whitespace().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" ")
+            }
+            Dialect::Postgres => words,
+        }
+    }
+
+    /// What makes a worker pass over rows that another holds.
+    fn skip_locked(self) -> &'static str {
+        match self {
+            Dialect::Sqlite => "",
+            Dialect::Postgres => " FOR UPDATE SKIP LOCKED",
+        }
+    }
+}
+
+/// The words of a text: letters and digits, everything else is space. Both indexes see only this,
+/// so that they agree on what a word is.
+pub(super) fn words(text: &str) -> String {
+    text.chars().map(|c| if c.is_alphanumeric() { c } else { ' ' }).collect()
+}
+
+/// A connection.
+pub(super) trait Db: Send {
+    fn dialect(&self) -> Dialect;
+    fn begin(&mut self) -> Result<()>;
+    fn commit(&mut self) -> Result<()>;
+    fn rollback(&mut self);
+    /// Runs a statement with arguments `?1`, `?2` …; how many rows it changed.
+    fn exec(&mut self, sql: &str, args: &[Val]) -> Result<u64>;
+    fn query(&mut self, sql: &str, args: &[Val]) -> Result<Vec<Vals>>;
+    /// Adds letters with the numbers of their groups; which of them are new.
+    fn add(&mut self, rows: &[&Packed], groups: &[i64]) -> Result<Vec<bool>>;
+    /// Sets what the box and word indexes hold of a row; `None` and nothing remove it.
+    fn index(&mut self, seq: i64, bbox: Option<[f64; 4]>, words: Option<&str>) -> Result<()>;
+    /// Bytes that the store takes.
+    fn bytes(&mut self) -> Result<i64>;
+    /// Holds the audit's end until the transaction is over.
+    fn lock_audit(&mut self) -> Result<()>;
+}
+
+/// Where letters are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A SQLite file.
+    File(PathBuf),
+    /// `postgres://…`, with `?schema=NAME` for another schema than `tidegate`.
+    Url(String),
+}
+
+impl From<&str> for Place {
+    fn from(text: &str) -> Place {
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            Place::Url(text.to_owned())
+        } else {
+            Place::File(text.into())
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::File(path) => write!(f, "{}", path.display()),
+            // A password never reaches a message.
+            Place::Url(url) => match url::Url::parse(url) {
+                Ok(mut url) => {
+                    let _ = url.set_password(None);
+                    write!(f, "{url}")
+                }
+                Err(_) => f.write_str("postgres://…"),
+            },
+        }
+    }
+}
+
+/// A store of letters.
+pub struct Store {
+    db: Box<dyn Db>,
+    groups: std::collections::HashMap<i64, i64>,
+    /// Who acts, for the audit.
+    pub who: String,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("dialect", &self.db.dialect()).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens a store, making it if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be made, reached or trusted.
+    pub fn open(place: &Place) -> Result<Store> {
+        let db: Box<dyn Db> = match place {
+            Place::File(path) => Box::new(sqlite::Sqlite::open(path)?),
+            Place::Url(url) => Box::new(postgres::Postgres::open(url)?),
+        };
+        Ok(Store { db, groups: Default::default(), who: user() })
+    }
+
+    /// Which of the two it is.
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.db.dialect()
+    }
+
+    /// A setting.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn setting(&mut self, name: &str) -> Result<Option<String>> {
+        let rows = self.db.query("SELECT value FROM meta WHERE name = ?1", &[name.into()])?;
+        Ok(rows.first().and_then(|row| row.maybe_text(0)))
+    }
+
+    /// Sets a setting.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn set(&mut self, name: &str, value: &str, now_ms: i64) -> Result<()> {
+        let detail = serde_json::json!({ "setting": name });
+        let audit = Audit { at_ms: now_ms, act: "set", letter: None, detail };
+        self.tx(|db, who| {
+            db.exec(
+                "INSERT INTO meta (name, value) VALUES (?1, ?2)
+                 ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                &[name.into(), value.into()],
+            )?;
+            audit::append(db, who, [audit])
+        })
+    }
+
+    /// Does something wholly or not at all.
+    fn tx<T>(&mut self, work: impl FnOnce(&mut dyn Db, &str) -> Result<T>) -> Result<T> {
+        self.db.begin()?;
+        match work(self.db.as_mut(), &self.who) {
+            Ok(done) => {
+                self.db.commit()?;
+                Ok(done)
+            }
+            Err(why) => {
+                self.db.rollback();
+                // A group that was just made is gone.
+                self.groups.clear();
+                Err(why)
+            }
+        }
+    }
+}
+
+/// Who acts: the name of the account, as far as the environment tells.
+fn user() -> String {
+    ["TIDEGATE_USER", "USER", "LOGNAME", "USERNAME"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()))
+        .unwrap_or_else(|| "unknown".into())
+}
+
+fn broken(what: impl std::fmt::Display) -> LetterError {
+    LetterError::Store(what.to_string())
+}

@@ -1,0 +1,349 @@
+//! Replays: a plan freezes its members, workers lease them, and only the holder of the newest
+//! lease can say how one ended.
+
+use super::put::{Packed, put};
+use super::{Audit, Page, Result, Row, Store, Val, audit, broken};
+use crate::letter::LetterError;
+use crate::letter::Letters;
+use crate::letter::envelope::{Letter, Lineage};
+use crate::letter::filter::Filter;
+use tidegate_core::letter::{Class, Id, State};
+
+/// A replay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Its number.
+    pub plan: i64,
+    /// Of this pipeline.
+    pub pipeline: String,
+    /// `running`, `cancelled` or `done`.
+    pub state: String,
+    /// What was asked for, as JSON.
+    pub spec: String,
+    /// When it was made.
+    pub made_ms: i64,
+    /// Its letters,
+    pub members: u64,
+    /// those in the sink,
+    pub resolved: u64,
+    /// those that died again,
+    pub dead: u64,
+    /// those that went back,
+    pub back: u64,
+    /// and those that are still to do.
+    pub left: u64,
+}
+
+/// A letter that is ours for a while.
+#[derive(Clone, Debug)]
+pub struct Leased {
+    /// The letter with its payload.
+    pub row: Row,
+    /// The replay.
+    pub plan: i64,
+    /// What it takes to finish it.
+    pub token: i64,
+}
+
+/// How a letter ended.
+#[derive(Clone, Debug)]
+pub enum Ended {
+    /// Its record is in the sink.
+    Resolved {
+        /// What the sink says, for the audit.
+        note: String,
+    },
+    /// It died again: its child, whose lineage is filled in here.
+    Dead(Box<Letter>),
+    /// It could not be tried: back to where it was, not before a time.
+    Back {
+        /// Not before.
+        not_before_ms: Option<i64>,
+        /// Why.
+        note: String,
+    },
+}
+
+impl Store {
+    /// What a replay takes of a filter: open letters that may be replayed, whose time has come,
+    /// that have not died too often; ambiguous and poisonous ones only if they are asked for.
+    fn members(&mut self, filter: &Filter, generation_max: u32, now_ms: i64, args: &mut Vec<Val>) -> String {
+        let mut filter = filter.clone();
+        if filter.states.is_empty() {
+            filter.states = State::ALL.into_iter().filter(|s| s.is_replayable()).collect();
+        } else {
+            filter.states.retain(|s| s.is_replayable());
+        }
+        let none = filter.states.is_empty();
+        if filter.classes.is_empty() {
+            filter.classes = vec![Class::Transient, Class::Fatal, Class::Systemic];
+        }
+        let condition = filter.sql(self.dialect(), args);
+        args.extend([Val::Int(now_ms), Val::Int(generation_max.into())]);
+        let n = args.len();
+        let never = if none { " AND 1 = 0" } else { "" };
+        format!(
+            "{condition} AND (l.not_before_ms IS NULL OR l.not_before_ms <= ?{}) AND l.generation < ?{n}{never}",
+            n - 1
+        )
+    }
+
+    /// How many letters a replay would take, by pipeline. Changes nothing.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn plan_dry(
+        &mut self,
+        filter: &Filter,
+        generation_max: u32,
+        now_ms: i64,
+    ) -> Result<Vec<(String, u64)>> {
+        let mut args = Vec::new();
+        let condition = self.members(filter, generation_max, now_ms, &mut args);
+        let sql = format!(
+            "SELECT g.pipeline, count(*) FROM letter l JOIN grp g ON g.grp = l.grp
+             WHERE {condition} GROUP BY g.pipeline ORDER BY g.pipeline"
+        );
+        let rows = self.db.query(&sql, &args)?;
+        Ok(rows.iter().map(|row| (row.text(0), row.int(1) as u64)).collect())
+    }
+
+    /// Makes a replay of one pipeline and freezes its members.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn plan(
+        &mut self,
+        pipeline: &str,
+        filter: &Filter,
+        generation_max: u32,
+        spec: &str,
+        now_ms: i64,
+    ) -> Result<Plan> {
+        let filter = Filter { pipeline: Some(pipeline.to_owned()), ..filter.clone() };
+        let mut args = Vec::new();
+        let condition = self.members(&filter, generation_max, now_ms, &mut args);
+        let plan = self.tx(|db, who| {
+            let rows = db.query(
+                "INSERT INTO plan (made_ms, who, pipeline, state, spec) VALUES (?1, ?2, ?3, 'running', ?4)
+                 RETURNING plan",
+                &[now_ms.into(), who.into(), pipeline.into(), spec.into()],
+            )?;
+            let plan = rows.first().map(|row| row.int(0)).ok_or_else(|| broken("no plan was made"))?;
+            let lock = db.dialect().skip_locked();
+            let sql = format!("SELECT l.seq, l.state FROM letter l WHERE {condition} ORDER BY l.seq{lock}");
+            let rows = db.query(&sql, &args)?;
+            for row in &rows {
+                let (seq, was) = (row.int(0), row.int(1));
+                let sql = "INSERT INTO member (plan, seq, was) VALUES (?1, ?2, ?3)";
+                db.exec(sql, &[plan.into(), seq.into(), was.into()])?;
+                db.exec(
+                    "UPDATE letter SET state = ?1, plan = ?2, lease = lease + 1, lease_until_ms = 0 WHERE seq = ?3",
+                    &[(State::Planned as i64).into(), plan.into(), seq.into()],
+                )?;
+            }
+            let detail = serde_json::json!({ "plan": plan, "pipeline": pipeline, "letters": rows.len(), "spec": spec });
+            audit::append(db, who, [Audit { at_ms: now_ms, act: "plan", letter: None, detail }])?;
+            Ok(plan)
+        })?;
+        self.plan_get(plan)?.ok_or_else(|| broken("the plan has gone"))
+    }
+
+    /// A replay, as it stands.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn plan_get(&mut self, plan: i64) -> Result<Option<Plan>> {
+        let rows = self
+            .db
+            .query("SELECT pipeline, state, spec, made_ms FROM plan WHERE plan = ?1", &[plan.into()])?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let counts = self.db.query(
+            "SELECT coalesce(ended, ''), count(*) FROM member WHERE plan = ?1 GROUP BY coalesce(ended, '')",
+            &[plan.into()],
+        )?;
+        let of = |name: &str| counts.iter().find(|c| c.text(0) == name).map_or(0, |c| c.int(1) as u64);
+        Ok(Some(Plan {
+            plan,
+            pipeline: row.text(0),
+            state: row.text(1),
+            spec: row.text(2),
+            made_ms: row.int(3),
+            members: counts.iter().map(|c| c.int(1) as u64).sum(),
+            resolved: of("resolved"),
+            dead: of("dead"),
+            back: of("back"),
+            left: of(""),
+        }))
+    }
+
+    /// The replays that are not over, the oldest first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn plans_running(&mut self) -> Result<Vec<Plan>> {
+        let rows = self.db.query("SELECT plan FROM plan WHERE state = 'running' ORDER BY plan", &[])?;
+        let plans = rows.iter().map(|row| self.plan_get(row.int(0))).collect::<Result<Vec<_>>>()?;
+        Ok(plans.into_iter().flatten().collect())
+    }
+
+    /// Takes up to `limit` letters of a replay for a while. What somebody else has is passed over.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn lease(&mut self, plan: i64, limit: u32, until_ms: i64, now_ms: i64) -> Result<Vec<Leased>> {
+        let lock = self.dialect().skip_locked();
+        let taken = self.tx(|db, _| {
+            db.query(
+                &format!(
+                    "UPDATE letter SET lease = lease + 1, lease_until_ms = ?1 WHERE seq IN (
+                         SELECT l.seq FROM letter l WHERE l.plan = ?2 AND l.state = ?3 AND l.lease_until_ms < ?4
+                         ORDER BY l.seq LIMIT ?5{lock}) RETURNING seq, lease, id"
+                ),
+                &[
+                    until_ms.into(),
+                    plan.into(),
+                    (State::Planned as i64).into(),
+                    now_ms.into(),
+                    i64::from(limit).into(),
+                ],
+            )
+        })?;
+        if taken.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = taken.iter().filter_map(|row| Id::from_bytes(&row.blob(2)));
+        let rows = self.find(&Filter::of_ids(ids), Page { limit, newest_first: false, payload: true })?;
+        let token = |seq: i64| taken.iter().find(|row| row.int(0) == seq).map(|row| row.int(1));
+        Ok(rows.into_iter().filter_map(|row| Some(Leased { token: token(row.seq)?, plan, row })).collect())
+    }
+
+    /// Says how leased letters ended, all in one transaction. For each whether it counted: a lease
+    /// that is no longer the newest changes nothing.
+    ///
+    /// # Errors
+    /// When the store cannot be written; then nothing has ended.
+    pub fn finish(&mut self, letters: &Letters, ended: &[(Leased, Ended)], now_ms: i64) -> Result<Vec<bool>> {
+        let packed = ended
+            .iter()
+            .map(|(leased, how)| match how {
+                Ended::Dead(child) => letters.pack(&child_of(&leased.row.letter, child)).map(Some),
+                Ended::Resolved { .. } | Ended::Back { .. } => Ok(None),
+            })
+            .collect::<Result<Vec<Option<Packed>>>>()?;
+        let mut known = std::mem::take(&mut self.groups);
+        self.tx(|db, who| {
+            let mut counted = Vec::with_capacity(ended.len());
+            let mut entries = Vec::new();
+            for ((leased, how), child) in ended.iter().zip(&packed) {
+                let was = db.query(
+                    "SELECT was FROM member WHERE plan = ?1 AND seq = ?2",
+                    &[leased.plan.into(), leased.row.seq.into()],
+                )?;
+                let was = was.first().map_or(0, |row| row.int(0));
+                let (state, word, not_before, detail) = match how {
+                    Ended::Resolved { note } => {
+                        (State::Resolved as i64, "resolved", None, serde_json::json!({ "note": note }))
+                    }
+                    Ended::Dead(letter) => {
+                        let id = child.as_ref().map(|c| c.id.to_string());
+                        let detail = serde_json::json!({ "child": id, "code": letter.failure.code.as_str() });
+                        (State::Dead as i64, "dead", None, detail)
+                    }
+                    Ended::Back { not_before_ms, note } => {
+                        let state = if not_before_ms.is_some() { State::Scheduled as i64 } else { was };
+                        (state, "back", *not_before_ms, serde_json::json!({ "note": note }))
+                    }
+                };
+                let changed = db.exec(
+                    "UPDATE letter SET state = ?1, not_before_ms = coalesce(?2, not_before_ms), plan = NULL,
+                         lease = lease + 1, lease_until_ms = 0
+                     WHERE seq = ?3 AND lease = ?4 AND plan = ?5 AND state = ?6",
+                    &[
+                        state.into(),
+                        not_before.into(),
+                        leased.row.seq.into(),
+                        leased.token.into(),
+                        leased.plan.into(),
+                        (State::Planned as i64).into(),
+                    ],
+                )?;
+                counted.push(changed == 1);
+                if changed == 0 {
+                    continue;
+                }
+                db.exec(
+                    "UPDATE member SET ended = ?1 WHERE plan = ?2 AND seq = ?3",
+                    &[word.into(), leased.plan.into(), leased.row.seq.into()],
+                )?;
+                if let Some(child) = child {
+                    put(db, who, &mut known, &[child], now_ms)?;
+                }
+                let mut detail = detail;
+                detail["plan"] = leased.plan.into();
+                detail["ended"] = word.into();
+                let letter = Some(leased.row.letter.id);
+                entries.push(Audit { at_ms: now_ms, act: "replay", letter, detail });
+            }
+            audit::append(db, who, entries)?;
+            if let Some((first, _)) = ended.first() {
+                close(db, who, first.plan, "done", now_ms)?;
+            }
+            Ok(counted)
+        })
+    }
+
+    /// Gives back what a replay has not done.
+    ///
+    /// # Errors
+    /// [`LetterError::Refused`] when it is over, or when the store cannot be written.
+    pub fn plan_cancel(&mut self, plan: i64, now_ms: i64) -> Result<u64> {
+        match self.plan_get(plan)? {
+            Some(found) if found.state == "running" => {}
+            Some(found) => {
+                return Err(LetterError::Refused(format!("replay {plan} is {} already", found.state)));
+            }
+            None => return Err(LetterError::Refused(format!("there is no replay {plan}"))),
+        }
+        self.tx(|db, who| {
+            let back = db.exec(
+                "UPDATE letter SET state = (SELECT was FROM member m WHERE m.plan = ?1 AND m.seq = letter.seq),
+                     plan = NULL, lease = lease + 1, lease_until_ms = 0 WHERE plan = ?1 AND state = ?2",
+                &[plan.into(), (State::Planned as i64).into()],
+            )?;
+            db.exec("UPDATE member SET ended = 'back' WHERE plan = ?1 AND ended IS NULL", &[plan.into()])?;
+            close(db, who, plan, "cancelled", now_ms)?;
+            Ok(back)
+        })
+    }
+}
+
+/// A second death is a new letter, linked to its parent; the first failure's time is never reset.
+fn child_of(parent: &Letter, child: &Letter) -> Letter {
+    let mut child = child.clone();
+    child.lineage = Lineage {
+        root: parent.lineage.root,
+        parent: Some(parent.id),
+        generation: parent.lineage.generation.saturating_add(1),
+        root_key: parent.lineage.root_key.clone(),
+        first_failed_ms: parent.first_failed_ms(),
+    };
+    child.effect_key.clone_from(&parent.effect_key);
+    child.retain_until_ms = parent.retain_until_ms;
+    child.hold.clone_from(&parent.hold);
+    child
+}
+
+/// Ends a replay that has nothing left to do.
+fn close(db: &mut dyn super::Db, who: &str, plan: i64, state: &str, now_ms: i64) -> Result<()> {
+    let ended = db.exec(
+        "UPDATE plan SET state = ?2 WHERE plan = ?1 AND state = 'running'
+         AND NOT EXISTS (SELECT 1 FROM member WHERE plan = ?1 AND ended IS NULL)",
+        &[plan.into(), state.into()],
+    )?;
+    if ended == 1 {
+        let detail = serde_json::json!({ "plan": plan, "state": state });
+        audit::append(db, who, [Audit { at_ms: now_ms, act: "plan", letter: None, detail }])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! Letters into the store.
+
+use super::{Audit, Db, Result, Store, Val, audit, broken, words};
+use crate::letter::envelope::{Letter, RETENTION_DAYS};
+use crate::letter::seal::Recipient;
+use sha2::{Digest, Sha256};
+use tidegate_core::letter::{Id, State, fingerprint};
+
+/// The largest payload beside its envelope; a larger one is a blob.
+pub(super) const INLINE_MAX: usize = 64 * 1024;
+
+/// What became of a letter that was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// It is stored.
+    New(Id),
+    /// The same failure of the same record is there already, and open.
+    Known,
+}
+
+/// A payload, and its hash if it is too large to lie inline.
+#[derive(Clone, Debug)]
+pub(in crate::letter) struct Part {
+    pub(super) bytes: Vec<u8>,
+    sha: Option<[u8; 32]>,
+}
+
+impl Part {
+    pub(in crate::letter) fn new(bytes: Vec<u8>) -> Part {
+        let sha = (bytes.len() > INLINE_MAX).then(|| Sha256::digest(&bytes).into());
+        Part { bytes, sha }
+    }
+
+    pub(super) fn inline(&self) -> Option<&[u8]> {
+        self.sha.is_none().then_some(&self.bytes)
+    }
+
+    pub(super) fn sha(&self) -> Option<&[u8]> {
+        self.sha.as_ref().map(<[u8; 32]>::as_slice)
+    }
+}
+
+/// A letter as the store holds it. Made by whoever puts it, so that the one writer only writes.
+#[derive(Clone, Debug)]
+pub(in crate::letter) struct Packed {
+    pub(in crate::letter) id: Id,
+    pub(super) once: [u8; 16],
+    pub(super) root: Id,
+    pub(super) parent: Option<Id>,
+    pub(super) generation: u32,
+    pub(super) state: State,
+    pub(super) first_ms: i64,
+    pub(super) failed_ms: i64,
+    pub(super) not_before_ms: Option<i64>,
+    pub(super) retain_ms: i64,
+    pub(super) hold: Option<String>,
+    pub(super) crs: Option<String>,
+    pub(super) bbox: Option<[f64; 4]>,
+    pub(super) words: String,
+    pub(super) envelope: String,
+    pub(super) received: Part,
+    pub(super) current: Option<Part>,
+    pub(super) wrap: Option<Vec<u8>>,
+    pub(super) key_id: Option<String>,
+    group: Group,
+}
+
+#[derive(Clone, Debug)]
+struct Group {
+    key: i64,
+    fp: i64,
+    pipeline: String,
+    stage: String,
+    service: String,
+    driver: String,
+    code: String,
+    class: &'static str,
+    normal: String,
+}
+
+/// A bounding box that an index can hold.
+pub(super) fn sound(bbox: [f64; 4]) -> Option<[f64; 4]> {
+    let [w, s, e, n] = bbox;
+    (bbox.iter().all(|x| x.is_finite()) && w <= e && s <= n).then_some(bbox)
+}
+
+/// The same failure of the same record has the same mark.
+pub(super) fn once(pipeline: &str, stage: &str, key: &str, generation: u32) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    for part in [pipeline, stage, key] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part.as_bytes());
+    }
+    hash.update(generation.to_le_bytes());
+    let bytes: [u8; 32] = hash.finalize().into();
+    bytes.first_chunk().copied().unwrap_or_default()
+}
+
+impl Packed {
+    /// Packs a letter under this id, sealing its payload to the recipient if there is one.
+    pub(in crate::letter) fn new(letter: &Letter, id: Id, recipient: Option<&Recipient>) -> Result<Packed> {
+        let mut letter = letter.clone();
+        letter.id = id;
+        letter.lineage.first_failed_ms = letter.first_failed_ms();
+        if letter.lineage.root == Id(0) {
+            letter.lineage.root = id;
+            letter.lineage.root_key.clone_from(&letter.idempotency_key);
+        }
+        if letter.retain_until_ms == 0 {
+            letter = letter.retained_for(RETENTION_DAYS);
+        }
+        let payload = std::mem::take(&mut letter.payload);
+        let (received, current, wrap, key_id) = match recipient {
+            None => (payload.received, payload.current, None, None),
+            Some(recipient) => {
+                let sealed = recipient.seal(id, &payload)?;
+                (sealed.received, sealed.current, Some(sealed.wrap), Some(recipient.key_id.clone()))
+            }
+        };
+        let f = &letter.failure;
+        let normal = fingerprint::normalise(&f.message);
+        let fp = fingerprint::Fingerprint::of_normal(f.code, &letter.stage, &normal, &f.driver);
+        let mut key = Sha256::new();
+        for part in [&letter.pipeline, &letter.stage, &f.service, &f.driver] {
+            key.update((part.len() as u64).to_le_bytes());
+            key.update(part.as_bytes());
+        }
+        key.update(fp.0.to_le_bytes());
+        key.update([f.class as u8]);
+        let key: [u8; 32] = key.finalize().into();
+        let group = Group {
+            key: key.first_chunk::<8>().map_or(0, |b| i64::from_le_bytes(*b)),
+            fp: fp.0.cast_signed(),
+            pipeline: letter.pipeline.clone(),
+            stage: letter.stage.clone(),
+            service: f.service.clone(),
+            driver: f.driver.clone(),
+            code: f.code.to_string(),
+            class: f.class.as_str(),
+            normal,
+        };
+        let lineage = &letter.lineage;
+        let spatial = letter.spatial.as_ref();
+        Ok(Packed {
+            id,
+            once: once(&letter.pipeline, &letter.stage, &letter.idempotency_key, lineage.generation),
+            root: lineage.root,
+            parent: lineage.parent,
+            generation: lineage.generation,
+            state: letter.state,
+            first_ms: lineage.first_failed_ms,
+            failed_ms: f.failed_ms,
+            not_before_ms: letter.not_before_ms,
+            retain_ms: letter.retain_until_ms,
+            hold: letter.hold.clone(),
+            crs: spatial.map(|s| s.source_crs.clone()).filter(|crs| !crs.is_empty()),
+            bbox: spatial.and_then(|s| s.bbox).and_then(sound),
+            words: words(&f.message),
+            envelope: serde_json::to_string(&letter).map_err(broken)?,
+            received: Part::new(received),
+            current: current.map(Part::new),
+            wrap,
+            key_id,
+            group,
+        })
+    }
+}
+
+impl Store {
+    /// Stores letters, all or none, with one entry in the audit.
+    pub(in crate::letter) fn put(&mut self, rows: &[&Packed], now_ms: i64) -> Result<Vec<Put>> {
+        let mut known = std::mem::take(&mut self.groups);
+        let done = self.tx(|db, who| put(db, who, &mut known, rows, now_ms));
+        if done.is_ok() {
+            self.groups = known;
+        }
+        done
+    }
+}
+
+/// The same inside of a transaction.
+pub(super) fn put(
+    db: &mut dyn Db,
+    who: &str,
+    known: &mut std::collections::HashMap<i64, i64>,
+    rows: &[&Packed],
+    now_ms: i64,
+) -> Result<Vec<Put>> {
+    let groups = rows.iter().map(|row| group(db, known, &row.group)).collect::<Result<Vec<i64>>>()?;
+    let new = db.add(rows, &groups)?;
+    let puts: Vec<Put> =
+        rows.iter().zip(&new).map(|(row, new)| if *new { Put::New(row.id) } else { Put::Known }).collect();
+    let mut digest = Sha256::new();
+    let mut ids = rows.iter().zip(&new).filter(|(_, new)| **new).map(|(row, _)| row.id);
+    let (mut first, mut last, mut count) = (None, None, 0u64);
+    for id in &mut ids {
+        digest.update(id.to_bytes());
+        first.get_or_insert(id);
+        last = Some(id);
+        count += 1;
+    }
+    let name = |id: Option<Id>| id.map(|id| id.to_string());
+    let detail = serde_json::json!({
+        "letters": count, "known": rows.len() as u64 - count, "first": name(first), "last": name(last),
+        "ids_sha256": audit::hex(&digest.finalize()),
+    });
+    audit::append(db, who, [Audit { at_ms: now_ms, act: "capture", letter: None, detail }])?;
+    Ok(puts)
+}
+
+fn group(db: &mut dyn Db, known: &mut std::collections::HashMap<i64, i64>, group: &Group) -> Result<i64> {
+    if let Some(number) = known.get(&group.key) {
+        return Ok(*number);
+    }
+    let find = "SELECT grp FROM grp WHERE fingerprint_key = ?1";
+    let mut rows = db.query(find, &[group.key.into()])?;
+    if rows.is_empty() {
+        db.exec(
+            "INSERT INTO grp (fingerprint_key, fp, pipeline, stage, service, driver, code, class, normal)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING",
+            &[
+                group.key.into(),
+                group.fp.into(),
+                group.pipeline.as_str().into(),
+                group.stage.as_str().into(),
+                group.service.as_str().into(),
+                group.driver.as_str().into(),
+                group.code.as_str().into(),
+                Val::from(group.class),
+                group.normal.as_str().into(),
+            ],
+        )?;
+        rows = db.query(find, &[group.key.into()])?;
+    }
+    let number = rows.first().map(|row| row.int(0)).ok_or_else(|| broken("a group cannot be made"))?;
+    known.insert(group.key, number);
+    Ok(number)
+}

@@ -1,0 +1,322 @@
+//! Looking at letters.
+
+use super::{Dialect, Result, Store, Val, Vals, broken};
+use crate::letter::envelope::{DAY_MS, Letter, Payload};
+use crate::letter::filter::Filter;
+use crate::letter::seal::Sealed;
+use std::collections::BTreeMap;
+use tidegate_core::letter::{Fingerprint, Id, State};
+
+/// A letter with its place in the store.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Its number in the store.
+    pub seq: i64,
+    /// How often it was leased or changed: the token that a change must show.
+    pub lease: i64,
+    /// Leased until.
+    pub lease_until_ms: i64,
+    /// The replay that it belongs to.
+    pub plan: Option<i64>,
+    /// The envelope. The payload is in it if it was asked for and is not sealed.
+    pub letter: Letter,
+    /// The payload as it lies in the store, if it is sealed and was asked for.
+    pub sealed: Option<Sealed>,
+}
+
+/// Which rows to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// So many at most.
+    pub limit: u32,
+    /// The newest first, else the oldest.
+    pub newest_first: bool,
+    /// With their payloads.
+    pub payload: bool,
+}
+
+/// What letters are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The same story.
+    Fingerprint,
+    /// Code of the taxonomy.
+    Code,
+    /// Service.
+    Service,
+    /// Pipeline.
+    Pipeline,
+    /// Class.
+    Class,
+    /// Stage.
+    Stage,
+    /// State.
+    State,
+    /// Days since the first failure.
+    Age,
+}
+
+/// How many letters have one thing in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// What.
+    pub name: String,
+    /// The code, where all of them have one.
+    pub code: String,
+    /// The class, where all of them have one.
+    pub class: String,
+    /// The message without what differs, where all of them have one.
+    pub message: String,
+    /// How many,
+    pub count: u64,
+    /// and of these still open.
+    pub open: u64,
+    /// The first failure of any.
+    pub first_ms: i64,
+    /// The last.
+    pub last_ms: i64,
+}
+
+/// How the store is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Health {
+    /// Letters in it.
+    pub letters: u64,
+    /// Letters about which something has to be done.
+    pub open: u64,
+    /// The first failure of the oldest open one.
+    pub oldest_ms: Option<i64>,
+    /// Bytes that it takes.
+    pub bytes: u64,
+    /// Letters that it may hold.
+    pub capacity: u64,
+    /// Letters that failed in the last hour.
+    pub arrived_hour: u64,
+    /// Letters that replays ended well in all,
+    pub resolved: u64,
+    /// and those that died again.
+    pub died_again: u64,
+    /// Open letters that failed a spatial check.
+    pub spatial: u64,
+}
+
+/// How many letters a store may hold unless it is told otherwise.
+pub(super) const CAPACITY: u64 = 5_000_000;
+
+const COLUMNS: &str = "l.seq, l.lease, l.lease_until_ms, l.plan, l.id, l.state, l.not_before_ms, l.retain_ms, l.hold, l.archive";
+
+impl Store {
+    /// Letters of a filter, without their payloads unless asked.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn find(&mut self, filter: &Filter, page: Page) -> Result<Vec<Row>> {
+        let mut args = Vec::new();
+        let condition = filter.sql(self.dialect(), &mut args);
+        let order = if page.newest_first { "DESC" } else { "ASC" };
+        args.push(Val::Int(page.limit.into()));
+        let payload =
+            if page.payload { "b.received, b.received_blob, b.current, b.current_blob" } else { "NULL" };
+        let sql = format!(
+            "SELECT {COLUMNS}, b.envelope, b.wrap, b.key_id, {payload}
+             FROM (SELECT * FROM letter l WHERE {condition} ORDER BY l.seq {order} LIMIT ?{}) l
+             JOIN body b ON b.seq = l.seq ORDER BY l.seq {order}",
+            args.len()
+        );
+        let rows = self.db.query(&sql, &args)?;
+        rows.iter().map(|row| self.row(row, page.payload)).collect()
+    }
+
+    fn row(&mut self, row: &Vals, payload: bool) -> Result<Row> {
+        let mut letter: Letter = serde_json::from_str(&row.text(10)).map_err(broken)?;
+        letter.state = State::from_number(row.int(5)).unwrap_or_default();
+        letter.not_before_ms = row.maybe_int(6);
+        letter.retain_until_ms = row.int(7);
+        letter.hold = row.maybe_text(8);
+        letter.archive = row.maybe_text(9);
+        let mut sealed = None;
+        if payload {
+            let received = self.part(row, 13)?.unwrap_or_default();
+            let current = self.part(row, 15)?;
+            match (row.maybe_blob(11), row.maybe_text(12)) {
+                (wrap, Some(key_id)) => {
+                    let wrap = wrap.unwrap_or_default();
+                    sealed = Some(Sealed { id: letter.id, key_id, wrap, received, current });
+                }
+                _ => letter.payload = Payload { received, current },
+            }
+        }
+        Ok(Row {
+            seq: row.int(0),
+            lease: row.int(1),
+            lease_until_ms: row.int(2),
+            plan: row.maybe_int(3),
+            letter,
+            sealed,
+        })
+    }
+
+    /// A payload that lies inline, or under its hash in the column behind.
+    fn part(&mut self, row: &Vals, at: usize) -> Result<Option<Vec<u8>>> {
+        let Some(sha) = row.maybe_blob(at + 1) else { return Ok(row.maybe_blob(at)) };
+        let rows = self.db.query("SELECT bytes FROM blob WHERE sha = ?1", &[sha.as_slice().into()])?;
+        rows.first().map(|row| Some(row.blob(0))).ok_or_else(|| broken("a blob is missing"))
+    }
+
+    /// One letter with its payload.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn get(&mut self, id: Id) -> Result<Option<Row>> {
+        let page = Page { limit: 1, newest_first: false, payload: true };
+        Ok(self.find(&Filter::of_ids([id]), page)?.pop())
+    }
+
+    /// The letters whose id ends so; two at most.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn ids_ending(&mut self, end: &str) -> Result<Vec<Id>> {
+        let hex = match self.dialect() {
+            Dialect::Sqlite => "lower(hex(id))",
+            Dialect::Postgres => "encode(id, 'hex')",
+        };
+        let end: String = end.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_lowercase();
+        let sql = format!("SELECT id FROM letter WHERE {hex} LIKE ?1 ORDER BY seq LIMIT 2");
+        let rows = self.db.query(&sql, &[Val::Text(format!("%{end}"))])?;
+        Ok(rows.iter().filter_map(|row| Id::from_bytes(&row.blob(0))).collect())
+    }
+
+    /// The letters that came of replays of this one.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn children(&mut self, id: Id) -> Result<Vec<Id>> {
+        let rows = self.db.query(
+            "SELECT id FROM letter WHERE parent = ?1 ORDER BY seq",
+            &[id.to_bytes().as_slice().into()],
+        )?;
+        Ok(rows.iter().filter_map(|row| Id::from_bytes(&row.blob(0))).collect())
+    }
+
+    /// How many letters a filter has.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn count(&mut self, filter: &Filter) -> Result<u64> {
+        let mut args = Vec::new();
+        let condition = filter.sql(self.dialect(), &mut args);
+        let rows = self.db.query(&format!("SELECT count(*) FROM letter l WHERE {condition}"), &args)?;
+        Ok(rows.first().map_or(0, |row| row.int(0)) as u64)
+    }
+
+    /// Letters counted by what they have in common, the commonest first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn stats(&mut self, filter: &Filter, by: By, now_ms: i64) -> Result<Vec<Group>> {
+        let mut args = Vec::new();
+        let condition = filter.sql(self.dialect(), &mut args);
+        let age = if by == By::Age {
+            args.extend([1, 7, 30].map(|days| Val::Int(now_ms - days * DAY_MS)));
+            let n = args.len();
+            format!(
+                "CASE WHEN l.first_ms > ?{} THEN 0 WHEN l.first_ms > ?{} THEN 1 WHEN l.first_ms > ?{} THEN 2 ELSE 3 END",
+                n - 2,
+                n - 1,
+                n
+            )
+        } else {
+            "0".into()
+        };
+        let sql = format!(
+            "SELECT grp, state, {age} AS age, count(*), min(l.first_ms), max(l.failed_ms) FROM letter l
+             WHERE {condition} GROUP BY grp, state, age"
+        );
+        let counts = self.db.query(&sql, &args)?;
+        let groups =
+            self.db.query("SELECT grp, fp, code, service, pipeline, class, stage, normal FROM grp", &[])?;
+        let groups: BTreeMap<i64, &Vals> = groups.iter().map(|row| (row.int(0), row)).collect();
+        let mut all: BTreeMap<String, Group> = BTreeMap::new();
+        for row in &counts {
+            let Some(group) = groups.get(&row.int(0)) else { continue };
+            let state = State::from_number(row.int(1)).unwrap_or_default();
+            let name = match by {
+                By::Fingerprint => Fingerprint(group.int(1).cast_unsigned()).to_string(),
+                By::Code => group.text(2),
+                By::Service => group.text(3),
+                By::Pipeline => group.text(4),
+                By::Class => group.text(5),
+                By::Stage => group.text(6),
+                By::State => state.to_string(),
+                By::Age => ["under a day", "1 to 7 days", "7 to 30 days", "over 30 days"]
+                    .get(row.int(2) as usize)
+                    .map_or_else(String::new, ToString::to_string),
+            };
+            let (count, first, last) = (row.int(3) as u64, row.int(4), row.int(5));
+            let open = if state.is_open() { count } else { 0 };
+            let entry = all.entry(name.clone()).or_insert_with(|| Group {
+                name,
+                code: group.text(2),
+                class: group.text(5),
+                message: group.text(7),
+                count: 0,
+                open: 0,
+                first_ms: first,
+                last_ms: last,
+            });
+            for (mine, theirs) in [(&mut entry.code, 2), (&mut entry.class, 5), (&mut entry.message, 7)]
+                .map(|(m, i)| (m, group.text(i)))
+            {
+                if *mine != theirs {
+                    mine.clear();
+                }
+            }
+            entry.count += count;
+            entry.open += open;
+            entry.first_ms = entry.first_ms.min(first);
+            entry.last_ms = entry.last_ms.max(last);
+        }
+        let mut all: Vec<Group> = all.into_values().collect();
+        all.sort_by_key(|group| std::cmp::Reverse(group.count));
+        Ok(all)
+    }
+
+    /// How the store is.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn health(&mut self, now_ms: i64) -> Result<Health> {
+        let states = self.stats(&Filter::default(), By::State, now_ms)?;
+        let of = |state: State| states.iter().find(|g| g.name == state.as_str()).map_or(0, |g| g.count);
+        let open: Vec<State> = State::ALL.into_iter().filter(|s| s.is_open()).collect();
+        let spatial = [
+            "INVALID_GEOMETRY",
+            "CRS_NOT_FOUND",
+            "OUT_OF_BOUNDS",
+            "AXIS_ORDER_SWAPPED",
+            "UNCLOSED_RING",
+            "WRONG_WINDING",
+        ];
+        let spatial = Filter { codes: spatial.map(String::from).to_vec(), states: open, ..Filter::default() };
+        Ok(Health {
+            letters: states.iter().map(|g| g.count).sum(),
+            open: states.iter().map(|g| g.open).sum(),
+            oldest_ms: states.iter().filter(|g| g.open > 0).map(|g| g.first_ms).min(),
+            bytes: self.db.bytes()?.max(0) as u64,
+            capacity: self.capacity()?,
+            arrived_hour: self.count(&Filter { since_ms: Some(now_ms - 3_600_000), ..Filter::default() })?,
+            resolved: of(State::Resolved),
+            died_again: of(State::Dead),
+            spatial: self.count(&spatial)?,
+        })
+    }
+
+    /// How many letters the store may hold.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn capacity(&mut self) -> Result<u64> {
+        Ok(self.setting("capacity")?.and_then(|text| text.parse().ok()).unwrap_or(CAPACITY))
+    }
+}

@@ -1,0 +1,54 @@
+//! The tables. `BYTES`, `SERIAL` and `ALSO` are spelled by each driver.
+
+/// Everything that both have.
+pub(super) const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS grp (
+    grp SERIAL, fingerprint_key BIGINT NOT NULL UNIQUE, fp BIGINT NOT NULL, pipeline TEXT NOT NULL, stage TEXT NOT NULL,
+    service TEXT NOT NULL, driver TEXT NOT NULL, code TEXT NOT NULL, class TEXT NOT NULL, normal TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS letter (
+    seq SERIAL, id BYTES NOT NULL, once BYTES NOT NULL, root BYTES NOT NULL, parent BYTES,
+    generation BIGINT NOT NULL, grp BIGINT NOT NULL, state BIGINT NOT NULL,
+    first_ms BIGINT NOT NULL, failed_ms BIGINT NOT NULL, not_before_ms BIGINT, retain_ms BIGINT NOT NULL,
+    hold TEXT, archive TEXT, crs TEXT, plan BIGINT, lease BIGINT NOT NULL DEFAULT 0,
+    lease_until_ms BIGINT NOT NULL DEFAULT 0 ALSO
+);
+CREATE UNIQUE INDEX IF NOT EXISTS letter_id ON letter (id);
+CREATE UNIQUE INDEX IF NOT EXISTS letter_once ON letter (once) WHERE state <= 6;
+CREATE INDEX IF NOT EXISTS letter_group ON letter (grp, state, failed_ms, first_ms);
+CREATE INDEX IF NOT EXISTS letter_retain ON letter (retain_ms) WHERE hold IS NULL;
+CREATE INDEX IF NOT EXISTS letter_plan ON letter (plan) WHERE plan IS NOT NULL;
+CREATE INDEX IF NOT EXISTS letter_parent ON letter (parent) WHERE parent IS NOT NULL;
+CREATE TABLE IF NOT EXISTS body (
+    seq BIGINT PRIMARY KEY, envelope TEXT NOT NULL, received BYTES, received_blob BYTES,
+    current BYTES, current_blob BYTES, wrap BYTES, key_id TEXT
+);
+CREATE INDEX IF NOT EXISTS body_received ON body (received_blob) WHERE received_blob IS NOT NULL;
+CREATE INDEX IF NOT EXISTS body_current ON body (current_blob) WHERE current_blob IS NOT NULL;
+CREATE TABLE IF NOT EXISTS blob (sha BYTES PRIMARY KEY, bytes BYTES NOT NULL);
+CREATE TABLE IF NOT EXISTS audit (
+    n BIGINT PRIMARY KEY, at_ms BIGINT NOT NULL, who TEXT NOT NULL, act TEXT NOT NULL,
+    letter BYTES, detail TEXT NOT NULL, hash BYTES NOT NULL
+);
+CREATE INDEX IF NOT EXISTS audit_letter ON audit (letter) WHERE letter IS NOT NULL;
+CREATE TABLE IF NOT EXISTS tombstone (
+    id BYTES PRIMARY KEY, pipeline TEXT NOT NULL, code TEXT NOT NULL, state BIGINT NOT NULL, first_ms BIGINT NOT NULL,
+    purged_ms BIGINT NOT NULL, why TEXT NOT NULL, archive TEXT, payload_sha BYTES NOT NULL
+);
+CREATE TABLE IF NOT EXISTS plan (
+    plan SERIAL, made_ms BIGINT NOT NULL, who TEXT NOT NULL, pipeline TEXT NOT NULL, state TEXT NOT NULL, spec TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS member (
+    plan BIGINT NOT NULL, seq BIGINT NOT NULL, was BIGINT NOT NULL, ended TEXT, PRIMARY KEY (plan, seq)
+);
+CREATE TABLE IF NOT EXISTS incident (
+    incident SERIAL, pipeline TEXT NOT NULL, fp BIGINT NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL,
+    failed BIGINT NOT NULL, batch BIGINT NOT NULL, opened_ms BIGINT NOT NULL, closed_ms BIGINT, closed_by TEXT
+);
+CREATE TABLE IF NOT EXISTS crash (once BYTES PRIMARY KEY, pipeline TEXT NOT NULL, deaths BIGINT NOT NULL, at_ms BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS pipeline (pipeline TEXT PRIMARY KEY, spec TEXT NOT NULL);
+";
+
+/// The version of the tables; another one is refused.
+pub(super) const VERSION: &str = "1";

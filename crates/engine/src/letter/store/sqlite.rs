@@ -1,0 +1,242 @@
+//! SQLite: one file, WAL, every commit flushed to disk.
+//!
+//! `synchronous=FULL` because the source is acknowledged after the commit; with NORMAL a power cut
+//! would take letters whose source has forgotten them.
+
+use super::schema::{TABLES, VERSION};
+use super::{Db, Dialect, Packed, Result, Val, Vals, broken};
+use crate::letter::LetterError;
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, params, params_from_iter};
+use std::path::Path;
+use std::time::Duration;
+
+pub(super) struct Sqlite {
+    connection: Connection,
+}
+
+const OWN: &str = "
+CREATE VIRTUAL TABLE IF NOT EXISTS place USING rtree (seq, x0, x1, y0, y1);
+CREATE VIRTUAL TABLE IF NOT EXISTS said USING fts5 (
+    words, content='', contentless_delete=1, detail='none', tokenize='unicode61 remove_diacritics 0'
+);
+";
+
+impl Sqlite {
+    pub(super) fn open(path: &Path) -> Result<Sqlite> {
+        let at = |e: &dyn std::fmt::Display| LetterError::Store(format!("{}: {e}", path.display()));
+        if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+            std::fs::create_dir_all(dir).map_err(|e| at(&e))?;
+        }
+        let fresh = !path.exists();
+        let connection = Connection::open(path).map_err(|e| at(&e))?;
+        private(path, fresh).map_err(|e| at(&e))?;
+        let mut db = Sqlite { connection };
+        db.prepare().map_err(|e| at(&e))?;
+        Ok(db)
+    }
+
+    fn prepare(&mut self) -> Result<()> {
+        let c = &self.connection;
+        c.busy_timeout(Duration::from_secs(30)).map_err(broken)?;
+        for (name, value) in [
+            ("journal_mode", "wal"),
+            ("synchronous", "full"),
+            ("cache_size", "-65536"),
+            ("temp_store", "memory"),
+        ] {
+            c.pragma_update(None, name, value).map_err(broken)?;
+        }
+        c.pragma_update(None, "wal_autocheckpoint", 8000).map_err(broken)?;
+        c.pragma_update(None, "secure_delete", "on").map_err(broken)?;
+        c.set_prepared_statement_cache_capacity(128);
+        let found = || -> rusqlite::Result<Option<String>> {
+            let tables: i64 =
+                c.query_row("SELECT count(*) FROM sqlite_master WHERE name = 'meta'", [], |row| row.get(0))?;
+            if tables == 0 {
+                return Ok(None);
+            }
+            c.query_row("SELECT value FROM meta WHERE name = 'version'", [], |row| row.get(0)).map(Some)
+        };
+        match found().map_err(broken)? {
+            Some(version) if version == VERSION => Ok(()),
+            Some(version) => Err(LetterError::Store(format!(
+                "its tables are of version {version}, this Tidegate reads {VERSION}"
+            ))),
+            None => {
+                let tables = TABLES
+                    .replace("BYTES", "BLOB")
+                    .replace("SERIAL", "INTEGER PRIMARY KEY AUTOINCREMENT")
+                    .replace(" ALSO", "");
+                let sql = format!(
+                    "BEGIN IMMEDIATE; {tables} {OWN} \
+                     INSERT INTO meta VALUES ('version', '{VERSION}') ON CONFLICT DO NOTHING; COMMIT;"
+                );
+                c.execute_batch(&sql).map_err(broken)
+            }
+        }
+    }
+}
+
+/// Letters are nobody else's business.
+fn private(path: &Path, fresh: bool) -> std::io::Result<()> {
+    #[cfg(unix)]
+    if fresh {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    }
+    let _ = (path, fresh);
+    Ok(())
+}
+
+impl rusqlite::ToSql for Val {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self {
+            Val::Null => ToSqlOutput::Owned(Value::Null),
+            Val::Int(n) => ToSqlOutput::Owned(Value::Integer(*n)),
+            Val::Real(x) => ToSqlOutput::Owned(Value::Real(*x)),
+            Val::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+            Val::Blob(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
+        })
+    }
+}
+
+fn val(value: ValueRef<'_>) -> Val {
+    match value {
+        ValueRef::Null => Val::Null,
+        ValueRef::Integer(n) => Val::Int(n),
+        ValueRef::Real(x) => Val::Real(x),
+        ValueRef::Text(text) => Val::Text(String::from_utf8_lossy(text).into_owned()),
+        ValueRef::Blob(bytes) => Val::Blob(bytes.to_vec()),
+    }
+}
+
+impl Db for Sqlite {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.connection.execute_batch("BEGIN IMMEDIATE").map_err(broken)
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        self.connection.execute_batch("COMMIT").map_err(|e| {
+            // What could not be written must not stay half open.
+            let _ = self.connection.execute_batch("ROLLBACK");
+            broken(e)
+        })
+    }
+
+    fn rollback(&mut self) {
+        // A disk that fails here has failed before, and that was said.
+        let _ = self.connection.execute_batch("ROLLBACK");
+    }
+
+    fn exec(&mut self, sql: &str, args: &[Val]) -> Result<u64> {
+        let mut statement = self.connection.prepare_cached(sql).map_err(broken)?;
+        statement.execute(params_from_iter(args)).map(|n| n as u64).map_err(broken)
+    }
+
+    fn query(&mut self, sql: &str, args: &[Val]) -> Result<Vec<Vals>> {
+        let mut statement = self.connection.prepare_cached(sql).map_err(broken)?;
+        let columns = statement.column_count();
+        let mut rows = statement.query(params_from_iter(args)).map_err(broken)?;
+        let mut out = Vec::new();
+        while let Some(row) = rows.next().map_err(broken)? {
+            let vals = (0..columns).map(|i| row.get_ref(i).map(val)).collect::<rusqlite::Result<_>>();
+            out.push(Vals(vals.map_err(broken)?));
+        }
+        Ok(out)
+    }
+
+    fn add(&mut self, rows: &[&Packed], groups: &[i64]) -> Result<Vec<bool>> {
+        add(&self.connection, rows, groups).map_err(broken)
+    }
+
+    fn index(&mut self, seq: i64, bbox: Option<[f64; 4]>, words: Option<&str>) -> Result<()> {
+        self.exec("DELETE FROM place WHERE seq = ?1", &[seq.into()])?;
+        self.exec("DELETE FROM said WHERE rowid = ?1", &[seq.into()])?;
+        if let Some([w, s, e, n]) = bbox {
+            let args = [Val::Int(seq), Val::Real(w), Val::Real(e), Val::Real(s), Val::Real(n)];
+            self.exec("INSERT INTO place VALUES (?1, ?2, ?3, ?4, ?5)", &args)?;
+        }
+        if let Some(words) = words {
+            self.exec("INSERT INTO said (rowid, words) VALUES (?1, ?2)", &[seq.into(), words.into()])?;
+        }
+        Ok(())
+    }
+
+    fn bytes(&mut self) -> Result<i64> {
+        let rows = self.query(
+            "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size",
+            &[],
+        )?;
+        Ok(rows.first().map_or(0, |row| row.int(0)))
+    }
+
+    fn lock_audit(&mut self) -> Result<()> {
+        // There is one writer, and that is us.
+        Ok(())
+    }
+}
+
+fn add(c: &Connection, rows: &[&Packed], groups: &[i64]) -> rusqlite::Result<Vec<bool>> {
+    let mut letter = c.prepare_cached(
+        "INSERT INTO letter (id, once, root, parent, generation, grp, state, first_ms, failed_ms,
+             not_before_ms, retain_ms, hold, crs)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) ON CONFLICT DO NOTHING",
+    )?;
+    let mut body = c.prepare_cached(
+        "INSERT INTO body (seq, envelope, received, received_blob, current, current_blob, wrap, key_id)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
+    let mut blob =
+        c.prepare_cached("INSERT INTO blob (sha, bytes) VALUES (?1, ?2) ON CONFLICT DO NOTHING")?;
+    let mut place = c.prepare_cached("INSERT INTO place VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    let mut said = c.prepare_cached("INSERT INTO said (rowid, words) VALUES (?1, ?2)")?;
+    let mut new = Vec::with_capacity(rows.len());
+    for (row, group) in rows.iter().zip(groups) {
+        let added = letter.execute(params![
+            row.id.to_bytes(),
+            row.once,
+            row.root.to_bytes(),
+            row.parent.map(tidegate_core::letter::Id::to_bytes),
+            i64::from(row.generation),
+            group,
+            row.state as i64,
+            row.first_ms,
+            row.failed_ms,
+            row.not_before_ms,
+            row.retain_ms,
+            row.hold,
+            row.crs,
+        ])?;
+        new.push(added == 1);
+        if added == 0 {
+            continue;
+        }
+        let seq = c.last_insert_rowid();
+        let (received, current) = (&row.received, &row.current);
+        body.execute(params![
+            seq,
+            row.envelope,
+            received.inline(),
+            received.sha(),
+            current.as_ref().and_then(|c| c.inline()),
+            current.as_ref().and_then(|c| c.sha()),
+            row.wrap,
+            row.key_id,
+        ])?;
+        for part in [Some(received), current.as_ref()].into_iter().flatten() {
+            if let Some(sha) = part.sha() {
+                blob.execute(params![sha, part.bytes])?;
+            }
+        }
+        if let Some([w, s, e, n]) = row.bbox {
+            place.execute(params![seq, w, e, s, n])?;
+        }
+        said.execute(params![seq, row.words])?;
+    }
+    Ok(new)
+}

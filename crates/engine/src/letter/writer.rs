@@ -1,0 +1,220 @@
+//! The one way in: [`Letters`].
+//!
+//! Whoever gives up records hands them over and waits until they are durable; only then may the
+//! source forget them. One thread writes. It takes whatever has queued up, from however many
+//! producers, writes it in one transaction and commits; while the disk syncs, the next batch
+//! queues. So 64 producers of single letters share one commit. If a commit fails, the writer is
+//! dead and says so to everybody from then on: nothing more may be acknowledged.
+
+use super::envelope::Letter;
+use super::error::{LetterError, Result};
+use super::seal::Recipient;
+use super::store::{Packed, Place, Put, Store};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tidegate_core::Rng;
+use tidegate_core::letter::{Id, Ids};
+
+/// Letters in one transaction, at most.
+const COMMIT_MAX: usize = 4096;
+/// Batches that may wait; a producer that finds no room waits.
+const QUEUE: usize = 1024;
+/// How full a store may be before it says so.
+const WARN_AT: f64 = 0.7;
+
+/// Milliseconds since 1970.
+#[must_use]
+pub fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64)
+}
+
+type Answer = tokio::sync::oneshot::Sender<Result<Vec<Put>>>;
+
+enum Order {
+    Put(Vec<Packed>, Answer),
+    Close,
+}
+
+/// The way in. Cloned freely; all clones share one writer.
+#[derive(Clone)]
+pub struct Letters {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    place: Place,
+    orders: SyncSender<Order>,
+    recipient: Option<Recipient>,
+    names: Mutex<(Ids, Rng)>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    warning: Option<String>,
+}
+
+impl std::fmt::Debug for Letters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Letters").field("place", &self.inner.place).finish_non_exhaustive()
+    }
+}
+
+/// Letters on their way; wait for it before the source is acknowledged.
+#[derive(Debug)]
+#[must_use = "letters are durable when this has been waited for"]
+pub struct Ticket(tokio::sync::oneshot::Receiver<Result<Vec<Put>>>);
+
+impl Ticket {
+    /// Waits, on a thread that may block.
+    ///
+    /// # Errors
+    /// When the letters could not be stored: acknowledge nothing, and stop.
+    pub fn wait(self) -> Result<Vec<Put>> {
+        self.0.blocking_recv().unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Waits, on tokio.
+    ///
+    /// # Errors
+    /// As [`Ticket::wait`].
+    pub async fn done(self) -> Result<Vec<Put>> {
+        self.0.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+fn gone() -> LetterError {
+    LetterError::Store("its writer has stopped; acknowledge nothing".into())
+}
+
+impl Letters {
+    /// Opens the store and starts its writer. What has been kept long enough is purged now.
+    ///
+    /// # Errors
+    /// When the store cannot be made, reached or trusted.
+    pub fn open(place: &Place) -> Result<Letters> {
+        let mut store = Store::open(place)?;
+        store.retain(now_ms())?;
+        let recipient = store.setting("recipient")?.map(|text| Recipient::from_text(&text)).transpose()?;
+        let (held, capacity) = (store.count(&super::Filter::default())?, store.capacity()?);
+        let warning = (held as f64 > capacity as f64 * WARN_AT).then(|| {
+            format!(
+                "the dead-letter store {place} holds {held} of {capacity} letters; archive and purge some"
+            )
+        });
+        let (orders, received) = sync_channel(QUEUE);
+        let thread = std::thread::Builder::new()
+            .name("letters".into())
+            .spawn(move || write(store, &received, held, capacity))
+            .map_err(|e| LetterError::Store(e.to_string()))?;
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed).map_err(|e| LetterError::Store(e.to_string()))?;
+        let names = Mutex::new((Ids::default(), Rng::new(u64::from_le_bytes(seed))));
+        let thread = Mutex::new(Some(thread));
+        Ok(Letters {
+            inner: Arc::new(Inner { place: place.clone(), orders, recipient, names, thread, warning }),
+        })
+    }
+
+    /// What a person should know, if the store is getting full.
+    #[must_use]
+    pub fn warning(&self) -> Option<&str> {
+        self.inner.warning.as_deref()
+    }
+
+    /// The next name for a letter.
+    #[must_use]
+    pub fn name(&self) -> Id {
+        let mut names = self.inner.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let (ids, rng) = &mut *names;
+        ids.next(now_ms(), rng)
+    }
+
+    /// Hands letters over, all or none. Those without an id get one. May block while the queue is
+    /// full; the ticket resolves when they are durable.
+    pub fn put(&self, letters: &[Letter]) -> Ticket {
+        let (answer, ticket) = tokio::sync::oneshot::channel();
+        let packed: Result<Vec<Packed>> = letters
+            .iter()
+            .map(|letter| {
+                let id = if letter.id == Id(0) { self.name() } else { letter.id };
+                Packed::new(letter, id, self.inner.recipient.as_ref())
+            })
+            .collect();
+        match packed {
+            // Nobody waits any more if this cannot be sent.
+            Err(why) => drop(answer.send(Err(why))),
+            Ok(packed) => {
+                if let Err(std::sync::mpsc::SendError(Order::Put(_, answer))) =
+                    self.inner.orders.send(Order::Put(packed, answer))
+                {
+                    drop(answer.send(Err(gone())));
+                }
+            }
+        }
+        Ticket(ticket)
+    }
+
+    /// Packs a letter for [`Store`] methods that take part in a larger transaction.
+    pub(super) fn pack(&self, letter: &Letter) -> Result<Packed> {
+        Packed::new(letter, self.name(), self.inner.recipient.as_ref())
+    }
+
+    /// Writes what is queued and stops the writer.
+    pub fn close(&self) {
+        let _ = self.inner.orders.send(Order::Close);
+        let thread = self.inner.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn write(mut store: Store, orders: &Receiver<Order>, mut held: u64, capacity: u64) {
+    let mut dead: Option<LetterError> = None;
+    let mut open = true;
+    while open {
+        let Ok(first) = orders.recv() else { return };
+        let mut batch: Vec<(Vec<Packed>, Answer)> = Vec::new();
+        let mut count = 0;
+        let mut next = Some(first);
+        while let Some(order) = next.take() {
+            match order {
+                Order::Put(rows, answer) => {
+                    count += rows.len();
+                    batch.push((rows, answer));
+                }
+                Order::Close => open = false,
+            }
+            if open && count < COMMIT_MAX {
+                next = orders.try_recv().ok();
+            }
+        }
+        if dead.is_none() && held + count as u64 > capacity {
+            dead = Some(LetterError::Full(format!(
+                "the dead-letter store is full: it holds {held} letters and may hold {capacity}. Nothing was lost; \
+                 archive and purge, or raise it with `tidegate dlq capacity N`"
+            )));
+        }
+        if batch.is_empty() {
+            continue;
+        }
+        let rows: Vec<&Packed> = batch.iter().flat_map(|(rows, _)| rows).collect();
+        let stored = match &dead {
+            Some(why) => Err(why.clone()),
+            None => store.put(&rows, now_ms()),
+        };
+        match stored {
+            Ok(puts) => {
+                held += puts.iter().filter(|put| matches!(put, Put::New(_))).count() as u64;
+                let mut puts = puts.into_iter();
+                for (rows, answer) in batch {
+                    let _ = answer.send(Ok(puts.by_ref().take(rows.len()).collect()));
+                }
+            }
+            Err(why) => {
+                for (_, answer) in batch {
+                    let _ = answer.send(Err(why.clone()));
+                }
+                dead.get_or_insert(why);
+            }
+        }
+    }
+}
