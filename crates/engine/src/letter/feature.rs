@@ -82,7 +82,7 @@ impl Feature {
         };
         let mut turned = wkb.clone();
         let bbox = match &transform {
-            Some(transform) => transform.geometry(&mut turned).ok().and_then(|()| Bounds::of_wkb(&turned)),
+            Some(transform) => transform.geometry(&mut turned).ok().and_then(|_| Bounds::of_wkb(&turned)),
             None if degrees => Bounds::of_wkb(&wkb),
             None => None,
         };
