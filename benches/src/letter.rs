@@ -93,7 +93,7 @@ fn batches(letters: &Letters, from: u64, count: u64) -> f64 {
     let mut before = None;
     for batch in made.chunks(1000) {
         let ticket = letters.put(batch);
-        if let Some(before) = std::mem::replace(&mut before, Some(ticket)) {
+        if let Some(before) = before.replace(ticket) {
             tidegate_engine::letter::Ticket::wait(before).unwrap();
         }
     }
@@ -121,7 +121,7 @@ struct Redis(Child, TcpStream);
 impl Redis {
     fn start(dir: &std::path::Path) -> Redis {
         let port = 16_379;
-        let child = Command::new("redis-server")
+        let mut child = Command::new("redis-server")
             .args([
                 "--port",
                 &port.to_string(),
@@ -143,7 +143,8 @@ impl Redis {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("redis-server does not listen");
+        child.kill().and_then(|()| child.wait()).unwrap();
+        unreachable!("redis-server does not listen");
     }
 
     /// One XADD per letter, a thousand in a pipeline.

@@ -1,7 +1,7 @@
 //! The store of letters: one set of tables, in SQLite or in PostgreSQL.
 //!
 //! Everything that is decided about rows is written once, in SQL that both understand ([`Store`]);
-//! a driver ([`Db`]) runs statements, adds letters in bulk, and spells the few things that differ:
+//! a driver (`Db`) runs statements, adds letters in bulk, and spells the few things that differ:
 //! how a box is looked up, how words are, and how a row that somebody else holds is skipped. The
 //! conformance suite in `tests/letter` runs over both.
 //!
