@@ -20,7 +20,7 @@ use crate::exit::Exit;
 use crate::out;
 use crate::progress::Progress;
 
-/// Fetch a layer from a WFS, OGC API, ArcGIS or STAC service, or a file, into a local file
+/// Fetch a layer of a service, or a file, into a local file
 ///
 /// Page by page, each retried and checkpointed; features that come twice are left out, and what
 /// was received is compared with what the service declared. The output appears when it is whole.
