@@ -55,7 +55,7 @@ fn at_every_step() {
     };
     let torture = |args: &[&str], ok: &[i32]| {
         let words = dlq(args);
-        torture(&desk, &words.iter().map(String::as_str).collect::<Vec<_>>(), ok)
+        torture(&desk, &words.iter().map(String::as_str).collect::<Vec<_>>(), ok);
     };
     assert_eq!(desk.run(&["keys", "generate", "--key", "a.key", "--store", "letters.db"]).code, 0);
     torture(&["capture", "in.geojsonl", "--into", "out.geojson"], &[4]);
