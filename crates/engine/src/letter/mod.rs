@@ -33,8 +33,7 @@
 //! The same failure of the same record (pipeline, stage, key, generation) is one letter while that
 //! letter is open, so a run that was cut off between the letter and the acknowledgement may simply
 //! put it again. Before a batch is put, [`flood`] says whether it is one incident instead. A
-//! pipeline that wants to survive records that abort the process brackets suspects with
-//! [`Store::crash_begin`] and [`Store::crash_end`].
+//! pipeline that wants to survive records that abort the process runs suspects through [`guarded`].
 //!
 //! The rest is for people: [`Filter`] and [`Store`] to look, [`remedy`] to repair, [`replay`] to
 //! run again, [`archive`] to keep, [`seal`] to hide, [`export`] to see.
@@ -86,4 +85,34 @@ pub fn flood(letters: &[Letter], len: u64, threshold: &Threshold) -> Option<Inci
         opened_ms: example.failure.failed_ms,
         closed_ms: None,
     })
+}
+
+/// What became of a record that is under suspicion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Guarded<T> {
+    /// The process lived.
+    Worked(T),
+    /// The process died on it so often before that it was not tried again: put it as a letter with
+    /// [`Code::PROCESS_CRASHED`](tidegate_core::Code::PROCESS_CRASHED), then [`Store::crash_end`] it.
+    Poison(u32),
+}
+
+/// Works on one record so that a death of the process is remembered. Costs two commits, so use it
+/// for what was under way when a process died ([`Store::crash_count`]), not for every record.
+///
+/// # Errors
+/// When the store cannot be written; the work is then not begun.
+pub fn guarded<T>(
+    store: &mut Store,
+    (pipeline, stage, key): (&str, &str, &str),
+    deaths_max: u32,
+    work: impl FnOnce() -> T,
+) -> Result<Guarded<T>, LetterError> {
+    let deaths = store.crash_begin(pipeline, stage, key, now_ms())?;
+    if deaths >= deaths_max {
+        return Ok(Guarded::Poison(deaths));
+    }
+    let done = work();
+    store.crash_end(pipeline, stage, key)?;
+    Ok(Guarded::Worked(done))
 }

@@ -2,8 +2,9 @@
 
 use crate::bench::{Bench, T0, letter};
 use tidegate_core::letter::{Class, Id, State};
+use tidegate_engine::letter::seal::{Keys, SecretKey};
 use tidegate_engine::letter::store::{Amend, Audit, By, Ended, Incident, Page};
-use tidegate_engine::letter::{DAY_MS, Filter, Letter, LetterError, Put};
+use tidegate_engine::letter::{DAY_MS, Filter, Letter, LetterError, Put, Store};
 
 macro_rules! conform {
     ($($name:ident)*) => {
@@ -31,6 +32,8 @@ conform! {
     crashes_are_counted
     a_full_store_says_so
     sixty_four_producers_share_commits
+    archived_letters_say_where
+    sealed_letters_are_wrapped_anew
 }
 
 const ALL: Page = Page { limit: 100_000, newest_first: false, payload: true };
@@ -386,6 +389,48 @@ fn a_full_store_says_so(bench: &Bench) {
     assert!(handle.put(&[letter(20)]).wait().is_err(), "nothing more is taken until a person acts");
     assert_eq!(bench.store().count(&Filter::default()), Ok(8), "all of a batch or none");
     assert!(bench.letters().warning().is_some_and(|w| w.contains("8 of 10")));
+}
+
+fn archived_letters_say_where(bench: &Bench) {
+    let ids = put(bench, 0..3);
+    let mut store = bench.store();
+    let row = store.get(ids[0]).unwrap().unwrap();
+    let dismissed = Letter { state: State::Dismissed, ..row.letter.clone() };
+    store
+        .amend(&Amend { row, letter: dismissed, payload: None, act: "dismiss", detail: "".into() }, T0)
+        .unwrap();
+    let seqs: Vec<i64> = store.find(&Filter::default(), ALL).unwrap().iter().take(2).map(|r| r.seq).collect();
+    store.archived(&seqs, "manifest-1", "x".into(), T0).unwrap();
+    let rows = store.find(&Filter::default(), ALL).unwrap();
+    let told: Vec<_> = rows.iter().map(|r| (r.letter.state, r.letter.archive.as_deref())).collect();
+    let (archived, open) = (State::Archived, State::Captured);
+    assert_eq!(told, [(archived, Some("manifest-1")), (open, Some("manifest-1")), (open, None)]);
+    assert_eq!(store.purge(&Filter::default(), "test", true, T0).unwrap().purged, 2);
+}
+
+fn sealed_letters_are_wrapped_anew(bench: &Bench) {
+    let (old, new) = (SecretKey::generate().unwrap(), SecretKey::generate().unwrap());
+    let mut store = bench.store();
+    store.set("recipient", &old.recipient().to_text(), T0).unwrap();
+    let ids = put(bench, 0..2);
+    let sealed = |store: &mut Store| store.get(ids[1]).unwrap().unwrap().sealed.unwrap();
+    let (old_keys, new_keys) = (Keys(vec![old.clone()]), Keys(vec![new.clone()]));
+    assert_eq!(old_keys.open(&sealed(&mut store)).unwrap().received, b"{\"n\":1}");
+    let held = store.wrapped_to_others(&new.key_id, -1).unwrap();
+    assert_eq!(held.len(), 2);
+    let wrapped: Vec<_> = held
+        .iter()
+        .map(|(seq, id, key_id, wrap)| (*seq, old_keys.rewrap(*id, key_id, wrap, &new.recipient()).unwrap()))
+        .collect();
+    assert_eq!(store.rewrap(&wrapped, "x".into(), T0), Ok(2));
+    assert_eq!(
+        store.rewrap(&wrapped, "x".into(), T0),
+        Ok(0),
+        "what was wrapped by somebody else meanwhile stays"
+    );
+    assert!(store.wrapped_to_others(&new.key_id, -1).unwrap().is_empty());
+    assert_eq!(new_keys.open(&sealed(&mut store)).unwrap().received, b"{\"n\":1}");
+    assert!(old_keys.open(&sealed(&mut store)).is_err());
 }
 
 fn sixty_four_producers_share_commits(bench: &Bench) {
