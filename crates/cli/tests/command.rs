@@ -5,8 +5,21 @@ mod common;
 use common::tidegate;
 use std::process::{Command, Stdio};
 
-const VERBS: [&str; 10] =
-    ["validate", "schema", "simulate", "geocode", "demo", "chaos", "profiles", "store", "completions", "man"];
+const VERBS: [&str; 13] = [
+    "init",
+    "plan",
+    "run",
+    "validate",
+    "schema",
+    "simulate",
+    "geocode",
+    "demo",
+    "chaos",
+    "profiles",
+    "store",
+    "completions",
+    "man",
+];
 
 #[test]
 fn every_verb_has_help_with_examples() {

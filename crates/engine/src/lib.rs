@@ -6,12 +6,17 @@
 pub mod cache;
 pub mod call;
 pub mod csv;
+pub mod expr;
+pub mod gate;
 pub mod geocode;
 pub mod http;
 pub mod lane;
 pub mod manifest;
 pub mod profile;
+pub mod run;
 pub mod secret;
+pub mod sink;
 pub mod spool;
+pub mod step;
 pub mod store;
 pub mod telemetry;

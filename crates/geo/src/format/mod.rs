@@ -120,7 +120,7 @@ pub struct Layer {
 }
 
 /// A file being read.
-pub trait Reader {
+pub trait Reader: Send {
     /// What is being read.
     fn layer(&self) -> &Layer;
 

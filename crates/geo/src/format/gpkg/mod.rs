@@ -9,9 +9,12 @@
 mod ddl;
 mod read;
 mod rtree;
+mod sql;
+mod store;
 mod write;
 
 pub use read::{Reader, layers};
+pub use store::{Landed, Store, Writing};
 pub use write::Writer;
 
 use tidegate_core::Code;

@@ -148,7 +148,7 @@ fn columns(db: &Connection, table: &str, geometry: &str, shape: &str) -> Result<
     Ok((schema, select))
 }
 
-fn kind_of(declared: &str) -> Kind {
+pub(super) fn kind_of(declared: &str) -> Kind {
     let upper = declared.to_ascii_uppercase();
     match upper.split('(').next().unwrap_or_default().trim() {
         "BOOLEAN" => Kind::Bool,
@@ -243,7 +243,7 @@ fn value_of(value: ValueRef<'_>, kind: Kind) -> Result<Value<'_>, Problem> {
 }
 
 /// The well-known binary behind the header of GeoPackage binary.
-fn body(blob: &[u8]) -> Result<&[u8], Problem> {
+pub(super) fn body(blob: &[u8]) -> Result<&[u8], Problem> {
     let broken = |message: &str| Problem::new(Code::INVALID_GEOMETRY, message);
     let [b'G', b'P', _, flags, _, _, _, _, rest @ ..] = blob else {
         return Err(broken("the blob is not GeoPackage binary"));
