@@ -9,7 +9,7 @@ help: ## list the targets
 
 .PHONY: test
 test: fmt lint docs ## everything that must pass: format, lints, docs, all tests
-	$(CARGO) test --workspace --all-targets --locked
+	tools/with-postgres $(CARGO) test --workspace --all-targets --locked
 	$(CARGO) test --workspace --doc --locked
 
 .PHONY: fmt

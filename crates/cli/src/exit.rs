@@ -11,6 +11,8 @@ pub(crate) enum Exit {
     Failure = 1,
     /// The command line or the manifest is wrong; nothing was begun.
     Usage = 2,
+    /// A gate halted the run; the batch in question was not committed.
+    Halted = 3,
     /// Finished; some records are dead letters.
     DeadLetters = 4,
     /// Stopped by the other side: try later.

@@ -2,14 +2,16 @@
 
 use std::fmt::Write;
 
-use tidegate_engine::manifest::{Jitter, Manifest, OnEmpty, OnLongWait, Policy, human};
+use tidegate_engine::manifest::{
+    Jitter, Manifest, Mode, OnEmpty, OnLongWait, Policy, Step, Tolerance, human,
+};
 
 /// How many waits are listed one by one.
 const WAITS_SHOWN: u32 = 6;
 
 /// One line per part of the policy.
 pub(crate) fn summary(manifest: &Manifest) -> String {
-    let rows = [
+    let rows = parts(manifest).into_iter().chain([
         ("attempts", attempts(manifest)),
         ("waits", waits(manifest)),
         ("if the server asks for more", long_wait(manifest)),
@@ -21,7 +23,8 @@ pub(crate) fn summary(manifest: &Manifest) -> String {
         ("retry budget", budget(manifest)),
         ("rate", rate(manifest)),
         ("halts", halts(manifest)),
-    ];
+    ]);
+    let rows: Vec<_> = rows.collect();
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     let mut text = format!("{}: valid\n\n", manifest.pipeline.id);
     for (name, value) in rows {
@@ -29,6 +32,28 @@ pub(crate) fn summary(manifest: &Manifest) -> String {
         let _ = writeln!(text, "  {name:width$}  {value}");
     }
     text
+}
+
+/// The parts of a pipeline; none of a manifest that holds policies only.
+fn parts(manifest: &Manifest) -> Vec<(&'static str, String)> {
+    let pipeline = &manifest.pipeline;
+    let (Some(source), Some(sink)) = (&pipeline.source, &pipeline.sink) else { return Vec::new() };
+    let place = |file: &Option<String>, table: Option<String>| file.clone().or(table).unwrap_or_default();
+    let from =
+        place(&source.file, source.postgis.as_ref().map(|t| format!("table {}.{}", t.schema, t.table)));
+    let to = place(&sink.file, sink.postgis.as_ref().map(|t| format!("table {}.{}", t.schema, t.table)));
+    let mode = match sink.mode() {
+        Mode::Upsert => format!("upsert by {}", sink.key.join(", ")),
+        Mode::Append => "append".to_owned(),
+        Mode::Replace => "replace".to_owned(),
+    };
+    let named = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    vec![
+        ("source", format!("{from}, {} records at a time", source.batch_size)),
+        ("steps", named(pipeline.steps.iter().map(Step::name).collect())),
+        ("gates", named(pipeline.gates.iter().map(|gate| gate.check.name()).collect())),
+        ("sink", format!("{to}, {mode}")),
+    ]
 }
 
 fn attempts(manifest: &Manifest) -> String {
@@ -173,7 +198,7 @@ fn halts(manifest: &Manifest) -> String {
     format!(
         "above {} nulls; {geometry}; below {}",
         percent(tolerance.max_null_rate),
-        count(tolerance.precision_decimal_threshold, "decimal place"),
+        count(tolerance.precision_decimal_threshold.unwrap_or(Tolerance::PRECISION), "decimal place"),
     )
 }
 

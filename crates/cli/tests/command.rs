@@ -5,7 +5,10 @@ mod common;
 use common::tidegate;
 use std::process::{Command, Stdio};
 
-const VERBS: [&str; 16] = [
+const VERBS: [&str; 19] = [
+    "init",
+    "plan",
+    "run",
     "validate",
     "schema",
     "simulate",

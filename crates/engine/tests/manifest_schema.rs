@@ -1,5 +1,5 @@
 //! The published schema says what the checker does, and the reference page says what the schema
-//! does. `docs/manifest.md` holds tables between markers; this test writes them from the schema
+//! does. `docs/manifest.md` and the pages of the parts hold tables between markers; this test writes them from the schema
 //! when `TIDEGATE_BLESS` is set, and fails when they differ.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may fail loudly")]
@@ -18,6 +18,10 @@ fn sections(schema: &Value, path: &str, visit: &mut impl FnMut(&str, &Value)) {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         sections(property, &path, visit);
+        sections(&property["items"], &path, visit);
+        if property["additionalProperties"].is_object() {
+            sections(&property["additionalProperties"], &path, visit);
+        }
     }
 }
 
@@ -28,7 +32,7 @@ fn no_section_takes_unknown_keys() {
         assert_eq!(section["additionalProperties"], false, "{path}");
         count += 1;
     });
-    assert_eq!(count, 7);
+    assert_eq!(count, 19);
 }
 
 #[test]
@@ -57,10 +61,25 @@ fn the_mandatory_keys_are_those_of_the_form() {
         found,
         [
             ".pipeline",
+            "pipeline.gates.check",
             "pipeline.id",
             "pipeline.retry_policy",
             "pipeline.retry_policy.max_attempts",
             "pipeline.retry_policy.retryable_status_codes",
+            "pipeline.sink.postgis.table",
+            "pipeline.sink.postgis.url",
+            "pipeline.source.postgis.key",
+            "pipeline.source.postgis.table",
+            "pipeline.source.postgis.url",
+            "pipeline.steps.coerce.fields",
+            "pipeline.steps.flatten.field",
+            "pipeline.steps.geocode.service",
+            "pipeline.steps.http.path",
+            "pipeline.steps.http.service",
+            "pipeline.steps.http.take",
+            "pipeline.steps.lookup.file",
+            "pipeline.steps.lookup.on",
+            "pipeline.steps.lookup.take",
             "pipeline.tolerance",
             "pipeline.tolerance.halt_on_geometry_invalid",
             "pipeline.tolerance.max_null_rate",
@@ -88,26 +107,40 @@ fn every_span_has_a_human_twin() {
     assert_eq!(count, 11);
 }
 
+/// The page that describes a section.
+fn page_of(path: &str) -> &'static str {
+    match path.split('.').nth(1) {
+        Some("steps" | "services") => "steps.md",
+        Some("gates") => "gates.md",
+        Some("source" | "sink") => "pipeline.md",
+        _ => "manifest.md",
+    }
+}
+
 #[test]
-fn the_reference_page_is_in_step() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manifest.md");
-    let page = fs::read_to_string(&file).unwrap();
-    let mut expected = page.clone();
-    sections(&manifest::schema(), "", &mut |path, section| {
-        let name = if path.is_empty() { "the manifest" } else { path };
-        expected = replaced(&expected, name, &table(section));
-    });
-    if std::env::var_os("TIDEGATE_BLESS").is_some() {
-        fs::write(&file, &expected).unwrap();
-    } else {
-        assert!(page == expected, "docs/manifest.md is out of step; TIDEGATE_BLESS=1 writes it anew");
+fn the_reference_pages_are_in_step() {
+    for page in ["manifest.md", "pipeline.md", "steps.md", "gates.md"] {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+        let text = fs::read_to_string(&file).unwrap();
+        let mut expected = text.clone();
+        sections(&manifest::schema(), "", &mut |path, section| {
+            if page_of(path) == page {
+                let name = if path.is_empty() { "the manifest" } else { path };
+                expected = replaced(&expected, name, &table(section));
+            }
+        });
+        if std::env::var_os("TIDEGATE_BLESS").is_some() {
+            fs::write(&file, &expected).unwrap();
+        } else {
+            assert!(text == expected, "docs/{page} is out of step; TIDEGATE_BLESS=1 writes it anew");
+        }
     }
 }
 
 /// The page with the text between the markers of a section replaced.
 fn replaced(page: &str, section: &str, table: &str) -> String {
     let (start, end) = (format!("<!-- keys of {section} -->\n"), "<!-- end of keys -->".to_owned());
-    assert!(page.contains(&start), "docs/manifest.md lacks {start}");
+    assert!(page.contains(&start), "the page lacks {start}");
     let (before, rest) = page.split_once(&start).unwrap();
     let (_, after) = rest.split_once(&end).unwrap();
     format!("{before}{start}{table}{end}{after}")
@@ -152,11 +185,24 @@ fn range(key: &Value) -> String {
         number("minimum").map(|n| format!("≥ {n}")).or(number("exclusiveMinimum").map(|n| format!("> {n}")));
     let high = number("maximum").filter(|n| *n < f64::from(u32::MAX)).map(|n| format!("≤ {n}"));
     let bounds = [low, high].into_iter().flatten().collect::<Vec<_>>().join(", ");
-    match key["type"].as_str().unwrap() {
+    if key["additionalProperties"].is_object() {
+        return match range(&key["additionalProperties"]).as_str() {
+            "section" => "names with a section each".to_owned(),
+            each => format!("names with {each} each"),
+        };
+    }
+    if key["minItems"] == key["maxItems"] && key["minItems"].is_u64() {
+        return format!("{} numbers", key["minItems"]);
+    }
+    let Some(kind) = key["type"].as_str() else { return "text, number, `true`, `false`, `null`".to_owned() };
+    match kind {
         "integer" => format!("whole number {bounds}"),
         "number" => format!("number {bounds}"),
-        "array" => format!("list of {}, none twice", range(&key["items"])),
-        "string" => format!("text of 1 to {} characters", key["maxLength"]),
+        "array" if key["items"]["properties"].is_object() => "list of sections".to_owned(),
+        "array" if key["uniqueItems"] == true => format!("list of {}, none twice", range(&key["items"])),
+        "array" => format!("list of {}", range(&key["items"])),
+        "string" if key["maxLength"].is_u64() => format!("text of 1 to {} characters", key["maxLength"]),
+        "string" => "text".to_owned(),
         "boolean" => "`true`, `false`".to_owned(),
         _ => "section".to_owned(),
     }

@@ -15,6 +15,10 @@
 //! The bytes of each record as the source held them stay reachable ([`Batch::origin`]), because a
 //! dead letter must show what came in and not what we made of it.
 
+mod reshape;
+
+pub use reshape::Pick;
+
 use std::sync::Arc;
 
 use tidegate_core::Code;

@@ -11,10 +11,13 @@ mod demo;
 mod dlq;
 mod fetch;
 mod geocode;
+mod init;
 mod inspect;
 mod keys;
 mod man;
+mod plan;
 mod profiles;
+mod run;
 mod schema;
 mod simulate;
 mod store;
@@ -29,7 +32,10 @@ use crate::exit::Exit;
 /// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Verb {
+    Init(init::Args),
     Validate(validate::Args),
+    Plan(plan::Args),
+    Run(run::Args),
     Schema(schema::Args),
     Simulate(simulate::Args),
     Fetch(Box<fetch::Args>),
@@ -51,6 +57,9 @@ impl Verb {
     /// Does it.
     pub(crate) fn run(&self) -> io::Result<Exit> {
         match self {
+            Verb::Init(args) => init::run(args),
+            Verb::Plan(args) => plan::run(args),
+            Verb::Run(args) => run::run(args),
             Verb::Validate(args) => validate::run(args),
             Verb::Schema(args) => schema::run(args),
             Verb::Simulate(args) => simulate::run(args),

@@ -15,7 +15,8 @@ use crate::summary::summary;
 
 /// Check manifests and show what they will do
 ///
-/// Reads nothing but the files named. A valid manifest is answered with the policy in force,
+/// Reads nothing but the files named and what they include. A valid manifest is answered with its
+/// parts and the policy in force,
 /// defaults filled in; an invalid one with every problem at its line and column.
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -13,7 +13,8 @@ use super::problem::{Problem, quoted};
 use super::schema::SECONDS;
 use super::tree::{Key, Node, Place, Value};
 use super::words::{
-    alike, bounds, chosen, expected, found, kind, numeric, options, scalar, summary, yes_or_no,
+    alike, any_scalar, bounds, chosen, expected, found, kind, numeric, options, scalar, summary,
+    takes_switch, yes_or_no,
 };
 
 /// Everything in the tree that fits the schema, as JSON. The rest is reported in `problems`.
@@ -32,8 +33,19 @@ impl Checker<'_> {
 
     /// One value. `name` is how messages call it; `home` is where to point if it lacks something.
     fn node(&mut self, node: &Node, home: Place, schema: &Json, name: &str) -> Option<Json> {
+        if let Value::Env(text) = &node.value {
+            return self.node(
+                &Node { place: node.place.clone(), value: typed(text, schema) },
+                home,
+                schema,
+                name,
+            );
+        }
         match (kind(schema), &node.value) {
             ("object", Value::Map(entries)) => Some(self.object(entries, home, schema, name)),
+            ("map", Value::Map(entries)) => Some(self.map(entries, schema, name)),
+            ("scalar", Value::List(_) | Value::Map(_)) => self.mismatch(node, home, schema, name),
+            ("scalar", value) => any_scalar(value),
             ("array", Value::List(items)) => Some(self.list(items, schema, name)),
             ("string", Value::Text(text)) => self.text(node, text, schema, name),
             ("integer", Value::Integer(number)) => {
@@ -74,6 +86,13 @@ impl Checker<'_> {
                 object.insert(full, value);
             }
         }
+        let most = schema.get("maxProperties").and_then(Json::as_u64).unwrap_or(u64::MAX);
+        let least = schema.get("minProperties").and_then(Json::as_u64).unwrap_or(0);
+        if (entries.len() as u64) < least || entries.len() as u64 > most {
+            let place = entries.get(1).map_or(home.clone(), |(key, _)| key.place.clone());
+            let message = format!("{name} takes exactly one key, not {}", entries.len());
+            self.report("one_key", place, message, "begin another entry of the list with `- `");
+        }
         let required = schema.get("required").and_then(Json::as_array).into_iter().flatten();
         for missing in required.filter_map(Json::as_str).filter(|key| !seen.contains(*key)) {
             self.missing(missing, known.get(missing), home.clone(), name);
@@ -81,7 +100,31 @@ impl Checker<'_> {
         Json::Object(object)
     }
 
+    /// Keys of any name, each with a value of one kind.
+    fn map(&mut self, entries: &[(Key, Node)], schema: &Json, name: &str) -> Json {
+        let null = Json::Null;
+        let each = schema.get("additionalProperties").unwrap_or(&null);
+        let mut object = Map::new();
+        for (key, node) in entries {
+            let label = format!("{} of {name}", quoted(&key.name));
+            if key.name.trim().is_empty() || key.name.chars().any(char::is_control) {
+                let message = format!("{} cannot be a name", quoted(&key.name));
+                self.report("range", key.place.clone(), message, "give a name without control characters");
+            } else if let Some(value) = self.node(node, key.place.clone(), each, &label) {
+                object.insert(key.name.clone(), value);
+            }
+        }
+        Json::Object(object)
+    }
+
     fn list(&mut self, items: &[Node], schema: &Json, name: &str) -> Json {
+        let bound = |word: &str| schema.get(word).and_then(Json::as_u64);
+        if let (Some(least), Some(most), Some(first)) = (bound("minItems"), bound("maxItems"), items.first())
+            && !(least..=most).contains(&(items.len() as u64))
+        {
+            let message = format!("{name} takes {least} entries, not {}", items.len());
+            self.report("range", first.place.clone(), message, format!("give {least} entries"));
+        }
         let null = Json::Null;
         let each = schema.get("items").unwrap_or(&null);
         let unique = schema.get("uniqueItems") == Some(&Json::Bool(true));
@@ -125,7 +168,7 @@ impl Checker<'_> {
         let name = format!("`{key}`");
         let advice = format!("write a duration such as `1m30s`, or `{key}{SECONDS}` with a number");
         let message = match &node.value {
-            Value::Text(text) => match duration::seconds(text) {
+            Value::Text(text) | Value::Env(text) => match duration::seconds(text) {
                 Ok(seconds) => {
                     let wanted =
                         format!("a duration{}", bounds(schema, |seconds| format!("`{}`", human(seconds))));
@@ -208,4 +251,22 @@ impl Checker<'_> {
         let help = format!("add `{key}:{value}` to {name}: {meaning}");
         self.report("missing_key", home, format!("{name} lacks the mandatory key `{key}`"), help);
     }
+}
+
+/// What a text out of the environment is, where this schema asks.
+fn typed(text: &str, schema: &Json) -> Value {
+    let number =
+        || text.trim().parse().map(Value::Integer).or_else(|_| text.trim().parse().map(Value::Float));
+    let switch = match text.trim() {
+        "true" => Some(Value::Bool(true)),
+        "false" => Some(Value::Bool(false)),
+        _ => None,
+    };
+    let made = match kind(schema) {
+        "integer" | "number" => number().ok(),
+        "boolean" => switch,
+        "choice" if takes_switch(schema) => switch,
+        _ => None,
+    };
+    made.unwrap_or_else(|| Value::Text(text.to_owned()))
 }

@@ -7,8 +7,8 @@
 //! once.
 //!
 //! The way of a manifest, in the words of the files: bytes → `tree` (YAML with places, bounded
-//! against bombs) → `check` (against the `schema` that is derived from the types in `form`) →
-//! `rules` (what one key says about another) → [`Manifest`] → [`Policy`] (the settings of the
+//! against bombs) → `include` (other files beneath it) → `env` (variables put in) → `check` (against the `schema` that is derived from the types in `form`) →
+//! `rules` and `parts` (what one key says about another) → [`Manifest`] → [`Policy`] (the settings of the
 //! core).
 //!
 //! Why a tree and a schema and not serde's `deny_unknown_fields` alone: serde stops at the first
@@ -17,7 +17,10 @@
 
 mod check;
 pub mod duration;
+mod env;
 mod form;
+mod include;
+mod parts;
 mod policy;
 mod problem;
 mod rules;
@@ -31,14 +34,15 @@ use std::path::Path;
 
 pub use duration::human;
 pub use form::{
-    CircuitBreaker, Jitter, Manifest, OnEmpty, OnLongWait, Pipeline, RateLimit, RetryBudget, RetryPolicy,
-    Tolerance,
+    Arrays, Cast, Check, CircuitBreaker, Coerce, Flatten, Gate, Geocode, Http, Jitter, Lookup, Manifest,
+    Missing, Mode, OnEmpty, OnLongWait, Per, Pipeline, RateLimit, RetryBudget, RetryPolicy, Scalar, Service,
+    Severity, Sink, SinkTable, Source, SourceTable, Step, Tolerance,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};
 pub use schema::published as schema;
 
-use problem::Problem;
+use problem::{Problem, Texts};
 
 /// The largest manifest, in bytes.
 pub const BYTES_MAX: usize = 1 << 20;
@@ -93,10 +97,11 @@ pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Manifest, Rejection> {
             return Err(Rejection::new(name, &text, vec![problem.help("save the file as UTF-8")]));
         }
     };
-    read(text).map_err(|problems| Rejection::new(name, text, problems))
+    let mut texts = Texts::of(name, text);
+    read(name, text, &mut texts).map_err(|problems| Rejection::of(texts, problems))
 }
 
-fn read(text: &str) -> Result<Manifest, Vec<Problem>> {
+fn read(name: &str, text: &str, texts: &mut Texts) -> Result<Manifest, Vec<Problem>> {
     let root = tree::parse(text).map_err(|problem| vec![problem])?;
     if matches!(root.value, tree::Value::Null) {
         let problem = Problem::whole("empty", "the file holds no manifest: it is empty");
@@ -104,8 +109,11 @@ fn read(text: &str) -> Result<Manifest, Vec<Problem>> {
     }
     let schema = schema::bare();
     let mut problems = Vec::new();
+    let mut root = include::resolve(root, name, texts, &mut problems);
+    env::expand(&mut root, &|name| std::env::var(name).ok(), &mut problems);
     let json = check::check(&root, schema, &mut problems).unwrap_or_default();
     rules::check(&json, schema, &root, &mut problems);
+    parts::check(&root, &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }

@@ -82,28 +82,74 @@ pub struct Diagnostic {
     pub help: String,
 }
 
+/// The texts of a manifest and of what it includes, end to end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Texts {
+    all: String,
+    files: Vec<(String, Place)>,
+}
+
+impl Texts {
+    /// Only the manifest itself.
+    pub(super) fn of(file: &str, text: &str) -> Texts {
+        let mut texts = Texts::default();
+        texts.add(file, text);
+        texts
+    }
+
+    /// Adds a file; the byte at which it begins.
+    pub(super) fn add(&mut self, file: &str, text: &str) -> usize {
+        let start = self.all.len();
+        self.all.push_str(&harmless(text));
+        self.files.push((harmless(file), start..self.all.len()));
+        start
+    }
+
+    /// Hides what should not have been written there, from this report and from the log it ends in.
+    fn mask(&mut self, place: &Place) {
+        let place = floor(&self.all, place.start)..floor(&self.all, place.end.min(self.all.len()));
+        if place.start < place.end {
+            self.all.replace_range(place.clone(), &"*".repeat(place.len()));
+        }
+    }
+
+    /// The file and text that a place lies in, and the place within it.
+    fn find(&self, place: &Place) -> (&str, &str, Place) {
+        let within = |range: &Place| range.start <= place.start && place.start <= range.end;
+        // The last one: an empty file ends where it begins.
+        let found = self.files.iter().rev().find(|(_, range)| within(range)).or(self.files.first());
+        let Some((file, range)) = found else { return ("", "", 0..0) };
+        let text = self.all.get(range.clone()).unwrap_or_default();
+        (file, text, fit(text, &(place.start - range.start..place.end.saturating_sub(range.start))))
+    }
+}
+
 /// A manifest that was refused, with all that is wrong with it.
 #[derive(Clone, Debug)]
 pub struct Rejection {
-    file: String,
-    source: String,
+    texts: Texts,
     problems: Vec<Problem>,
     unreported: usize,
 }
 
 impl Rejection {
     /// The rejection of a file; the problems are put in the order of the file.
-    pub(super) fn new(file: &str, source: &str, mut problems: Vec<Problem>) -> Rejection {
+    pub(super) fn new(file: &str, source: &str, problems: Vec<Problem>) -> Rejection {
+        Rejection::of(Texts::of(file, source), problems)
+    }
+
+    /// The rejection of a file and what it includes.
+    pub(super) fn of(mut texts: Texts, mut problems: Vec<Problem>) -> Rejection {
         for problem in &mut problems {
             problem.message = harmless(&problem.message);
-            if let Some(place) = &mut problem.place {
-                *place = fit(source, place);
+            if let ("secret", Some(place)) = (problem.code, &problem.place) {
+                texts.mask(place);
             }
         }
         problems.sort_by_key(|problem| problem.place.as_ref().map_or(0, |place| place.start));
         let unreported = problems.len().saturating_sub(REPORTED_MAX);
         problems.truncate(REPORTED_MAX);
-        Rejection { file: harmless(file), source: harmless(source), problems, unreported }
+        Rejection { texts, problems, unreported }
     }
 
     /// How many problems there are.
@@ -115,10 +161,10 @@ impl Rejection {
     /// The problems, for machines; of a great many only the first.
     pub fn diagnostics(&self) -> impl Iterator<Item = Diagnostic> {
         self.problems.iter().map(|problem| {
-            let (line, column) =
-                problem.place.as_ref().map_or((0, 0), |place| position(&self.source, place.start));
+            let (file, text, place) = self.texts.find(problem.place.as_ref().unwrap_or(&(0..0)));
+            let (line, column) = problem.place.as_ref().map_or((0, 0), |_| position(text, place.start));
             Diagnostic {
-                file: self.file.clone(),
+                file: file.to_owned(),
                 line,
                 column,
                 code: problem.code,
@@ -146,17 +192,18 @@ impl Rejection {
     fn show(&self, problem: &Problem, renderer: &Renderer) -> String {
         let title = Level::ERROR.primary_title(&problem.message).id(problem.code);
         let mut groups = Vec::new();
-        let origin = Origin::path(&self.file);
+        let (file, text, place) = self.texts.find(problem.place.as_ref().unwrap_or(&(0..0)));
+        let origin = Origin::path(file);
         match &problem.place {
             None => groups.push(title.element(origin)),
-            Some(place) => {
-                let window = window(&self.source, place);
+            Some(_) => {
+                let window = window(text, &place);
                 if window.text.len() > SNIPPET_BYTES_MAX {
-                    let (line, column) = position(&self.source, place.start);
+                    let (line, column) = position(text, place.start);
                     groups.push(title.element(origin.line(line).char_column(column)));
                 } else {
                     let snippet = Snippet::source(window.text)
-                        .path(&self.file)
+                        .path(file)
                         .line_start(window.line)
                         .fold(false)
                         .annotation(AnnotationKind::Primary.span(window.place));

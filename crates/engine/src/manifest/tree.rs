@@ -46,6 +46,8 @@ pub(super) enum Value {
     Integer(i128),
     Float(f64),
     Text(String),
+    /// A text that is nothing but a variable of the environment: of whatever kind is wanted.
+    Env(String),
     List(Vec<Node>),
     Map(Vec<(Key, Node)>),
 }
@@ -82,6 +84,50 @@ impl Node {
             Value::Map(map) => child(map, name),
             _ => None,
         })
+    }
+
+    /// The entries of a map; none of anything else.
+    pub(super) fn entries(&self) -> &[(Key, Node)] {
+        if let Value::Map(map) = &self.value { map } else { &[] }
+    }
+
+    /// The items of a list; none of anything else.
+    pub(super) fn items(&self) -> &[Node] {
+        if let Value::List(items) = &self.value { items } else { &[] }
+    }
+
+    /// The text of a text.
+    pub(super) fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) | Value::Env(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Calls a function with every node, this one first.
+    pub(super) fn each(&mut self, visit: &mut impl FnMut(&mut Node)) {
+        visit(self);
+        match &mut self.value {
+            Value::List(items) => items.iter_mut().for_each(|item| item.each(visit)),
+            Value::Map(map) => map.iter_mut().for_each(|(_, node)| node.each(visit)),
+            _ => {}
+        }
+    }
+
+    /// Moves every place by so many bytes, for a text that stands behind others.
+    pub(super) fn shift(&mut self, by: usize) {
+        let moved = |place: &Place| place.start + by..place.end + by;
+        self.place = moved(&self.place);
+        match &mut self.value {
+            Value::List(items) => items.iter_mut().for_each(|item| item.shift(by)),
+            Value::Map(map) => {
+                for (key, node) in map {
+                    key.place = moved(&key.place);
+                    node.shift(by);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// The place of a number in this list, or of the list.

@@ -8,8 +8,15 @@ use super::tree::Value;
 /// Below this likeness (0 to 1) a known key is not offered for an unknown one.
 const LIKENESS_MIN: f64 = 0.75;
 
-/// What a schema wants: a JSON type, or "choice" for a list of fixed values.
+/// What a schema wants: a JSON type, "choice" for a list of fixed values, "map" for keys of any
+/// name, or "scalar" for any single value.
 pub(super) fn kind(schema: &Json) -> &str {
+    if schema.get("type").is_some_and(Json::is_array) {
+        return "scalar";
+    }
+    if schema.get("additionalProperties").is_some_and(Json::is_object) {
+        return "map";
+    }
     schema.get("type").and_then(Json::as_str).filter(|_| options(schema).is_none()).unwrap_or("choice")
 }
 
@@ -35,7 +42,9 @@ pub(super) fn takes_switch(schema: &Json) -> bool {
 pub(super) fn chosen(value: &Value, schema: &Json) -> bool {
     match value {
         Value::Bool(_) => takes_switch(schema),
-        Value::Text(text) => options(schema).is_some_and(|options| options.contains(&text.as_str())),
+        Value::Text(text) | Value::Env(text) => {
+            options(schema).is_some_and(|options| options.contains(&text.as_str()))
+        }
         _ => false,
     }
 }
@@ -44,15 +53,26 @@ pub(super) fn chosen(value: &Value, schema: &Json) -> bool {
 pub(super) fn scalar(value: &Value) -> Option<Json> {
     match value {
         Value::Bool(value) => Some(Json::Bool(*value)),
-        Value::Text(text) => Some(Json::String(text.clone())),
+        Value::Text(text) | Value::Env(text) => Some(Json::String(text.clone())),
         _ => None,
+    }
+}
+
+/// Any single value as JSON.
+pub(super) fn any_scalar(value: &Value) -> Option<Json> {
+    match value {
+        Value::Null => Some(Json::Null),
+        Value::Integer(number) => i64::try_from(*number).ok().map(Json::from),
+        Value::Float(number) => serde_json::Number::from_f64(*number).map(Json::Number),
+        other => scalar(other),
     }
 }
 
 /// What a schema wants, in words.
 pub(super) fn expected(schema: &Json) -> String {
     let noun = match kind(schema) {
-        "object" => "keys and values".to_owned(),
+        "object" | "map" => "keys and values".to_owned(),
+        "scalar" => "a text, a number, `true`, `false` or `null`".to_owned(),
         "array" => "a list such as `[a, b]`".to_owned(),
         "string" => "a text".to_owned(),
         "integer" => "a whole number".to_owned(),
@@ -94,7 +114,7 @@ pub(super) fn found(value: &Value) -> String {
         Value::Bool(value) => format!("`{value}`"),
         Value::Integer(number) => format!("the number {number}"),
         Value::Float(number) => format!("the number {number:?}"),
-        Value::Text(text) => format!("the text {}", quoted(text)),
+        Value::Text(text) | Value::Env(text) => format!("the text {}", quoted(text)),
         Value::List(_) => "a list".to_owned(),
         Value::Map(_) => "keys and values".to_owned(),
     }

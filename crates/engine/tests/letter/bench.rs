@@ -11,7 +11,7 @@ pub(crate) const T0: i64 = 1_790_000_000_000;
 /// A store that is gone when the test is over.
 pub(crate) struct Bench {
     pub(crate) place: Place,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
     schema: Option<(String, String)>,
 }
 
@@ -24,7 +24,7 @@ fn server() -> String {
 impl Bench {
     pub(crate) fn sqlite() -> Bench {
         let dir = tempfile::tempdir().unwrap();
-        Bench { place: Place::File(dir.path().join("letters.db")), _dir: dir, schema: None }
+        Bench { place: Place::File(dir.path().join("letters.db")), dir, schema: None }
     }
 
     pub(crate) fn postgres() -> Bench {
@@ -32,11 +32,15 @@ impl Bench {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let schema = format!("letters_{}_{n}", std::process::id());
         let url = format!("{}?schema={schema}", server());
-        Bench { place: Place::Url(url), _dir: tempfile::tempdir().unwrap(), schema: Some((server(), schema)) }
+        Bench { place: Place::Url(url), dir: tempfile::tempdir().unwrap(), schema: Some((server(), schema)) }
     }
 
     pub(crate) fn letters(&self) -> Letters {
         Letters::open(&self.place).unwrap()
+    }
+
+    pub(crate) fn dir(&self) -> &std::path::Path {
+        self.dir.path()
     }
 
     pub(crate) fn store(&self) -> Store {

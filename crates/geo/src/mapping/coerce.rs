@@ -42,7 +42,9 @@ impl Owned {
         }
     }
 
-    pub(super) fn kind(&self) -> Kind {
+    /// The kind that holds it; null counts as text.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
         match self {
             Owned::Bool(_) => Kind::Bool,
             Owned::Int(_) => Kind::Int,
@@ -54,13 +56,11 @@ impl Owned {
     }
 }
 
-/// The value in another kind.
-pub(super) fn coerce(
-    value: Value<'_>,
-    kind: Kind,
-    null: &[String],
-    format: Option<&str>,
-) -> Result<Owned, Problem> {
+/// The value in another kind, without loss.
+///
+/// # Errors
+/// `SCHEMA_MISMATCH` if something of it would be lost.
+pub fn coerce(value: Value<'_>, kind: Kind, null: &[String], format: Option<&str>) -> Result<Owned, Problem> {
     let spelt = as_text(value);
     if spelt.as_ref().is_some_and(|text| null.iter().any(|token| token == text.trim())) {
         return Ok(Owned::Null);

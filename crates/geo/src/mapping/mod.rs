@@ -20,7 +20,7 @@ use crate::column::Value;
 use crate::error::Problem;
 use crate::format::Rejected;
 use crate::schema::{Kind, Schema};
-pub use coerce::Owned;
+pub use coerce::{Owned, coerce};
 
 /// One field of the result.
 #[derive(Clone, Debug, Default)]
@@ -203,7 +203,7 @@ impl Mapped {
                 _ => Value::Null,
             };
         }
-        let found = coerce::coerce(value, self.kind, &self.rule.null, self.rule.format.as_deref())?;
+        let found = coerce(value, self.kind, &self.rule.null, self.rule.format.as_deref())?;
         match (found, &self.rule.default) {
             (Owned::Null, Some(default)) => Ok(default.clone()),
             (Owned::Null, None) if self.rule.required => {

@@ -14,18 +14,32 @@
 //!   paragraph says when to change the key.
 
 mod circuit_breaker;
+mod gate;
 mod rate_limit;
 mod retry_budget;
 mod retry_policy;
+mod scalar;
+mod service;
+mod sink;
+mod source;
+mod step;
 mod tolerance;
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use circuit_breaker::CircuitBreaker;
+pub use gate::{Check, Gate, Per, Severity};
 pub use rate_limit::RateLimit;
 pub use retry_budget::{OnEmpty, RetryBudget};
 pub use retry_policy::{Jitter, OnLongWait, RetryPolicy};
+pub use scalar::Scalar;
+pub use service::Service;
+pub use sink::{Mode, Sink, SinkTable};
+pub use source::{Source, SourceTable};
+pub use step::{Arrays, Cast, Coerce, Flatten, Geocode, Http, Lookup, Missing, Step};
 pub use tolerance::Tolerance;
 
 /// The longest span the manifest takes: one year, in seconds.
@@ -40,6 +54,12 @@ pub struct Manifest {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1))]
     pub version: u32,
+
+    /// Files whose keys hold where this one does not say otherwise: shared policies. A relative
+    /// path starts at the directory of the file that names it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 1, max = 4096)), extend("uniqueItems" = true))]
+    pub include: Vec<String>,
 
     /// The pipeline and the policies it runs under.
     pub pipeline: Pipeline,
@@ -70,6 +90,28 @@ pub struct Pipeline {
     /// How fast the service may be called.
     #[serde(default)]
     pub rate_limit: RateLimit,
+
+    /// Where the features come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Source")]
+    pub source: Option<Source>,
+
+    /// What happens to each record on its way, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
+
+    /// What must hold before a batch is committed, besides `tolerance`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<Gate>,
+
+    /// Where the features go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Sink")]
+    pub sink: Option<Sink>,
+
+    /// The remote services that steps ask, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, Service>,
 }
 
 // serde takes a default by the name of a function.

@@ -23,13 +23,16 @@ pub struct Tolerance {
     /// The fewest decimal places a coordinate must carry; fewer mean that precision was lost on
     /// the way. 6 places are about 0.1 m in degrees.
     ///
+    /// Written out, it halts the run at a record that carries fewer. Not written out, it only
+    /// warns, and only of longitudes and latitudes.
+    ///
     /// Touch it for projected coordinates in metres, where 2 or 3 are plenty.
-    #[serde(default = "six")]
-    #[schemars(range(min = 0, max = 15))]
-    pub precision_decimal_threshold: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32", range(min = 0, max = 15), extend("default" = 6))]
+    pub precision_decimal_threshold: Option<u32>,
 }
 
-// serde takes a default by the name of a function.
-fn six() -> u32 {
-    6
+impl Tolerance {
+    /// The decimal places that hold where the manifest says nothing.
+    pub const PRECISION: u32 = 6;
 }

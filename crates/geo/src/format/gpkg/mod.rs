@@ -11,9 +11,12 @@ mod existing;
 mod functions;
 mod read;
 mod rtree;
+mod sql;
+mod store;
 mod write;
 
 pub use read::{Reader, body, layers};
+pub use store::{Landed, Store, Writing};
 pub use write::Writer;
 
 use tidegate_core::Code;

@@ -148,7 +148,7 @@ fn columns(db: &Connection, table: &str, geometry: &str, shape: &str) -> Result<
     Ok((schema, select))
 }
 
-fn kind_of(declared: &str) -> Kind {
+pub(super) fn kind_of(declared: &str) -> Kind {
     let upper = declared.to_ascii_uppercase();
     match upper.split('(').next().unwrap_or_default().trim() {
         "BOOLEAN" => Kind::Bool,

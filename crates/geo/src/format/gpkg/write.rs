@@ -291,7 +291,7 @@ impl super::super::Writer for Writer {
 }
 
 /// GeoPackage's word for a dimension: 0 forbidden, 1 always there, 2 there or not.
-fn allowed(some: bool, all: bool) -> i32 {
+pub(super) fn allowed(some: bool, all: bool) -> i32 {
     match (some, all) {
         (false, _) => 0,
         (true, true) => 1,
@@ -299,13 +299,13 @@ fn allowed(some: bool, all: bool) -> i32 {
     }
 }
 
-fn wrong_shape(shape: Shape, only: Shape) -> Problem {
+pub(super) fn wrong_shape(shape: Shape, only: Shape) -> Problem {
     let hint = if shape.multi() == only { "; promote shapes to their multi" } else { "" };
     let message = format!("a layer of {} cannot hold a {}{hint}", only.name(), shape.name());
     Problem::new(Code::SCHEMA_MISMATCH, message)
 }
 
-fn sql_value(value: Value<'_>) -> ValueRef<'_> {
+pub(super) fn sql_value(value: Value<'_>) -> ValueRef<'_> {
     match value {
         Value::Null => ValueRef::Null,
         Value::Bool(b) => ValueRef::Integer(i64::from(b)),
@@ -318,7 +318,13 @@ fn sql_value(value: Value<'_>) -> ValueRef<'_> {
 
 /// The header of GeoPackage binary and the geometry. Points carry no envelope: it would repeat
 /// them.
-fn geometry_blob(wkb: &[u8], shape: Shape, bounds: Option<Bounds>, srs_id: i32, out: &mut Vec<u8>) {
+pub(super) fn geometry_blob(
+    wkb: &[u8],
+    shape: Shape,
+    bounds: Option<Bounds>,
+    srs_id: i32,
+    out: &mut Vec<u8>,
+) {
     const LITTLE_ENDIAN: u8 = 1;
     const ENVELOPE_XY: u8 = 1 << 1;
     const EMPTY: u8 = 1 << 4;

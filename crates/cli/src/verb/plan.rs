@@ -1,0 +1,154 @@
+//! `tidegate plan`: what would a run do?
+
+use std::fmt::Write;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use tidegate_engine::manifest::{self, Manifest, human};
+use tidegate_engine::run::{Plan, plan};
+
+use crate::exit::Exit;
+use crate::out;
+use crate::progress::thousands;
+
+/// Show what a run would do, without writing or asking anything
+///
+/// Opens the source, holds every step, gate and the sink against its fields, and tells what would
+/// be read, changed, judged and written, and what the services would be asked at most.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate plan parcels.yaml
+  tidegate plan --format json parcels.yaml
+
+Exit codes: 0 if the run can begin, 2 if it cannot.")]
+pub(crate) struct Args {
+    /// The manifest
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// How to answer
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+/// How to answer.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Table,
+    Json,
+}
+
+/// The manifest of a file, or `None` after its problems have been told.
+pub(crate) fn load(file: &Path) -> Option<Manifest> {
+    match manifest::load(file) {
+        Ok(manifest) => Some(manifest),
+        Err(rejection) => {
+            let count = rejection.count();
+            let plural = if count == 1 { "" } else { "s" };
+            out::say(&format!("{}{count} problem{plural} found", rejection.render(out::color())));
+            None
+        }
+    }
+}
+
+/// The folder from which the paths of a manifest start.
+pub(crate) fn folder(file: &Path) -> PathBuf {
+    file.parent().map(Path::to_owned).unwrap_or_default()
+}
+
+pub(crate) fn run(args: &Args) -> io::Result<Exit> {
+    match load(&args.file) {
+        Some(manifest) => tell(&manifest, &args.file, args.format),
+        None => Ok(Exit::Usage),
+    }
+}
+
+/// Plans and tells; `run --dry-run` is the same.
+pub(crate) fn tell(manifest: &Manifest, file: &Path, format: Format) -> io::Result<Exit> {
+    match plan(manifest, &folder(file)) {
+        Ok(plan) => {
+            match format {
+                Format::Table => out::data(&table(&plan))?,
+                Format::Json => out::data(&format!("{:#}\n", serde_json::json!(plan)))?,
+            }
+            Ok(Exit::Done)
+        }
+        Err(what) => {
+            out::say(&format!("tidegate: {}: {what}", file.display()));
+            Ok(Exit::Usage)
+        }
+    }
+}
+
+fn table(plan: &Plan) -> String {
+    let mut text = format!("{}: nothing was written\n\n", plan.pipeline);
+    let mut row = |name: &str, value: String| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {name:<9}{value}");
+    };
+    let crs = plan.source_crs.as_deref().unwrap_or("a system that it does not say");
+    let records = plan.records.map_or("an unknown number of records".to_owned(), |n| count(n, "record"));
+    let batches = plan
+        .batches
+        .map(|n| format!(" in {}", count(n, if n == 1 { "batch" } else { "batche" })))
+        .unwrap_or_default();
+    row("read", format!("{records} of {}{batches}, in {crs}", plan.layer));
+    row("fields", fields(&plan.fields_in));
+    for (at, step) in plan.steps.iter().enumerate() {
+        row(if at == 0 { "steps" } else { "" }, format!("{}. {step}", at + 1));
+    }
+    if plan.fields_in != plan.fields_out {
+        row("become", fields(&plan.fields_out));
+    }
+    for (at, (gate, severity, rate)) in plan.gates.iter().enumerate() {
+        let share = (rate * 1e8).round() / 1e6;
+        let what = match (severity.as_str(), share) {
+            ("reject", 100.0) => "rejects what fails".to_owned(),
+            ("reject", share) => format!("rejects what fails, halts above {share} %"),
+            ("halt", 0.0) => "halts at the first failure".to_owned(),
+            ("halt", share) => format!("halts above {share} %"),
+            (_, 0.0) => "warns".to_owned(),
+            (_, share) => format!("warns above {share} %"),
+        };
+        row(if at == 0 { "gates" } else { "" }, format!("{gate}: {what}"));
+    }
+    let key = if plan.key.is_empty() { String::new() } else { format!(" by {}", plan.key.join(", ")) };
+    let shape = plan.shape.as_deref().unwrap_or("geometries of any shape");
+    row("write", format!("{}, {}{key}, {shape} in {}", plan.sink, plan.mode, plan.sink_crs));
+    row(
+        "resume",
+        if plan.resumable {
+            "at the last committed batch"
+        } else {
+            "begins again: the file appears when it is whole"
+        }
+        .to_owned(),
+    );
+    if let (Some(calls), Some(most)) = (plan.calls, plan.calls_max) {
+        let pace =
+            plan.seconds_min.map(|s| format!("; at least {} at the told rate", human(s))).unwrap_or_default();
+        let each = human(plan.record_seconds_max);
+        row(
+            "calls",
+            format!(
+                "{} without repeats, at most {} if all fail; a record waits {each} at most{pace}",
+                thousands(calls),
+                thousands(most)
+            ),
+        );
+    }
+    text
+}
+
+fn fields(fields: &[(String, String)]) -> String {
+    if fields.is_empty() {
+        return "none".into();
+    }
+    fields.iter().map(|(name, kind)| format!("{name} {kind}")).collect::<Vec<_>>().join(", ")
+}
+
+fn count(n: u64, noun: &str) -> String {
+    format!("{} {noun}{}", thousands(n), if n == 1 { "" } else { "s" })
+}

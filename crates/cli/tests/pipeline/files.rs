@@ -1,0 +1,163 @@
+//! GeoPackage and file sinks: upsert, append, replace, atomic, and what was there before.
+
+use serde_json::json;
+
+use crate::bench::{Bench, point, there};
+
+fn input(ids: std::ops::Range<u32>, x: f64) -> String {
+    ids.map(|n| {
+        point(x + f64::from(n) / 1000.0 + 0.000_000_1, 48.123_456, &format!(r#"{{"id":{n},"s":"a{n}"}}"#))
+    })
+    .collect()
+}
+
+#[test]
+fn an_upsert_replayed_changes_nothing() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &input(0..100, 16.0));
+    bench.manifest("source: { file: in.geojsonl, batch_size: 30 }\nsink: { file: out.gpkg, key: [id] }");
+    assert_eq!(bench.runs(0)["inserted"], 100);
+    let again = bench.runs(0);
+    assert_eq!(
+        (&again["inserted"], &again["updated"], &again["unchanged"]),
+        (&json!(0), &json!(0), &json!(100))
+    );
+    bench.write("in.geojsonl", &(input(90..95, 17.0) + &input(95..110, 16.0)));
+    let third = bench.runs(0);
+    assert_eq!(
+        (&third["inserted"], &third["updated"], &third["unchanged"]),
+        (&json!(10), &json!(5), &json!(5))
+    );
+    assert_eq!(bench.sql("out.gpkg", "SELECT count(*), count(DISTINCT id) FROM out"), ["110|110"]);
+    // The index follows, and no table of ours stays.
+    assert_eq!(bench.sql("out.gpkg", "SELECT count(*) FROM rtree_out_geom"), ["110"]);
+    assert_eq!(bench.sql("out.gpkg", "SELECT count(*) FROM rtree_out_geom WHERE minx > 17"), ["5"]);
+    assert_eq!(
+        bench.sql(
+            "out.gpkg",
+            "SELECT count(*) FROM sqlite_master WHERE name LIKE 'tidegate%' AND type = 'table'"
+        ),
+        ["0"]
+    );
+    assert_eq!(bench.sql("out.gpkg", "PRAGMA integrity_check"), ["ok"]);
+}
+
+#[test]
+fn append_adds_and_replace_replaces_one_layer() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &input(0..10, 16.0));
+    bench.manifest("source: { file: in.geojsonl }\nsink: { file: out.gpkg, layer: a, mode: append }");
+    bench.runs(0);
+    bench.runs(0);
+    assert_eq!(bench.sql("out.gpkg", "SELECT count(*) FROM a"), ["20"]);
+    bench.manifest("source: { file: in.geojsonl }\nsink: { file: out.gpkg, layer: b, mode: replace }");
+    bench.runs(0);
+    bench.runs(0);
+    assert_eq!(bench.sql("out.gpkg", "SELECT (SELECT count(*) FROM a), (SELECT count(*) FROM b)"), ["20|10"]);
+    assert_eq!(bench.sql("out.gpkg", "SELECT table_name FROM gpkg_contents ORDER BY 1"), ["a", "b"]);
+}
+
+#[test]
+fn a_layer_that_does_not_fit_is_refused() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &input(0..10, 16.0));
+    bench.manifest("source: { file: in.geojsonl }\nsink: { file: out.gpkg, key: [id] }");
+    bench.runs(0);
+    bench.manifest("source: { file: in.geojsonl }\nsteps:\n  - constant: { more: 1 }\nsink: { file: out.gpkg, key: [id] }");
+    bench.refused("the layer out has no column more");
+    bench.manifest("source: { file: in.geojsonl }\nsteps:\n  - reproject: EPSG:3857\nsink: { file: out.gpkg, key: [id] }");
+    bench.refused("is in EPSG:4326, what comes is in EPSG:3857");
+}
+
+#[test]
+fn atomic_shows_all_or_nothing() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &input(0..100, 16.0));
+    bench.manifest("source: { file: in.geojsonl, batch_size: 10 }\nsink: { file: out.gpkg, key: [id] }");
+    bench.runs(0);
+    bench.write("in.geojsonl", &(input(100..150, 16.0) + &point(1.0, 2.0, r#"{"id":null,"s":"x"}"#)));
+    bench.manifest("source: { file: in.geojsonl, batch_size: 10 }\ngates:\n  - { check: not_null, fields: [id], severity: halt }\nsink: { file: out.gpkg, key: [id] }");
+    let ran = bench.run(&["--atomic"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert_eq!(bench.sql("out.gpkg", "SELECT count(*) FROM out"), ["100"], "nothing of the run shows");
+    let ran = bench.run(&[]);
+    assert_eq!(ran.code, Some(3));
+    assert_eq!(bench.sql("out.gpkg", "SELECT count(*) FROM out"), ["150"], "without it the good batches do");
+    bench.write("in.geojsonl", &input(150..160, 16.0));
+    assert_eq!(bench.run(&["--atomic"]).code, Some(0));
+    assert_eq!(bench.sql("out.gpkg", "SELECT count(*) FROM out"), ["160"]);
+    assert_eq!(bench.sql("out.gpkg", "SELECT count(*) FROM rtree_out_geom"), ["160"]);
+}
+
+#[test]
+fn a_null_key_rejects_the_record_and_no_other() {
+    let bench = Bench::new();
+    bench.write(
+        "in.geojsonl",
+        &(input(0..5, 16.0) + &point(1.0, 2.0, r#"{"id":null,"s":"x"}"#) + &input(5..9, 16.0)),
+    );
+    bench.manifest("source: { file: in.geojsonl }\nsink: { file: out.gpkg, key: [id] }");
+    let result = bench.runs(4);
+    assert_eq!((&result["written"], &result["rejected"]), (&json!(9), &json!(1)));
+    assert_eq!(bench.rejects(), [(5, "sink".into(), "CONSTRAINT_VIOLATION".into(), "id".into())]);
+}
+
+#[test]
+fn every_file_format_takes_all_records_and_shows_them_whole() {
+    for name in ["out.geojson", "out.geojsonl", "out.geojsons", "out.csv", "out.fgb", "out.gpkg"] {
+        let bench = Bench::new();
+        bench.write("in.geojsonl", &input(0..250, 16.0));
+        bench
+            .manifest(&format!("source: {{ file: in.geojsonl, batch_size: 100 }}\nsink: {{ file: {name} }}"));
+        assert_eq!(bench.runs(0)["written"], 250, "{name}");
+        let hidden = std::fs::read_dir(bench.dir.path())
+            .unwrap()
+            .filter(|e| e.as_ref().unwrap().file_name().to_str().unwrap().starts_with(".out"))
+            .count();
+        assert_eq!(hidden, 0, "{name} leaves something behind");
+        // Back again, through a second pipeline.
+        if name != "out.geojsons" {
+            bench.manifest(&format!("source: {{ file: {name} }}\nsink: {{ file: back.geojsonl }}"));
+            assert_eq!(bench.runs(0)["written"], 250, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_second_run_at_once_is_refused() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &input(0..10, 16.0));
+    bench.manifest("source: { file: in.geojsonl }\nsink: { file: out.gpkg, key: [id] }");
+    std::fs::create_dir_all(bench.path(".tidegate/test")).unwrap();
+    let lock = std::fs::File::create(bench.path(".tidegate/test/lock")).unwrap();
+    lock.lock().unwrap();
+    bench.refused("another run of test is under way");
+    drop(lock);
+    bench.runs(0);
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &input(0..10, 16.0));
+    bench.manifest(
+        "source: { file: in.geojsonl }\nsteps:\n  - rename: { s: t }\nsink: { file: out.gpkg, key: [id] }",
+    );
+    let ran = bench.tidegate(&["run", "m.yaml", "--dry-run"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    let planned = bench.tidegate(&["plan", "m.yaml"]);
+    assert_eq!(ran.stdout, planned.stdout);
+    assert!(ran.stdout.contains("read     10 records of in in 1 batch, in OGC:CRS84"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("become   id int, t text"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("write    out.gpkg, layer out, upsert by id, Point in OGC:CRS84"),
+        "{}",
+        ran.stdout
+    );
+    assert!(!there(&bench.path("out.gpkg")) && !there(&bench.path(".tidegate")));
+    let plan = bench.tidegate(&["plan", "m.yaml", "--format", "json"]).json();
+    assert_eq!(
+        (&plan["records"], &plan["batches"], &plan["resumable"]),
+        (&json!(10), &json!(1), &json!(true))
+    );
+}

@@ -1,0 +1,44 @@
+//! `init` makes manifests that run as they are.
+
+use crate::bench::{BOW_TIE, Bench, SQUARE, point, polygon};
+
+#[test]
+fn what_init_writes_runs() {
+    let bench = Bench::new();
+    bench.write(
+        "a.geojsonl",
+        &(polygon(SQUARE, r#"{"parcel_id":1,"s":null}"#) + &polygon(BOW_TIE, r#"{"parcel_id":2,"s":"x"}"#)),
+    );
+    let made = bench.tidegate(&["init", "a.geojsonl", "-o", "m.yaml"]);
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let text = bench.read("m.yaml");
+    assert!(text.starts_with("# yaml-language-server: $schema=tidegate.schema.json\n"));
+    assert!(text.contains("key: [\"parcel_id\"]") && text.contains("make_valid: true"), "{text}");
+    let ran = bench.run(&[]);
+    assert_eq!(ran.code, Some(0), "{text}\n{}", ran.stderr);
+    assert_eq!(bench.sql("a.out.gpkg", "SELECT count(*) FROM \"a.out\""), ["2"]);
+    let again = bench.tidegate(&["init", "a.geojsonl", "-o", "m.yaml"]);
+    assert_eq!(again.code, Some(2), "it overwrites nothing");
+}
+
+#[test]
+fn other_sources_and_sinks() {
+    let bench = Bench::new();
+    bench.write("b.csv", "name,lon,lat\na,1.5,2.5\nb,3.5,4.5\n");
+    let made = bench.tidegate(&["init", "b.csv", "--sink", "b.fgb"]);
+    bench.write("m.yaml", &made.stdout);
+    assert_eq!(bench.run(&[]).code, Some(0), "{}", made.stdout);
+    bench.write(
+        "c.geojson",
+        &format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, point(1.5, 2.5, r#"{"id":7}"#).trim()),
+    );
+    let made = bench.tidegate(&["init", "c.geojson", "--sink", "env:DATABASE_URL", "--table", "c"]);
+    assert!(
+        made.stdout.contains("url: \"env:DATABASE_URL\"") && made.stdout.contains("table: \"c\""),
+        "{}",
+        made.stdout
+    );
+    bench.write("m.yaml", &made.stdout);
+    assert_eq!(bench.tidegate(&["validate", "m.yaml"]).code, Some(0));
+    assert_eq!(bench.tidegate(&["init", "none.geojson"]).code, Some(2));
+}

@@ -1,0 +1,15 @@
+//! Pipelines through the built binary: each step and gate with exact counts, each sink, and what a
+//! kill leaves behind.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests may fail loudly")]
+
+mod bench;
+mod examples;
+mod files;
+mod gates;
+mod init;
+mod kill;
+mod manifest;
+mod postgis;
+mod remote;
+mod steps;

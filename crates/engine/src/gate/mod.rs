@@ -1,0 +1,337 @@
+//! Gates: what must hold before a batch is committed.
+//!
+//! A gate looks at each record, or at the batch as a whole, and counts what fails. What then
+//! happens is one rule for all of them:
+//!
+//! | severity | a record that fails | the share of failures exceeds `max_rate` |
+//! |---|---|---|
+//! | warn | goes on | is told at the end |
+//! | reject | becomes a dead letter | halts the run (never, by default) |
+//! | halt | goes on, below the share | halts the run (at the first failure, by default) |
+//!
+//! The share is of one batch or of the run so far, and is looked at before each commit. A halt
+//! leaves the batch uncommitted. `tolerance` is three gates in shorter words.
+//!
+//! The counts of the run are part of the checkpoint, so that a resumed run judges as if it had
+//! never stopped.
+
+mod check;
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::Code;
+use tidegate_geo::{Batch, Problem};
+
+use crate::manifest::{Check, Gate, Manifest, Per, Severity, Tolerance};
+use crate::step::{Aside, Flow, Reject, Seen};
+use check::Judge;
+
+/// The scopes of gates begin here; those of steps lie below.
+pub const SCOPE: u16 = 1000;
+
+/// Why a gate ended the run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Halt {
+    /// The gate.
+    pub gate: String,
+    /// The first record that failed in the batch, counted from 0; none for a gate on counts.
+    pub record: Option<u64>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for Halt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.record {
+            Some(record) => write!(f, "gate {}: record {record}: {}", self.gate, self.reason),
+            None => write!(f, "gate {}: {}", self.gate, self.reason),
+        }
+    }
+}
+
+/// What a gate has counted over the run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// The gate.
+    pub gate: String,
+    /// What happens to what fails.
+    pub severity: String,
+    /// Records or values looked at.
+    pub looked: u64,
+    /// Of those, how many failed.
+    pub failed: u64,
+}
+
+struct Live {
+    form: Gate,
+    label: String,
+    scope: u16,
+    severity: Severity,
+    max_rate: f64,
+    judge: Judge,
+    tally: Tally,
+    seen: HashSet<[u8; 16]>,
+}
+
+/// All gates of a pipeline.
+pub struct Gates {
+    live: Vec<Live>,
+}
+
+/// What one gate found in one batch.
+#[derive(Default)]
+struct Found {
+    looked: u64,
+    failed: u64,
+    first: Option<(u64, String)>,
+}
+
+impl Gates {
+    /// The gates of a manifest, for records as they leave the last step.
+    ///
+    /// # Errors
+    /// A field that the records do not have.
+    pub fn new(manifest: &Manifest, flow: &Flow) -> Result<Gates, String> {
+        let mut live = Vec::new();
+        let implied = implied(&manifest.pipeline.tolerance, flow);
+        let own = manifest
+            .pipeline
+            .gates
+            .iter()
+            .enumerate()
+            .map(|(at, form)| (form.clone(), format!("gates[{at}] {}", form.check.name())));
+        for (scope, (form, label)) in (SCOPE..).zip(implied.into_iter().chain(own)) {
+            let judge = Judge::new(&form, flow).map_err(|e| format!("{label}: {e}"))?;
+            let whole = matches!(form.check, Check::NullRate | Check::Count);
+            let severity = form.severity.unwrap_or(if whole { Severity::Halt } else { Severity::Reject });
+            let max_rate = form.max_rate.unwrap_or(if severity == Severity::Reject { 1.0 } else { 0.0 });
+            let tally = Tally { gate: label.clone(), severity: word(severity).into(), ..Tally::default() };
+            live.push(Live { form, label, scope, severity, max_rate, judge, tally, seen: HashSet::new() });
+        }
+        // Last, so that a record that goes for another reason does not count as seen.
+        live.sort_by_key(|gate| gate.form.check == Check::Unique);
+        Ok(Gates { live })
+    }
+
+    /// What each gate is, for a plan: its name, its severity and the share that may fail.
+    pub fn list(&self) -> impl Iterator<Item = (&str, &'static str, f64)> {
+        self.live.iter().map(|gate| (gate.label.as_str(), word(gate.severity), gate.max_rate))
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn tallies(&self) -> Vec<Tally> {
+        self.live.iter().map(|gate| gate.tally.clone()).collect()
+    }
+
+    /// Goes on from what an earlier run counted. A gate that is new since then starts at nothing.
+    pub fn restore(&mut self, tallies: &[Tally]) {
+        for gate in &mut self.live {
+            if let Some(known) = tallies.iter().find(|tally| tally.gate == gate.label) {
+                gate.tally.looked = known.looked;
+                gate.tally.failed = known.failed;
+            }
+        }
+    }
+
+    /// Is told, before a resume, of a key that was seen and committed.
+    pub fn remember(&mut self, seen: &Seen) {
+        for gate in self.live.iter_mut().filter(|gate| gate.scope == seen.scope) {
+            gate.seen.insert(seen.hash);
+        }
+    }
+
+    /// Records that could not even be read count as invalid where their geometry is to blame.
+    ///
+    /// # Errors
+    /// A halt.
+    pub fn unreadable(&mut self, rejects: &[Reject]) -> Result<(), Halt> {
+        for gate in self.live.iter_mut().filter(|gate| gate.form.check == Check::IsValid) {
+            let broken = rejects.iter().filter_map(|reject| {
+                let problem =
+                    reject.problems.iter().find(|problem| problem.code == Code::INVALID_GEOMETRY)?;
+                Some((reject.record, problem.message.clone()))
+            });
+            let broken: Vec<_> = broken.collect();
+            let count = broken.len() as u64;
+            gate.settle(Found { looked: count, failed: count, first: broken.into_iter().next() })?;
+        }
+        Ok(())
+    }
+
+    /// Judges a batch: what comes back may be committed.
+    ///
+    /// # Errors
+    /// A halt; nothing of the batch may be committed then.
+    pub fn judge(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, Halt> {
+        let mut refused: Vec<(usize, Problem)> = Vec::new();
+        for gate in &mut self.live {
+            let mut found = Found::default();
+            match gate.form.check {
+                Check::Count => continue,
+                Check::NullRate => gate.judge.nulls(&batch, &mut found),
+                _ => {
+                    found.looked = batch.len() as u64;
+                    for row in 0..batch.len() {
+                        let gone = || refused.iter().any(|(other, _)| *other == row);
+                        if gate.form.check == Check::Unique && !refused.is_empty() && gone() {
+                            continue;
+                        }
+                        let Some(problem) = gate.record(&batch, row, aside) else { continue };
+                        found.failed += 1;
+                        if found.first.is_none() {
+                            found.first = Some((batch.record(row), describe(&problem)));
+                        }
+                        if gate.severity == Severity::Reject {
+                            let message = format!("{}: {}", gate.label, problem.message);
+                            refused.push((row, Problem { message, ..problem }));
+                        }
+                    }
+                }
+            }
+            gate.settle(found)?;
+        }
+        refused.sort_by_key(|(row, _)| *row);
+        aside.stage = "gate".into();
+        Ok(aside.set_aside(batch, refused))
+    }
+
+    /// Judges the run as a whole, before its last batch is committed: `committed` is how many
+    /// records there will be.
+    ///
+    /// # Errors
+    /// A halt; the last batch may not be committed then.
+    pub fn end(&mut self, committed: u64) -> Result<(), Halt> {
+        for gate in self.live.iter_mut().filter(|gate| gate.form.check == Check::Count) {
+            let (min, max) = (gate.form.min, gate.form.max);
+            let fits = min.is_none_or(|min| committed as f64 >= min)
+                && max.is_none_or(|max| committed as f64 <= max);
+            let wanted = match (min, max) {
+                (Some(min), Some(max)) if min == max => format!("exactly {min}"),
+                (Some(min), Some(max)) => format!("{min} to {max}"),
+                (Some(min), None) => format!("at least {min}"),
+                (None, Some(max)) => format!("at most {max}"),
+                (None, None) => "any number of".into(),
+            };
+            gate.tally.looked = 1;
+            gate.tally.failed = u64::from(!fits);
+            if !fits && gate.severity == Severity::Halt {
+                let reason = format!("{committed} records would be committed, and {wanted} are expected");
+                return Err(Halt { gate: gate.label.clone(), record: None, reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// What to tell at the end: gates that only warn and had reason to.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let warns = |gate: &&Live| gate.severity == Severity::Warn && gate.tally.rate() > gate.max_rate;
+        let told = |gate: &Live| {
+            format!("gate {}: {} of {} failed", gate.label, gate.tally.failed, gate.tally.looked)
+        };
+        self.live.iter().filter(warns).map(told).collect()
+    }
+}
+
+impl Tally {
+    /// The share that failed.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        if self.looked == 0 { 0.0 } else { self.failed as f64 / self.looked as f64 }
+    }
+}
+
+impl Live {
+    fn record(&mut self, batch: &Batch, row: usize, aside: &mut Aside) -> Option<Problem> {
+        if self.form.check != Check::Unique {
+            return self.judge.record(batch, row);
+        }
+        let hash = self.judge.key(batch, row);
+        if self.seen.insert(hash) {
+            aside.seen.push(Seen { scope: self.scope, hash });
+            return None;
+        }
+        Some(self.judge.repeated(batch, row))
+    }
+
+    /// Adds what a batch showed, and halts if it is too much.
+    fn settle(&mut self, found: Found) -> Result<(), Halt> {
+        self.tally.looked += found.looked;
+        self.tally.failed += found.failed;
+        let (failed, looked) = match self.form.per {
+            Per::Batch => (found.failed, found.looked),
+            Per::Run => (self.tally.failed, self.tally.looked),
+        };
+        let rate = if looked == 0 { 0.0 } else { failed as f64 / looked as f64 };
+        if self.severity == Severity::Warn || rate <= self.max_rate || found.failed == 0 {
+            return Ok(());
+        }
+        let of = if self.form.per == Per::Batch { "in the batch" } else { "in the run so far" };
+        let share = format!(
+            "{failed} of {looked} {of} failed, {} % are allowed",
+            (self.max_rate * 1e8).round() / 1e6
+        );
+        let (record, reason) = match found.first {
+            Some((record, reason)) if self.max_rate == 0.0 => (Some(record), reason),
+            Some((record, reason)) => (Some(record), format!("{reason}; {share}")),
+            None => (None, share),
+        };
+        Err(Halt { gate: self.label.clone(), record, reason })
+    }
+}
+
+fn describe(problem: &Problem) -> String {
+    if problem.path.is_empty() {
+        problem.message.clone()
+    } else {
+        format!("{}: {}", problem.path, problem.message)
+    }
+}
+
+const fn word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Warn => "warn",
+        Severity::Reject => "reject",
+        Severity::Halt => "halt",
+    }
+}
+
+/// The gates that `tolerance` means.
+fn implied(tolerance: &Tolerance, flow: &Flow) -> Vec<(Gate, String)> {
+    let gate = |check| Gate {
+        check,
+        severity: None,
+        max_rate: None,
+        per: Per::Run,
+        fields: Vec::new(),
+        min: None,
+        max: None,
+        is: None,
+        values: Vec::new(),
+        decimals: None,
+        bbox: Vec::new(),
+    };
+    let valid = if tolerance.halt_on_geometry_invalid { Severity::Halt } else { Severity::Reject };
+    let mut gates = vec![
+        (
+            Gate { severity: Some(valid), ..gate(Check::IsValid) },
+            "tolerance.halt_on_geometry_invalid".to_owned(),
+        ),
+        (
+            Gate { max_rate: Some(tolerance.max_null_rate), ..gate(Check::NullRate) },
+            "tolerance.max_null_rate".to_owned(),
+        ),
+    ];
+    let degrees = flow.crs.as_ref().is_some_and(tidegate_geo::Crs::is_wgs84);
+    let severity =
+        if tolerance.precision_decimal_threshold.is_some() { Severity::Halt } else { Severity::Warn };
+    let decimals = tolerance.precision_decimal_threshold.or(degrees.then_some(Tolerance::PRECISION));
+    if let Some(decimals) = decimals.filter(|decimals| *decimals > 0) {
+        let form = Gate { severity: Some(severity), decimals: Some(decimals), ..gate(Check::Precision) };
+        gates.push((form, "tolerance.precision_decimal_threshold".to_owned()));
+    }
+    gates
+}

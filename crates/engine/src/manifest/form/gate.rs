@@ -1,0 +1,147 @@
+//! `gates`: what must hold before a batch is committed.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::scalar::Scalar;
+use super::step::Cast;
+
+/// What must hold before a batch is committed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Gate {
+    /// What is looked at.
+    #[schemars(example = &"is_valid")]
+    pub check: Check,
+
+    /// What happens to what fails. `reject` is the default for checks of single records, `halt`
+    /// for `null_rate` and `count`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Severity")]
+    pub severity: Option<Severity>,
+
+    /// The share that may fail: 0.01 is one in a hundred. Above it `warn` warns, and `reject` and
+    /// `halt` halt the run. By default 0, and 1 for `reject`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(min = 0.0, max = 1.0))]
+    pub max_rate: Option<f64>,
+
+    /// Over what the share is taken: each batch alone, or the run so far.
+    #[serde(default)]
+    pub per: Per,
+
+    /// The fields that are looked at. For `null_rate` all of them if none is named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 1, max = 200)), extend("uniqueItems" = true))]
+    pub fields: Vec<String>,
+
+    /// The smallest value (`range`) or count (`count`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(min = -1e15, max = 1e15))]
+    pub min: Option<f64>,
+
+    /// The largest value (`range`) or count (`count`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(min = -1e15, max = 1e15))]
+    pub max: Option<f64>,
+
+    /// The type that values must have or be able to take (`type`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Cast")]
+    pub is: Option<Cast>,
+
+    /// The values that are allowed (`one_of`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<Scalar>,
+
+    /// The fewest decimal places (`precision`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32", range(min = 0, max = 15))]
+    pub decimals: Option<u32>,
+
+    /// Where geometries must lie (`bbox`): west, south, east, north, in the system of the sink.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(range(min = -1e15, max = 1e15)), extend("minItems" = 4, "maxItems" = 4))]
+    pub bbox: Vec<f64>,
+}
+
+/// What a gate looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// The structure that RFC 7946 demands: positions on the globe, closed rings of four or more
+    /// positions, outer rings counterclockwise, holes clockwise, no measures.
+    Rfc7946,
+    /// The geometry is valid by the rules of the OGC.
+    IsValid,
+    /// The geometry does not cross itself.
+    IsSimple,
+    /// There is a geometry, with a position.
+    NotEmpty,
+    /// The share of values that are null.
+    NullRate,
+    /// The fields have a value, and text is not blank: mandatory and foreign keys.
+    NotNull,
+    /// Some coordinate carries that many decimal places.
+    Precision,
+    /// The geometry lies within a rectangle.
+    Bbox,
+    /// Longitude and latitude are not exchanged: latitudes within 90 degrees.
+    AxisOrder,
+    /// The values are of a type, or can become it without loss.
+    Type,
+    /// The numbers lie within bounds.
+    Range,
+    /// The values are among those listed.
+    OneOf,
+    /// No two records share these fields, over the whole run.
+    Unique,
+    /// How many records the run commits. Judged at the end, before the last batch is committed.
+    Count,
+}
+
+/// What happens to what fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// It is told at the end.
+    Warn,
+    /// The record becomes a dead letter.
+    Reject,
+    /// The run ends; the batch is not committed.
+    Halt,
+}
+
+/// Over what a share is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Per {
+    /// Each batch alone.
+    Batch,
+    /// The run so far, looked at before each commit.
+    #[default]
+    Run,
+}
+
+impl Check {
+    /// The name in the manifest.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Check::Rfc7946 => "rfc7946",
+            Check::IsValid => "is_valid",
+            Check::IsSimple => "is_simple",
+            Check::NotEmpty => "not_empty",
+            Check::NullRate => "null_rate",
+            Check::NotNull => "not_null",
+            Check::Precision => "precision",
+            Check::Bbox => "bbox",
+            Check::AxisOrder => "axis_order",
+            Check::Type => "type",
+            Check::Range => "range",
+            Check::OneOf => "one_of",
+            Check::Unique => "unique",
+            Check::Count => "count",
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! `services`: the remote services that steps ask, by name.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A remote service that steps ask. All steps that name it share its lane.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Service {
+    /// The provider profile that says how it speaks; `tidegate profiles ls` lists them. A step
+    /// `http` needs none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 64))]
+    pub profile: Option<String>,
+
+    /// Its address, if it is not that of the profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096))]
+    pub url: Option<String>,
+
+    /// Where its key is: `env:NAME` or `file:PATH`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096))]
+    pub key: Option<String>,
+
+    /// Who asks, for services that want to know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub user_agent: Option<String>,
+
+    /// The most calls per second, if it is not that of `rate_limit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(max = 1_000_000.0), extend("exclusiveMinimum" = 0))]
+    pub requests_per_second: Option<f64>,
+
+    /// Whether its name may resolve to a private address.
+    pub allow_private: bool,
+}

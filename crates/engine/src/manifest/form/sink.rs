@@ -1,0 +1,85 @@
+//! `sink`: where the features go.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where the features go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sink {
+    /// The file to write. Its name tells the format: `.gpkg`, `.geojson`, `.geojsonl`,
+    /// `.geojsons`, `.csv`, `.fgb`. A relative path starts at the manifest's directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096), example = "parcels.gpkg")]
+    pub file: Option<String>,
+
+    /// The table to write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "SinkTable")]
+    pub postgis: Option<SinkTable>,
+
+    /// The layer within a GeoPackage; the name of the file if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 63))]
+    pub layer: Option<String>,
+
+    /// What happens to what is there already. `upsert` is the default where `key` is given,
+    /// `replace` where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Mode")]
+    pub mode: Option<Mode>,
+
+    /// The fields that tell one record from another, for `upsert`. They must not be null.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 1, max = 200)), extend("uniqueItems" = true))]
+    pub key: Vec<String>,
+}
+
+/// A table to write.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SinkTable {
+    /// Where the database is: `env:NAME` or `file:PATH` that holds the URL, or a URL without a
+    /// password.
+    #[schemars(length(min = 1, max = 4096), example = "env:DATABASE_URL")]
+    pub url: String,
+
+    /// The schema of the table. It must exist.
+    #[serde(default = "super::source::public")]
+    #[schemars(length(min = 1, max = 63))]
+    pub schema: String,
+
+    /// The table. It is made if it does not exist, and checked if it does.
+    #[schemars(length(min = 1, max = 63), example = &"parcels")]
+    pub table: String,
+
+    /// The column of the geometry.
+    #[serde(default = "geom")]
+    #[schemars(length(min = 1, max = 63))]
+    pub geometry_column: String,
+}
+
+/// What happens to what is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// A record with a known key takes its place, any other is added. Replaying changes nothing.
+    Upsert,
+    /// Every record is added.
+    Append,
+    /// What was there goes.
+    Replace,
+}
+
+impl Sink {
+    /// What happens to what is there already.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode.unwrap_or(if self.key.is_empty() { Mode::Replace } else { Mode::Upsert })
+    }
+}
+
+// serde takes a default by the name of a function.
+fn geom() -> String {
+    "geom".to_owned()
+}

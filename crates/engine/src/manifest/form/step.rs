@@ -1,0 +1,333 @@
+//! `steps`: what happens to each record on its way.
+//!
+//! An entry is one key, the name of the step, and its settings. So the form is a struct of
+//! options of which exactly one is given, which the checker enforces (`maxProperties`).
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::scalar::Scalar;
+
+/// One step: exactly one of these keys.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
+pub struct Step {
+    /// Fields under other names: `{ OLD: new }`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BTreeMap<String, String>")]
+    pub rename: Option<BTreeMap<String, String>>,
+
+    /// Fields that go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>", inner(length(min = 1, max = 200)))]
+    pub drop: Option<Vec<String>>,
+
+    /// Fields that stay, in this order; the others go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>", inner(length(min = 1, max = 200)))]
+    pub keep: Option<Vec<String>>,
+
+    /// Types of fields. A value that would lose something is not changed: the record is rejected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Coerce")]
+    pub coerce: Option<Coerce>,
+
+    /// A field of nested JSON as fields of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Flatten")]
+    pub flatten: Option<Flatten>,
+
+    /// Values for where there is none: `{ state: unknown }`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BTreeMap<String, Scalar>")]
+    pub default: Option<BTreeMap<String, Scalar>>,
+
+    /// The same value in every record: `{ origin: cadastre }`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BTreeMap<String, Scalar>")]
+    pub constant: Option<BTreeMap<String, Scalar>>,
+
+    /// An expression; records for which it is not true go. See the page on steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096))]
+    pub filter: Option<String>,
+
+    /// Fields out of another file, found by a foreign key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Lookup")]
+    pub lookup: Option<Lookup>,
+
+    /// The place of an address, or the address of a place, from a service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Geocode")]
+    pub geocode: Option<Geocode>,
+
+    /// Fields out of the JSON that a service answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Http")]
+    pub http: Option<Http>,
+
+    /// The coordinate reference system is this one, whatever the source says. No coordinate
+    /// changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub set_crs: Option<String>,
+
+    /// Coordinates are brought to this system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub reproject: Option<String>,
+
+    /// Geometries are cut at a rectangle: west, south, east, north, in the system of this point of
+    /// the way. What lies outside goes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<f64>", inner(range(min = -1e15, max = 1e15)), extend("minItems" = 4, "maxItems" = 4))]
+    pub clip: Option<Vec<f64>>,
+
+    /// Invalid geometry is repaired; what cannot be is rejected.
+    #[serde(skip_serializing_if = "is_false")]
+    pub make_valid: bool,
+
+    /// Every point, line and surface becomes its multi kind, so that the layer is uniform.
+    #[serde(skip_serializing_if = "is_false")]
+    pub promote_to_multi: bool,
+
+    /// Heights and measures go.
+    #[serde(skip_serializing_if = "is_false")]
+    pub force_2d: bool,
+
+    /// Coordinates are rounded to so many decimal places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32", range(min = 0, max = 15))]
+    pub round: Option<u32>,
+
+    /// Of records that agree in these fields the first stays. `[]` means all fields and the
+    /// geometry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>", inner(length(min = 1, max = 200)))]
+    pub dedupe: Option<Vec<String>>,
+}
+
+/// Types of fields.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Coerce {
+    /// The type of each field: `{ population: int }`.
+    pub fields: BTreeMap<String, Cast>,
+
+    /// Texts that mean no value, such as `""`, `N/A`, `-9999`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub null_values: Vec<String>,
+
+    /// How dates are written, in the letters of `strftime`: `%d.%m.%Y`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 64))]
+    pub format: Option<String>,
+
+    /// The sign before decimals in numbers, if it is not a point.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(max = 1))]
+    pub decimal: Option<String>,
+
+    /// The sign between thousands in numbers, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(max = 1))]
+    pub thousands: Option<String>,
+}
+
+/// A type of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Cast {
+    /// Text.
+    String,
+    /// A whole number.
+    Int,
+    /// A number.
+    Float,
+    /// True or false.
+    Bool,
+    /// A day.
+    Date,
+    /// A moment.
+    Datetime,
+    /// Any JSON value, as its text.
+    Json,
+}
+
+/// A field of nested JSON as fields of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Flatten {
+    /// The field that holds JSON.
+    #[schemars(length(min = 1, max = 200), example = &"tags")]
+    pub field: String,
+
+    /// The sign between the parts of a name.
+    #[serde(default = "dot")]
+    #[schemars(length(min = 1, max = 8))]
+    pub separator: String,
+
+    /// How deep objects are taken apart; what is deeper stays JSON.
+    #[serde(default = "eight")]
+    #[schemars(range(min = 1, max = 64))]
+    pub depth: u32,
+
+    /// What happens to lists.
+    #[serde(default)]
+    pub arrays: Arrays,
+
+    /// The fields to make, by their full names (`tags.a.b`), with their types. Without it a first
+    /// pass over the source finds them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: BTreeMap<String, Cast>,
+}
+
+/// What happens to lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrays {
+    /// They stay JSON.
+    #[default]
+    Json,
+    /// Each entry becomes a field with its number: `tags.0`.
+    Index,
+    /// A field that is a list becomes one record per entry; lists deeper inside stay JSON.
+    Explode,
+}
+
+/// Fields out of another file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Lookup {
+    /// The file, of any format that can be read. It is held in memory.
+    #[schemars(length(min = 1, max = 4096), example = "owners.csv")]
+    pub file: String,
+
+    /// The field of the record that holds the foreign key.
+    #[schemars(length(min = 1, max = 200), example = &"owner_id")]
+    pub on: String,
+
+    /// The field of the file that it is found in; the same name if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub key: Option<String>,
+
+    /// The fields to take.
+    #[schemars(inner(length(min = 1, max = 200)), extend("uniqueItems" = true), example = ["name"])]
+    pub take: Vec<String>,
+
+    /// What happens to a record whose key is not in the file.
+    #[serde(default)]
+    pub missing: Missing,
+}
+
+/// What happens to a record without an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Missing {
+    /// It becomes a dead letter.
+    #[default]
+    Reject,
+    /// It goes on with nulls.
+    Keep,
+}
+
+/// The place of an address, or the address of a place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Geocode {
+    /// The service, by its name in `services`.
+    #[schemars(length(min = 1, max = 64), example = &"opencage")]
+    pub service: String,
+
+    /// The fields that hold the address; they are joined by commas. Without it the point of the
+    /// record is asked for its address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 1, max = 200)))]
+    pub address: Vec<String>,
+
+    /// The field for the label of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub label: Option<String>,
+
+    /// The field for the score of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub score: Option<String>,
+
+    /// What happens to a record that the service has nothing for.
+    #[serde(default = "keep")]
+    pub no_match: Missing,
+}
+
+/// Fields out of the JSON that a service answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Http {
+    /// The service, by its name in `services`.
+    #[schemars(length(min = 1, max = 64), example = &"owners")]
+    pub service: String,
+
+    /// What is asked, below the service's `url`; `{field}` stands for the value of a field.
+    #[schemars(length(min = 1, max = 4096), example = "/owners/{owner_id}")]
+    pub path: String,
+
+    /// Where the new fields are in the answer, as JSON pointers: `{ owner: /owner/name }`. They
+    /// become text; `coerce` makes other types of them.
+    pub take: BTreeMap<String, String>,
+
+    /// What happens to a record that the service has nothing for (404, or no such value).
+    #[serde(default = "keep")]
+    pub no_match: Missing,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+// serde takes a default by the name of a function.
+fn dot() -> String {
+    ".".to_owned()
+}
+fn eight() -> u32 {
+    8
+}
+fn keep() -> Missing {
+    Missing::Keep
+}
+
+impl Step {
+    /// The name of the step, which is the one key that is given.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        [
+            (self.rename.is_some(), "rename"),
+            (self.drop.is_some(), "drop"),
+            (self.keep.is_some(), "keep"),
+            (self.coerce.is_some(), "coerce"),
+            (self.flatten.is_some(), "flatten"),
+            (self.default.is_some(), "default"),
+            (self.constant.is_some(), "constant"),
+            (self.filter.is_some(), "filter"),
+            (self.lookup.is_some(), "lookup"),
+            (self.geocode.is_some(), "geocode"),
+            (self.http.is_some(), "http"),
+            (self.set_crs.is_some(), "set_crs"),
+            (self.reproject.is_some(), "reproject"),
+            (self.clip.is_some(), "clip"),
+            (self.make_valid, "make_valid"),
+            (self.promote_to_multi, "promote_to_multi"),
+            (self.force_2d, "force_2d"),
+            (self.round.is_some(), "round"),
+            (self.dedupe.is_some(), "dedupe"),
+        ]
+        .into_iter()
+        .find(|(given, _)| *given)
+        .map_or("nothing", |(_, name)| name)
+    }
+}

@@ -1,0 +1,96 @@
+//! `include`: other files whose keys hold where the manifest does not say otherwise.
+//!
+//! The texts of all files are laid end to end, so that a place is still one range of bytes and
+//! every later fault, of whichever file, is shown at its own line ([`Texts`]).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::problem::{Problem, Texts, quoted};
+use super::schema::SECONDS;
+use super::tree::{self, Node, Value};
+use super::{BYTES_MAX, unreadable};
+
+/// How many files may be included in all.
+const FILES_MAX: usize = 16;
+
+/// Puts the included files beneath the manifest. `file` is the manifest's own name.
+pub(super) fn resolve(mut root: Node, file: &str, texts: &mut Texts, problems: &mut Vec<Problem>) -> Node {
+    let mut open: Vec<PathBuf> = vec![PathBuf::from(file)];
+    let mut wanted = names(&root, Path::new(file));
+    let mut at = 0;
+    while at < wanted.len() {
+        let Some((path, place)) = wanted.get(at).cloned() else { break };
+        at += 1;
+        let same = |known: &PathBuf| {
+            known == &path || matches!((known.canonicalize(), path.canonicalize()), (Ok(a), Ok(b)) if a == b)
+        };
+        if open.iter().any(same) || open.len() > FILES_MAX {
+            let message = format!("{} is included a second time", quoted(&path.display().to_string()));
+            problems.push(Problem::new("include", place, message).help("include each file once"));
+            continue;
+        }
+        let text = match read(&path) {
+            Ok(text) => text,
+            Err(why) => {
+                let message = format!("{} cannot be included: {why}", quoted(&path.display().to_string()));
+                problems.push(Problem::new("include", place, message).help("check the path"));
+                continue;
+            }
+        };
+        let start = texts.add(&path.display().to_string(), &text);
+        open.push(path.clone());
+        match tree::parse(&text) {
+            Ok(mut node) => {
+                node.shift(start);
+                if !matches!(node.value, Value::Map(_)) {
+                    let message = "an included file holds keys and values".to_owned();
+                    problems
+                        .push(Problem::new("include", node.place, message).help("begin with `pipeline:`"));
+                    continue;
+                }
+                wanted.extend(names(&node, &path));
+                beneath(&mut root, node);
+            }
+            Err(mut problem) => {
+                problem.place = problem.place.map(|place| place.start + start..place.end + start);
+                problems.push(problem);
+            }
+        }
+    }
+    root
+}
+
+/// The files that a file includes, beside its own directory.
+fn names(root: &Node, file: &Path) -> Vec<(PathBuf, tree::Place)> {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let list = root.at(&["include"]).map(Node::items).unwrap_or_default();
+    list.iter().filter_map(|item| Some((folder.join(item.text()?), item.place.clone()))).collect()
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let about = fs::metadata(path).map_err(|error| unreadable(&error).message)?;
+    if !about.is_file() {
+        return Err("it is not a file".to_owned());
+    }
+    if about.len() > BYTES_MAX as u64 {
+        return Err(format!("it is larger than {BYTES_MAX} bytes"));
+    }
+    let bytes = fs::read(path).map_err(|error| unreadable(&error).message)?;
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+}
+
+/// Adds what `base` says and `over` does not. A span in seconds and as a duration are one key.
+fn beneath(over: &mut Node, base: Node) {
+    let (Value::Map(over), Value::Map(base)) = (&mut over.value, base.value) else { return };
+    let plain = |name: &str| name.strip_suffix(SECONDS).unwrap_or(name).to_owned();
+    for (key, node) in base {
+        if key.name == "include" || key.name == "version" {
+            continue;
+        }
+        match over.iter_mut().find(|(known, _)| plain(&known.name) == plain(&key.name)) {
+            Some((_, known)) => beneath(known, node),
+            None => over.push((key, node)),
+        }
+    }
+}

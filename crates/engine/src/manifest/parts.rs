@@ -1,0 +1,241 @@
+//! What the parts of a pipeline say about each other: source, steps, gates and sink.
+//!
+//! A second file of rules beside `rules`, because these look at lists and at what a text means.
+
+use super::form::Check;
+use super::problem::{Problem, quoted};
+use super::tree::{Node, Place, Value};
+use super::words::alike;
+use crate::expr;
+use crate::secret::SecretRef;
+
+struct Parts<'a> {
+    problems: &'a mut Vec<Problem>,
+}
+
+/// Reports what does not fit together.
+pub(super) fn check(root: &Node, problems: &mut Vec<Problem>) {
+    let Some(pipeline) = root.at(&["pipeline"]) else { return };
+    let mut parts = Parts { problems };
+    let (source, sink) = (pipeline.at(&["source"]), pipeline.at(&["sink"]));
+    if let Some(source) = source {
+        parts.one_of(source, "source", &["file", "postgis"]);
+        parts.database(source);
+    }
+    if let Some(sink) = sink {
+        parts.one_of(sink, "sink", &["file", "postgis"]);
+        parts.database(sink);
+        parts.sink(sink);
+    }
+    let lonely = [("source", source, "sink", sink), ("sink", sink, "source", source)];
+    for (name, there, other, missing) in lonely {
+        if let (Some(there), None) = (there, missing) {
+            let message = format!("there is a `{name}` and no `{other}`");
+            parts.report(
+                "missing_key",
+                there.place.clone(),
+                message,
+                format!("add `{other}:` to `pipeline`"),
+            );
+        }
+    }
+    let services: Vec<&str> = pipeline
+        .at(&["services"])
+        .map(Node::entries)
+        .unwrap_or_default()
+        .iter()
+        .map(|(k, _)| k.name.as_str())
+        .collect();
+    for step in pipeline.at(&["steps"]).map(Node::items).unwrap_or_default() {
+        parts.step(step, &services);
+    }
+    for gate in pipeline.at(&["gates"]).map(Node::items).unwrap_or_default() {
+        parts.gate(gate);
+    }
+    for (_, service) in pipeline.at(&["services"]).map(Node::entries).unwrap_or_default() {
+        if let Some(key) = service.at(&["key"]) {
+            parts.secret(key);
+        }
+    }
+}
+
+impl Parts<'_> {
+    fn report(
+        &mut self,
+        code: &'static str,
+        place: Place,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.problems.push(Problem::new(code, place, message).help(help));
+    }
+
+    fn one_of(&mut self, section: &Node, name: &str, keys: &[&str]) {
+        let given: Vec<_> =
+            section.entries().iter().filter(|(key, _)| keys.contains(&key.name.as_str())).collect();
+        let names = keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(" or ");
+        // An unknown key is told of elsewhere, and is probably the one that is missed here.
+        let others = ["layer", "crs", "batch_size", "mode", "key"];
+        let mistyped = section.entries().iter().any(|(key, _)| !others.contains(&key.name.as_str()));
+        match given.as_slice() {
+            [_] => {}
+            [] if matches!(section.value, Value::Map(_)) && !mistyped => {
+                let message = format!("`{name}` says neither {}", names.replace(" or ", " nor "));
+                self.report("missing_key", section.place.clone(), message, format!("give {names}"));
+            }
+            [_, second, ..] => {
+                let message = format!("`{name}` says both {}", names.replace(" or ", " and "));
+                self.report("given_twice", second.0.place.clone(), message, "keep one of the two");
+            }
+            [] => {}
+        }
+    }
+
+    /// The address of a database: a reference, or a URL without a password.
+    fn database(&mut self, section: &Node) {
+        let Some(node) = section.at(&["postgis", "url"]) else { return };
+        let Some(text) = node.text() else { return };
+        if text.parse::<SecretRef>().is_ok() {
+            return;
+        }
+        match url::Url::parse(text) {
+            Ok(url) if !matches!(url.scheme(), "postgres" | "postgresql") => {
+                let help = "write `postgres://user@host/database`, or `env:NAME`";
+                self.report(
+                    "range",
+                    node.place.clone(),
+                    "this is not the address of a PostgreSQL database",
+                    help,
+                );
+            }
+            Ok(url) if url.password().is_some() || url.query_pairs().any(|(key, _)| key == "password") => {
+                let help =
+                    "put the URL into a variable or a file and name it: `env:DATABASE_URL`, `file:PATH`";
+                self.report("secret", node.place.clone(), "a password cannot stand in a manifest", help);
+            }
+            Ok(_) => {}
+            Err(_) => {
+                let help = "write `env:NAME`, `file:PATH` or `postgres://user@host/database`";
+                self.report("range", node.place.clone(), "this is not the address of a database", help);
+            }
+        }
+    }
+
+    fn secret(&mut self, node: &Node) {
+        if node.text().is_some_and(|text| text.parse::<SecretRef>().is_err()) {
+            let message = "a secret is named, never written out";
+            self.report("secret", node.place.clone(), message, "write `env:NAME` or `file:PATH`");
+        }
+    }
+
+    fn sink(&mut self, sink: &Node) {
+        let mode = sink.at(&["mode"]);
+        let is = |wanted: &str| mode.and_then(Node::text) == Some(wanted);
+        let key = sink.at(&["key"]).filter(|key| !key.items().is_empty());
+        if let (true, Some(mode), None) = (is("upsert"), mode, key) {
+            let message = "`mode: upsert` needs a `key`";
+            let help = "add `key: [id]` with the fields that tell one record from another";
+            self.report("missing_key", mode.place.clone(), message, help);
+        }
+        let Some(file) = sink.at(&["file"]) else {
+            if let Some((key, _)) = sink.entries().iter().find(|(key, _)| key.name == "layer") {
+                self.report("range", key.place.clone(), "a table has no `layer`", "remove it");
+            }
+            return;
+        };
+        let name = file.text().unwrap_or_default();
+        let format = tidegate_geo::format::Format::of_path(std::path::Path::new(name));
+        match format {
+            None => {
+                let help = "end it with .gpkg, .geojson, .geojsonl, .geojsons, .csv or .fgb";
+                self.report(
+                    "range",
+                    file.place.clone(),
+                    "the name tells no format that can be written",
+                    help,
+                );
+            }
+            Some(tidegate_geo::format::Format::Shapefile) => {
+                let help = "write a GeoPackage instead: it opens wherever a Shapefile does";
+                self.report("range", file.place.clone(), "Shapefiles are read, not written", help);
+            }
+            Some(tidegate_geo::format::Format::GeoPackage) => {}
+            Some(_) => {
+                let wrong = mode.filter(|_| !is("replace")).or(key.filter(|_| mode.is_none()));
+                if let Some(node) = wrong {
+                    let message = "this format can only be written whole";
+                    let help = "use `mode: replace` without a key, or a .gpkg file or a table for `upsert` and `append`";
+                    self.report("range", node.place.clone(), message, help);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, step: &Node, services: &[&str]) {
+        if let Some(filter) = step.at(&["filter"])
+            && let Some(Err(fault)) = filter.text().map(expr::parse)
+        {
+            let help = "compare fields with numbers or 'texts': `area > 100 and owner is not null`";
+            self.report("expression", filter.place.clone(), fault.to_string(), help);
+        }
+        for name in ["geocode", "http"] {
+            let Some(node) = step.at(&[name, "service"]) else { continue };
+            let Some(service) = node.text() else { continue };
+            if !services.contains(&service) {
+                let help = match alike(service, services.iter().copied()) {
+                    Some(known) => format!("did you mean `{known}`?"),
+                    None => format!("add `{service}:` to `pipeline.services`"),
+                };
+                let message = format!("there is no service {}", quoted(service));
+                self.report("unknown_key", node.place.clone(), message, help);
+            }
+        }
+        for key in ["set_crs", "reproject"] {
+            let Some(node) = step.at(&[key]) else { continue };
+            if let Some(Err(problem)) = node.text().map(str::parse::<tidegate_geo::Crs>) {
+                let help = "name a system such as `EPSG:25832`";
+                self.report("range", node.place.clone(), problem.message, help);
+            }
+        }
+    }
+
+    fn gate(&mut self, gate: &Node) {
+        let Some(check) = gate.at(&["check"]) else { return };
+        let name = check.text().unwrap_or_default();
+        let Ok(kind) = serde_json::from_value::<Check>(serde_json::Value::from(name)) else { return };
+        let (needs, takes): (&[&str], &[&str]) = match kind {
+            Check::NullRate => (&[], &["fields"]),
+            Check::NotNull | Check::Unique => (&["fields"], &[]),
+            Check::Precision => (&["decimals"], &[]),
+            Check::Bbox => (&["bbox"], &[]),
+            Check::Type => (&["fields", "is"], &[]),
+            Check::Range => (&["fields"], &["min", "max"]),
+            Check::OneOf => (&["fields", "values"], &[]),
+            Check::Count => (&[], &["min", "max"]),
+            _ => (&[], &[]),
+        };
+        for need in needs.iter().filter(|need| gate.at(&[need]).is_none()) {
+            let message = format!("a gate `{name}` needs `{need}`");
+            self.report("missing_key", check.place.clone(), message, format!("add `{need}:` to this gate"));
+        }
+        for (key, _) in gate.entries() {
+            let own =
+                ["fields", "min", "max", "is", "values", "decimals", "bbox"].contains(&key.name.as_str());
+            if own && !needs.contains(&key.name.as_str()) && !takes.contains(&key.name.as_str()) {
+                let message = format!("a gate `{name}` has no `{}`", key.name);
+                self.report("unknown_key", key.place.clone(), message, "remove it");
+            }
+        }
+        let bounded = gate.at(&["min"]).is_some() || gate.at(&["max"]).is_some();
+        if matches!(kind, Check::Range | Check::Count) && !bounded {
+            let message = format!("a gate `{name}` needs `min` or `max`");
+            self.report("missing_key", check.place.clone(), message, "add one of the two, or both");
+        }
+        if let (Check::NullRate | Check::Count, Some(node)) = (kind, gate.at(&["severity"]))
+            && node.text() == Some("reject")
+        {
+            let message = format!("a gate `{name}` looks at no single record and cannot reject one");
+            self.report("range", node.place.clone(), message, "give `warn` or `halt`");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What became of the records, and whether that is all of them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::sink::Put;
+use crate::step::{Aside, Reject};
+
+/// What became of the records of a run, over all its resumes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counts {
+    /// Records that the source offered.
+    pub read: u64,
+    /// Records that came into being beyond those, because lists were exploded.
+    pub added: u64,
+    /// New in the sink.
+    pub inserted: u64,
+    /// Changed in the sink.
+    pub updated: u64,
+    /// In the sink already, exactly so.
+    pub unchanged: u64,
+    /// Let go by a filter or a clip.
+    pub filtered: u64,
+    /// Repeats of another.
+    pub deduped: u64,
+    /// Given up, by code.
+    pub rejected: BTreeMap<String, u64>,
+    /// Of the written, how many a service or a lookup had nothing for.
+    pub no_match: u64,
+    /// Of the written, how many geometries were repaired.
+    pub repaired: u64,
+}
+
+impl Counts {
+    /// In the sink now.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.inserted + self.updated + self.unchanged
+    }
+
+    /// Given up.
+    #[must_use]
+    pub fn dead(&self) -> u64 {
+        self.rejected.values().sum()
+    }
+
+    /// Whether every record has exactly one end.
+    #[must_use]
+    pub fn balanced(&self) -> bool {
+        self.read + self.added == self.written() + self.dead() + self.filtered + self.deduped
+    }
+
+    pub(super) fn aside(&mut self, aside: &Aside) {
+        self.filtered += aside.filtered;
+        self.deduped += aside.deduped;
+        self.added += aside.added;
+        self.no_match += aside.no_match;
+        self.repaired += aside.repaired;
+        self.rejects(&aside.rejected);
+    }
+
+    pub(super) fn rejects(&mut self, rejects: &[Reject]) {
+        for reject in rejects {
+            let code = reject.problems.first().map_or("UNKNOWN", |problem| problem.code.as_str());
+            *self.rejected.entry(code.to_owned()).or_default() += 1;
+        }
+    }
+
+    pub(super) fn put(&mut self, put: &Put) {
+        self.inserted += put.inserted;
+        self.updated += put.updated;
+        self.unchanged += put.unchanged;
+    }
+}

@@ -1,0 +1,130 @@
+//! Where rejected records go, until they are dead letters of a store.
+//!
+//! A reject is durable before the batch that it belongs to is committed. A run that is killed in
+//! between resumes at the batch before, and would write it a second time; so a checkpoint holds
+//! the mark up to which rejects count, and a resumed run takes back what lies behind it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::step::Reject;
+
+/// Takes rejected records.
+pub trait Rejects: Send {
+    /// Takes some in and makes them durable; the mark after them.
+    ///
+    /// # Errors
+    /// When they could not be stored: nothing of the batch may be committed.
+    fn put(&mut self, rejects: &[Reject]) -> Result<u64, String>;
+
+    /// Begins anew: what an earlier run gave up is no longer of this one.
+    ///
+    /// # Errors
+    /// When it cannot be put away.
+    fn begin(&mut self) -> Result<(), String>;
+
+    /// Takes back what lies behind a mark.
+    ///
+    /// # Errors
+    /// When that failed.
+    fn rewind(&mut self, mark: u64) -> Result<(), String>;
+
+    /// Where they are, for people.
+    fn place(&self) -> String;
+}
+
+/// One JSON object per line.
+pub struct NdjsonRejects {
+    path: PathBuf,
+    file: Option<File>,
+    len: u64,
+    pipeline: String,
+}
+
+impl NdjsonRejects {
+    /// Rejects of a pipeline in this file, which is made with the first of them.
+    #[must_use]
+    pub fn new(path: &Path, pipeline: &str) -> NdjsonRejects {
+        let len = std::fs::metadata(path).map_or(0, |about| about.len());
+        NdjsonRejects { path: path.into(), file: None, len, pipeline: pipeline.into() }
+    }
+
+    fn fail(&self, e: &std::io::Error) -> String {
+        format!("{}: {e}", self.path.display())
+    }
+}
+
+/// A reject as one line.
+fn line(pipeline: &str, reject: &Reject) -> String {
+    let problems: Vec<_> = reject
+        .problems
+        .iter()
+        .map(|problem| json!({ "code": problem.code.as_str(), "message": problem.message, "field": problem.path }))
+        .collect();
+    let feature: serde_json::Value = serde_json::from_str(&reject.feature).unwrap_or_default();
+    json!({
+        "pipeline": pipeline,
+        "record": reject.record,
+        "stage": reject.stage,
+        "problems": problems,
+        "feature": feature,
+        "raw": String::from_utf8_lossy(&reject.raw),
+    })
+    .to_string()
+}
+
+impl Rejects for NdjsonRejects {
+    fn put(&mut self, rejects: &[Reject]) -> Result<u64, String> {
+        if rejects.is_empty() {
+            return Ok(self.len);
+        }
+        let mut text = String::new();
+        for reject in rejects {
+            text.push_str(&line(&self.pipeline, reject));
+            text.push('\n');
+        }
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => {
+                OpenOptions::new().create(true).append(true).open(&self.path).map_err(|e| self.fail(&e))?
+            }
+        };
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map_err(|e| self.fail(&e))?;
+        self.file = Some(file);
+        self.len += text.len() as u64;
+        Ok(self.len)
+    }
+
+    fn begin(&mut self) -> Result<(), String> {
+        if self.len > 0 {
+            let before = self.path.with_extension("previous.ndjson");
+            std::fs::rename(&self.path, before).map_err(|e| self.fail(&e))?;
+        }
+        self.file = None;
+        self.len = 0;
+        Ok(())
+    }
+
+    fn rewind(&mut self, mark: u64) -> Result<(), String> {
+        if self.len <= mark {
+            return Ok(());
+        }
+        let cut = || -> std::io::Result<()> {
+            let mut file = OpenOptions::new().write(true).open(&self.path)?;
+            file.set_len(mark)?;
+            file.seek(SeekFrom::End(0))?;
+            file.sync_all()
+        };
+        cut().map_err(|e| self.fail(&e))?;
+        self.file = None;
+        self.len = mark;
+        Ok(())
+    }
+
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+}

@@ -1,0 +1,136 @@
+//! What a run keeps on disk besides the sink: a lock, its result, rejects and the response cache.
+//!
+//! The lock is the operating system's, held on a file for as long as the process lives. So a run
+//! that was killed leaves none, and two runs of one pipeline cannot be.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::counts::Counts;
+use crate::gate::Tally;
+
+/// What is committed with each batch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Of which source, steps and sink.
+    pub pipeline: String,
+    /// Of which state of the source.
+    pub stamp: String,
+    /// Where the source stands.
+    pub position: String,
+    /// What became of the records so far.
+    pub counts: Counts,
+    /// What the gates counted so far.
+    pub gates: Vec<Tally>,
+    /// Up to which mark rejects count.
+    pub rejects: u64,
+    /// The source has no more.
+    pub ended: bool,
+}
+
+/// The directory of a pipeline's state.
+pub struct State {
+    dir: PathBuf,
+    _lock: File,
+}
+
+/// The status of the last run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It is running, or was killed.
+    Running,
+    /// It is complete.
+    Done,
+    /// A gate ended it.
+    Halted,
+    /// It was stopped from outside.
+    Stopped,
+    /// The other side asked for more patience than there was.
+    TryLater,
+    /// It failed.
+    Failed,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Known {
+    status: Status,
+}
+
+/// A name that every file system takes, still telling.
+fn folder(pipeline: &str) -> String {
+    let safe: String = pipeline
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '_' })
+        .take(80)
+        .collect();
+    if safe == pipeline {
+        return safe;
+    }
+    let hash: [u8; 32] = Sha256::digest(pipeline.as_bytes()).into();
+    let short: String = hash.iter().take(4).map(|b| format!("{b:02x}")).collect();
+    format!("{safe}-{short}")
+}
+
+impl State {
+    /// The directory of a pipeline's state, without opening it.
+    #[must_use]
+    pub fn dir_of(state: &Path, pipeline: &str) -> PathBuf {
+        state.join(folder(pipeline))
+    }
+
+    /// Opens the state of a pipeline and takes its lock.
+    ///
+    /// # Errors
+    /// When another run holds it, or it cannot be made.
+    pub fn open(state: &Path, pipeline: &str) -> Result<State, String> {
+        let dir = State::dir_of(state, pipeline);
+        let fail = |e: std::io::Error| format!("the state {} cannot be used: {e}", dir.display());
+        fs::create_dir_all(&dir).map_err(fail)?;
+        let lock = File::create(dir.join("lock")).map_err(fail)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(State { dir, _lock: lock }),
+            Err(fs::TryLockError::WouldBlock) => Err(format!(
+                "another run of {pipeline} is under way; it holds {}",
+                dir.join("lock").display()
+            )),
+            Err(fs::TryLockError::Error(e)) => Err(fail(e)),
+        }
+    }
+
+    /// A file of the state.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// How the last run ended; `None` if there was none.
+    #[must_use]
+    pub fn last(&self) -> Option<Status> {
+        let text = fs::read(self.file("run.json")).ok()?;
+        serde_json::from_slice::<Known>(&text).ok().map(|known| known.status)
+    }
+
+    /// Keeps the result of a run, whole or not at all.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn keep(&self, result: &serde_json::Value) -> Result<(), String> {
+        let (new, old) = (self.file("run.json.new"), self.file("run.json"));
+        let write = || -> std::io::Result<()> {
+            fs::write(&new, format!("{result:#}\n"))?;
+            File::open(&new)?.sync_all()?;
+            fs::rename(&new, &old)
+        };
+        write().map_err(|e| format!("{}: {e}", old.display()))
+    }
+}

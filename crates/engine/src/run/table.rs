@@ -1,0 +1,178 @@
+//! A table or view of PostgreSQL as a source, read in pages by its key.
+//!
+//! The position is the key of the last row, so that rows that come and go between two pages
+//! neither lose nor double another.
+
+use std::sync::Arc;
+
+use postgres::types::ToSql;
+use postgres::{Client, NoTls, Row};
+use tidegate_core::Code;
+use tidegate_geo::batch::Span;
+use tidegate_geo::format::{Layer, Rejected};
+use tidegate_geo::mapping::coerce;
+use tidegate_geo::{Batch, Crs, Kind, Problem, Schema, Value};
+
+use super::source::{Page, Source};
+use crate::manifest::SourceTable;
+use crate::sink::postgis::{config, judge, quote};
+
+/// A table being read.
+pub(super) struct TableSource {
+    client: Client,
+    layer: Layer,
+    select: String,
+    rows: usize,
+    key: Option<String>,
+    record: u64,
+    name: String,
+    ended: bool,
+}
+
+fn kind_of(udt: &str) -> Kind {
+    match udt {
+        "bool" => Kind::Bool,
+        "int2" | "int4" | "int8" => Kind::Int,
+        "float4" | "float8" | "numeric" => Kind::Real,
+        "date" => Kind::Date,
+        "timestamp" | "timestamptz" => Kind::DateTime,
+        "json" | "jsonb" => Kind::Json,
+        _ => Kind::Text,
+    }
+}
+
+impl TableSource {
+    /// Opens a table.
+    ///
+    /// # Errors
+    /// Why it cannot be read, in a sentence.
+    pub(super) fn open(form: &SourceTable, rows: usize) -> Result<TableSource, String> {
+        let say = |e: postgres::Error| judge(&e).to_string();
+        let mut client = config(&form.url)?.connect(NoTls).map_err(say)?;
+        let columns = client
+            .query(
+                "SELECT column_name::text, udt_name::text FROM information_schema.columns
+                 WHERE table_schema = $1 AND table_name = $2 ORDER BY ordinal_position",
+                &[&form.schema, &form.table],
+            )
+            .map_err(say)?;
+        let columns: Vec<(String, String)> = columns.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let name = format!("{}.{}", form.schema, form.table);
+        if columns.is_empty() {
+            return Err(format!("there is no table {name}, or it may not be read"));
+        }
+        let Some((_, key_type)) = columns.iter().find(|(column, _)| *column == form.key) else {
+            return Err(format!("the table {name} has no column `{}`", form.key));
+        };
+        let key = quote(&form.key)?;
+        let table = format!("{}.{}", quote(&form.schema)?, quote(&form.table)?);
+        let (mut schema, mut list, mut geometry, mut crs) =
+            (Schema::default(), Vec::new(), "NULL::bytea".to_owned(), None);
+        for (column, udt) in &columns {
+            let quoted = quote(column)?;
+            match udt.as_str() {
+                "geometry" | "geography" => {
+                    geometry = format!("ST_AsBinary({quoted}::geometry)");
+                    let sql = format!(
+                        "SELECT ST_SRID({quoted}::geometry) FROM {table} WHERE {quoted} IS NOT NULL LIMIT 1"
+                    );
+                    let srid = client.query_opt(&sql, &[]).map_err(say)?.map(|row| row.get::<_, i32>(0));
+                    crs = srid
+                        .and_then(|srid| u32::try_from(srid).ok())
+                        .filter(|srid| *srid > 0)
+                        .map(Crs::epsg);
+                }
+                // What a sink without PostGIS wrote.
+                "bytea" if geometry.starts_with("NULL") => geometry = quoted,
+                udt => {
+                    schema.add(column.clone(), kind_of(udt));
+                    list.push(format!("{quoted}::text"));
+                }
+            }
+        }
+        let columns = if list.is_empty() { String::new() } else { format!(", {}", list.join(", ")) };
+        // The key as text, back in its own type where it is compared; `t.` because a bare name in
+        // ORDER BY would mean the text.
+        let select = format!(
+            "SELECT {key}::text, {geometry}{columns} FROM {table} AS t WHERE $1::text IS NULL OR t.{key} > $1::text::{} ORDER BY t.{key} LIMIT {rows}",
+            quote(key_type)?
+        );
+        let count =
+            client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).map_err(say)?.get::<_, i64>(0);
+        let layer = Layer {
+            name: form.table.clone(),
+            schema: Arc::new(schema),
+            crs,
+            records: u64::try_from(count).ok(),
+        };
+        Ok(TableSource { client, layer, select, rows, key: None, record: 0, name, ended: false })
+    }
+}
+
+impl Source for TableSource {
+    fn layer(&self) -> &Layer {
+        &self.layer
+    }
+
+    fn stamp(&self) -> String {
+        // A table may change while it is read; the key is enough to go on.
+        self.name.clone()
+    }
+
+    fn seek(&mut self, position: &str) -> Result<(), String> {
+        let (record, key) =
+            position.split_once(' ').ok_or_else(|| format!("{position:?} is not a position in a table"))?;
+        self.record = record.parse().map_err(|_| format!("{position:?} is not a position in a table"))?;
+        self.key = Some(key.to_owned());
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<Page>, String> {
+        if self.ended {
+            return Ok(None);
+        }
+        let after: &(dyn ToSql + Sync) = &self.key;
+        let rows = self.client.query(&self.select, &[after]).map_err(|e| judge(&e).to_string())?;
+        self.ended = rows.len() < self.rows;
+        let Some(last) = rows.last() else { return Ok(None) };
+        let last: Option<String> = last.get(0);
+        let Some(last) = last else { return Err(format!("the key of {} is null in some row", self.name)) };
+        let mut batch = Batch::new(self.layer.schema.clone()).from_record(self.record);
+        let mut rejected = Vec::new();
+        for row in &rows {
+            if let Err(problem) = push(row, &mut batch) {
+                let record = self.record;
+                let raw = format!("{{\"key\":{:?}}}", row.get::<_, Option<String>>(0).unwrap_or_default())
+                    .into_bytes();
+                rejected.push(Rejected {
+                    record,
+                    span: Span::default(),
+                    raw,
+                    problems: vec![problem.of_record(record)],
+                });
+                batch.go_to_record(record + 1);
+            }
+            self.record += 1;
+        }
+        let position = format!("{} {last}", self.record);
+        self.key = Some(last);
+        Ok(Some(Page { batch, rejected, position }))
+    }
+}
+
+fn push(row: &Row, batch: &mut Batch) -> Result<(), Problem> {
+    let schema = batch.schema().clone();
+    let mut values = Vec::with_capacity(schema.fields().len());
+    for (at, field) in schema.fields().iter().enumerate() {
+        let text: Option<String> = row
+            .try_get(at + 2)
+            .map_err(|e| Problem::new(Code::DATA_EXCEPTION, e.to_string()).under(&field.name))?;
+        let value = text.as_deref().map_or(Value::Null, |text| {
+            if field.kind == Kind::Json { Value::Json(text) } else { Value::Text(text) }
+        });
+        values.push(coerce(value, field.kind, &[], None).map_err(|problem| problem.under(&field.name))?);
+    }
+    let geometry: Option<Vec<u8>> =
+        row.try_get(1).map_err(|e| Problem::new(Code::INVALID_GEOMETRY, e.to_string()))?;
+    batch.push(geometry.as_deref(), values.iter().map(tidegate_geo::mapping::Owned::value))
+}

@@ -1,0 +1,222 @@
+//! A GeoPackage: rows, checkpoint and ledger in one file and one transaction.
+//!
+//! A new file, a replaced layer and an `--atomic` run are written into a *stage*: a GeoPackage
+//! under a hidden name beside the target, which takes the target's name when it is complete. The
+//! stage stays when a run is killed, and a resumed run goes on in it. An upsert or append into a
+//! file that is there writes into it directly, batch by batch.
+//!
+//! Our two tables go when the run is complete, so that no GIS shows them as layers; only an append
+//! into a file that stays keeps them, because without them a second resume would append again.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension};
+use sha2::{Digest, Sha256};
+use tidegate_core::Code;
+use tidegate_geo::format::gpkg::{self, Landed, Store, Writing};
+use tidegate_geo::{Batch, Error};
+
+use super::{Put, Saved, Sink, SinkError, Spec};
+use crate::manifest::Mode;
+use crate::step::Seen;
+
+struct GeoPackage {
+    store: Option<Store>,
+    pipeline: String,
+    /// Where the rows are, and where they are to be in the end if that is elsewhere.
+    path: PathBuf,
+    target: Option<PathBuf>,
+    keep_tables: bool,
+    /// A run that begins anew forgets what an earlier one left, with its first commit.
+    forget: bool,
+    open: bool,
+}
+
+const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS tidegate_checkpoint (pipeline TEXT PRIMARY KEY NOT NULL, checkpoint TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS tidegate_seen (pipeline TEXT NOT NULL, scope INTEGER NOT NULL, hash BLOB NOT NULL,
+  PRIMARY KEY (pipeline, scope, hash)) WITHOUT ROWID;
+";
+
+/// The hidden name of a target's stage, the same for the same pipeline.
+fn stage_of(target: &Path, pipeline: &str) -> PathBuf {
+    let hash: [u8; 32] = Sha256::digest(pipeline.as_bytes()).into();
+    let short: String = hash.iter().take(4).map(|b| format!("{b:02x}")).collect();
+    let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    target.with_file_name(format!(".{name}.stage-{short}"))
+}
+
+fn remove(path: &Path) -> Result<(), String> {
+    let mut journal = path.as_os_str().to_owned();
+    journal.push("-journal");
+    for path in [path, Path::new(&journal)] {
+        match fs::remove_file(path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(format!("{}: {e}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Sink>, String> {
+    let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", target.display());
+    let stage = stage_of(target, &spec.pipeline);
+    if !spec.resume {
+        remove(&stage)?;
+    }
+    let staged = stage.exists() || spec.mode == Mode::Replace || spec.atomic || !target.exists();
+    if staged && !stage.exists() {
+        prepare(spec, target, layer, &stage).map_err(|e| fail(&e))?;
+    }
+    let path = if staged { stage } else { target.to_owned() };
+    let writing = if spec.mode == Mode::Upsert { Writing::Upsert(spec.key.clone()) } else { Writing::Append };
+    let store = Store::open(&path, layer, &spec.schema, &spec.crs, writing).map_err(|e| fail(&e))?;
+    store.db().execute_batch(TABLES).map_err(|e| fail(&e))?;
+    Ok(Box::new(GeoPackage {
+        store: Some(store),
+        pipeline: spec.pipeline.clone(),
+        keep_tables: !staged && spec.mode == Mode::Append,
+        target: staged.then(|| target.to_owned()),
+        path,
+        forget: !spec.resume,
+        open: false,
+    }))
+}
+
+/// Makes a stage out of what the target holds besides the layer that is to be replaced. Nothing is
+/// left half made: the copy gets its name when it is whole.
+fn prepare(spec: &Spec, target: &Path, layer: &str, stage: &Path) -> Result<(), String> {
+    if !target.exists() {
+        return Ok(());
+    }
+    let layers = gpkg::layers(target).map_err(|e| e.to_string())?;
+    let replaces_all = spec.mode == Mode::Replace && layers.iter().all(|name| name == layer);
+    if replaces_all {
+        return Ok(());
+    }
+    let copy = stage.with_extension("copy");
+    remove(&copy)?;
+    let from = Connection::open_with_flags(target, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY)
+        .map_err(|e| e.to_string())?;
+    from.execute("VACUUM INTO ?1", [copy.to_string_lossy()]).map_err(|e| e.to_string())?;
+    drop(from);
+    if spec.mode == Mode::Replace && layers.iter().any(|name| name == layer) {
+        Store::drop_layer(&copy, layer).map_err(|e| e.to_string())?;
+    }
+    File::open(&copy).and_then(|file| file.sync_all()).map_err(|e| e.to_string())?;
+    fs::rename(&copy, stage).map_err(|e| e.to_string())
+}
+
+impl GeoPackage {
+    fn store(&mut self) -> Result<&mut Store, SinkError> {
+        self.store.as_mut().ok_or_else(|| SinkError::Fatal("the GeoPackage is finished".into()))
+    }
+}
+
+fn judge(e: Error) -> SinkError {
+    if let Error::Sqlite(rusqlite::Error::SqliteFailure(failure, _)) = &e
+        && matches!(failure.code, rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked)
+    {
+        return SinkError::Transient { code: Code::DATABASE_UNAVAILABLE, message: e.to_string() };
+    }
+    SinkError::Fatal(e.to_string())
+}
+
+impl Sink for GeoPackage {
+    fn saved(&mut self) -> Result<Option<Saved>, SinkError> {
+        let pipeline = self.pipeline.clone();
+        let db = self.store()?.db();
+        let read = || -> rusqlite::Result<Option<Saved>> {
+            let sql = "SELECT checkpoint FROM tidegate_checkpoint WHERE pipeline = ?1";
+            let Some(checkpoint) = db.query_row(sql, [&pipeline], |row| row.get(0)).optional()? else {
+                return Ok(None);
+            };
+            let mut statement = db.prepare("SELECT scope, hash FROM tidegate_seen WHERE pipeline = ?1")?;
+            let seen = statement
+                .query_map([&pipeline], |row| Ok(Seen { scope: row.get(0)?, hash: row.get(1)? }))?
+                .collect::<Result<_, _>>()?;
+            Ok(Some(Saved { checkpoint, seen }))
+        };
+        read().map_err(|e| judge(e.into()))
+    }
+
+    fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {
+        let store = self.store()?;
+        store.begin().map_err(judge)?;
+        let mut put = Put::default();
+        for row in 0..batch.len() {
+            match store.write(batch, row) {
+                Ok(Landed::Inserted) => put.inserted += 1,
+                Ok(Landed::Updated) => put.updated += 1,
+                Ok(Landed::Unchanged) => put.unchanged += 1,
+                Err(Error::Problem(problem)) => put.refused.push((row, *problem)),
+                Err(e) => {
+                    store.rollback();
+                    return Err(judge(e));
+                }
+            }
+        }
+        self.open = true;
+        Ok(put)
+    }
+
+    fn commit(&mut self, checkpoint: &str, seen: &[Seen]) -> Result<(), SinkError> {
+        let (pipeline, forget, open) = (self.pipeline.clone(), self.forget, self.open);
+        let store = self.store()?;
+        if !open {
+            store.begin().map_err(judge)?;
+        }
+        let keep = |db: &Connection| -> rusqlite::Result<()> {
+            if forget {
+                db.execute("DELETE FROM tidegate_seen WHERE pipeline = ?1", [&pipeline])?;
+            }
+            let mut insert = db.prepare_cached("INSERT OR IGNORE INTO tidegate_seen VALUES (?1, ?2, ?3)")?;
+            for key in seen {
+                insert.execute((&pipeline, key.scope, key.hash.as_slice()))?;
+            }
+            db.execute(
+                "INSERT OR REPLACE INTO tidegate_checkpoint VALUES (?1, ?2)",
+                (&pipeline, checkpoint),
+            )?;
+            Ok(())
+        };
+        let done = keep(store.db()).map_err(Error::from).and_then(|()| store.commit());
+        if done.is_err() {
+            store.rollback();
+        }
+        self.open = false;
+        done.map_err(judge)?;
+        self.forget = false;
+        Ok(())
+    }
+
+    fn rollback(&mut self) {
+        self.open = false;
+        if let Some(store) = &self.store {
+            store.rollback();
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        let Some(mut store) = self.store.take() else { return Ok(()) };
+        store.finish().map_err(judge)?;
+        if !self.keep_tables {
+            store
+                .db()
+                .execute_batch("BEGIN; DROP TABLE tidegate_checkpoint; DROP TABLE tidegate_seen; COMMIT")
+                .map_err(|e| judge(e.into()))?;
+        }
+        store.close().map_err(judge)?;
+        let Some(target) = &self.target else { return Ok(()) };
+        let placed = || -> std::io::Result<()> {
+            File::open(&self.path)?.sync_all()?;
+            fs::rename(&self.path, target)?;
+            let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        };
+        placed().map_err(|e| SinkError::Fatal(format!("{}: {e}", target.display())))
+    }
+}

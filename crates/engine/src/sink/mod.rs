@@ -1,0 +1,223 @@
+//! Sinks: where batches become durable.
+//!
+//! A sink takes a batch and a checkpoint and makes both durable together, or neither. So a run
+//! that is killed at any moment finds, when it resumes, exactly the rows of the checkpoint that it
+//! reads. What cannot hold a checkpoint (a GeoJSON file) shows nothing before its end instead: a
+//! run that is cut off has then written nothing, and begins again.
+//!
+//! | file | writes | checkpoint |
+//! |---|---|---|
+//! | `gpkg` | GeoPackage | a table in the same file |
+//! | `postgis` | PostgreSQL, with PostGIS or without | a table in the same schema |
+//! | `file` | GeoJSON, FlatGeobuf, CSV | none |
+
+mod file;
+mod gpkg;
+pub(crate) mod postgis;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tidegate_core::Code;
+use tidegate_geo::format::Format;
+use tidegate_geo::{Batch, Crs, Problem, Schema};
+
+use crate::manifest::{self, Mode};
+use crate::step::{Flow, Seen};
+
+/// What became of the rows of a batch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Put {
+    /// New rows.
+    pub inserted: u64,
+    /// Rows that changed a known one.
+    pub updated: u64,
+    /// Rows that were there already, exactly so.
+    pub unchanged: u64,
+    /// Rows that the sink cannot hold.
+    pub refused: Vec<(usize, Problem)>,
+}
+
+/// Why a sink cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SinkError {
+    /// It may work in a moment: a lock, a connection.
+    Transient {
+        /// The code of the taxonomy.
+        code: Code,
+        /// What happened.
+        message: String,
+    },
+    /// It will not.
+    Fatal(String),
+}
+
+impl std::fmt::Display for SinkError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SinkError::Transient { code, message } => write!(f, "{code}: {message}"),
+            SinkError::Fatal(message) => f.write_str(message),
+        }
+    }
+}
+
+/// What an earlier run left in a sink.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// The checkpoint, as it was given.
+    pub checkpoint: String,
+    /// The keys that steps and gates have to know again.
+    pub seen: Vec<Seen>,
+}
+
+/// Where batches become durable.
+pub trait Sink: Send {
+    /// The checkpoint that is there now, if any.
+    ///
+    /// # Errors
+    /// When the sink cannot be read.
+    fn saved(&mut self) -> Result<Option<Saved>, SinkError>;
+
+    /// Begins a transaction and writes a batch in it.
+    ///
+    /// # Errors
+    /// When the batch as a whole cannot be written; roll back then.
+    fn put(&mut self, batch: &Batch) -> Result<Put, SinkError>;
+
+    /// Makes the batch and its checkpoint durable, together.
+    ///
+    /// # Errors
+    /// When that failed. Whether it did is then told by [`Sink::saved`].
+    fn commit(&mut self, checkpoint: &str, seen: &[Seen]) -> Result<(), SinkError>;
+
+    /// Takes back what was put since the last commit.
+    fn rollback(&mut self);
+
+    /// What people should know about how it writes.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Completes what was written: indexes, bounds, the final name.
+    ///
+    /// # Errors
+    /// When that failed; it can be done again by a resumed run.
+    fn finish(&mut self) -> Result<(), SinkError>;
+}
+
+/// What a sink is to be.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The pipeline, for its checkpoint.
+    pub pipeline: String,
+    /// Fields and shape of what comes.
+    pub schema: Arc<Schema>,
+    /// Its reference system.
+    pub crs: Crs,
+    /// What happens to what is there.
+    pub mode: Mode,
+    /// The fields that tell records apart.
+    pub key: Vec<String>,
+    /// Go on from what an earlier run left.
+    pub resume: bool,
+    /// All becomes visible at once.
+    pub atomic: bool,
+    /// Where it goes.
+    pub target: Target,
+}
+
+/// Where it goes.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A GeoPackage and its layer.
+    GeoPackage(PathBuf, String),
+    /// Another file.
+    File(PathBuf, Format),
+    /// A table.
+    Table(manifest::SinkTable),
+}
+
+impl Spec {
+    /// The sink of a manifest.
+    ///
+    /// # Errors
+    /// Why it cannot work, in a sentence.
+    pub fn new(pipeline: &str, form: &manifest::Sink, flow: &Flow, folder: &Path) -> Result<Spec, String> {
+        for name in &form.key {
+            flow.field(name).map_err(|e| format!("sink.key: {e}"))?;
+        }
+        let Some(crs) = flow.crs.clone() else {
+            return Err("the source does not say its coordinate reference system; name it with `source.crs` or a step `set_crs`".into());
+        };
+        let target = match (&form.file, &form.postgis) {
+            (Some(name), _) => {
+                let path = folder.join(name);
+                match Format::of_path(&path) {
+                    Some(Format::GeoPackage) => {
+                        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer");
+                        let layer = form.layer.clone().unwrap_or_else(|| stem.to_owned());
+                        Target::GeoPackage(path, layer)
+                    }
+                    Some(format) => {
+                        let text =
+                            matches!(format, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq);
+                        if text && !crs.is_wgs84() {
+                            return Err(format!(
+                                "GeoJSON holds longitude and latitude, and the records are in {crs}; add a step `reproject: EPSG:4326`"
+                            ));
+                        }
+                        Target::File(path, format)
+                    }
+                    None => return Err(format!("{}: the name tells no format", path.display())),
+                }
+            }
+            (None, Some(table)) => Target::Table(table.clone()),
+            (None, None) => return Err("`sink` says neither `file` nor `postgis`".into()),
+        };
+        let (mode, key) = (form.mode(), form.key.clone());
+        let pipeline = pipeline.to_owned();
+        Ok(Spec {
+            pipeline,
+            schema: flow.schema.clone(),
+            crs,
+            mode,
+            key,
+            resume: false,
+            atomic: false,
+            target,
+        })
+    }
+
+    /// Whether what is written can be resumed at a batch; a file that appears whole begins again.
+    #[must_use]
+    pub fn keeps_checkpoints(&self) -> bool {
+        match self.target {
+            Target::GeoPackage(..) => true,
+            Target::File(..) => false,
+            // The whole run is one transaction then.
+            Target::Table(_) => !self.atomic,
+        }
+    }
+
+    /// Where it goes, in words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match &self.target {
+            Target::GeoPackage(path, layer) => format!("{}, layer {layer}", path.display()),
+            Target::File(path, _) => path.display().to_string(),
+            Target::Table(table) => format!("table {}.{}", table.schema, table.table),
+        }
+    }
+
+    /// Opens it, making what is missing.
+    ///
+    /// # Errors
+    /// Why it cannot be written to, in a sentence.
+    pub fn open(&self) -> Result<Box<dyn Sink>, String> {
+        match &self.target {
+            Target::GeoPackage(path, layer) => gpkg::open(self, path, layer),
+            Target::File(path, format) => file::open(self, path, *format),
+            Target::Table(table) => postgis::open(self, table),
+        }
+    }
+}

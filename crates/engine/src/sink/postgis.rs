@@ -1,0 +1,607 @@
+//! A table in PostgreSQL: rows, checkpoint and ledger in one schema and one transaction.
+//!
+//! A batch is copied into a temporary table, which is the fastest way in, and goes from there into
+//! the table in one statement, with `ON CONFLICT` by the key. A row that the database refuses does
+//! not take the others with it: the batch is halved until the rows to blame are found. After a lost
+//! connection the checkpoint tells whether the last commit counted.
+//!
+//! With the PostGIS extension the geometry is a `geometry` with type and SRID and a spatial index.
+//! Without it the geometry is well-known binary in a `bytea`, and the run says so: the rows are
+//! safe, and `ST_GeomFromWKB` makes a geometry of them on the day the extension is there.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::Arc;
+
+use postgres::error::SqlState;
+use postgres::{Client, NoTls};
+use sha2::{Digest, Sha256};
+use tidegate_core::Code;
+use tidegate_geo::wkb::{self, Dim, Shape};
+use tidegate_geo::{Batch, Kind, Problem, Schema, Value};
+
+use super::{Put, Saved, Sink, SinkError, Spec};
+use crate::manifest::{Mode, SinkTable};
+use crate::secret::SecretRef;
+use crate::step::Seen;
+
+/// How often a lock that somebody else holds is tried, ten times a second.
+const LOCK_TRIES: u32 = 100;
+
+struct Table {
+    client: Option<Client>,
+    config: postgres::Config,
+    form: SinkTable,
+    schema: Arc<Schema>,
+    pipeline: String,
+    mode: Mode,
+    key: Vec<String>,
+    srid: u32,
+    postgis: bool,
+    atomic: bool,
+    forget: bool,
+    /// A transaction is open.
+    open: bool,
+    insert: String,
+}
+
+/// An identifier in quotes, the only way names from outside enter a statement.
+pub(crate) fn quote(name: &str) -> Result<String, String> {
+    if name.contains('\0') || name.is_empty() || name.len() > 63 {
+        return Err(format!("{name:?} cannot be a name in PostgreSQL: 1 to 63 bytes without a zero byte"));
+    }
+    Ok(format!("\"{}\"", name.replace('"', "\"\"")))
+}
+
+/// The settings behind a reference or a URL without a password.
+pub(crate) fn config(url: &str) -> Result<postgres::Config, String> {
+    let text = match url.parse::<SecretRef>() {
+        Ok(from) => from.fetch().map_err(|e| e.to_string())?.reveal().to_owned(),
+        Err(_) => url.to_owned(),
+    };
+    // The error of the parser may quote the text, which may hold a password.
+    let mut config: postgres::Config = text.parse().map_err(|_| {
+        "the address of the database cannot be read; write postgres://user@host/database".to_owned()
+    })?;
+    config.application_name("tidegate").connect_timeout(std::time::Duration::from_secs(10));
+    config.options("-c TimeZone=UTC -c client_min_messages=warning");
+    Ok(config)
+}
+
+/// What a failure of the database means.
+pub(crate) fn judge(e: &postgres::Error) -> SinkError {
+    let message = e
+        .as_db_error()
+        .map_or_else(|| e.to_string(), |db| format!("{} ({})", db.message(), db.code().code()));
+    let Some(state) = e.code() else {
+        return SinkError::Transient { code: Code::DATABASE_UNAVAILABLE, message };
+    };
+    match state.code().get(..2) {
+        Some("40") => SinkError::Transient { code: Code::SERIALIZATION_FAILURE, message },
+        Some("08" | "53" | "57" | "58") => SinkError::Transient { code: Code::DATABASE_UNAVAILABLE, message },
+        Some("55") if *state == SqlState::LOCK_NOT_AVAILABLE => {
+            SinkError::Transient { code: Code::DATABASE_UNAVAILABLE, message }
+        }
+        _ => SinkError::Fatal(format!("the database says: {message}")),
+    }
+}
+
+/// A failure that some row is to blame for.
+fn blame(e: &postgres::Error) -> Option<Problem> {
+    let db = e.as_db_error()?;
+    let code = match db.code().code().get(..2)? {
+        "22" => Code::DATA_EXCEPTION,
+        "23" => Code::CONSTRAINT_VIOLATION,
+        // PostGIS reports a geometry of the wrong type or SRID as an internal error.
+        "XX" if db.message().to_ascii_lowercase().contains("geometry") => Code::DATA_EXCEPTION,
+        _ => return None,
+    };
+    let problem = Problem::new(code, format!("{} ({})", db.message(), db.code().code()));
+    Some(match db.column() {
+        Some(column) => problem.under(column),
+        None => problem,
+    })
+}
+
+fn sql_type(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Bool => "boolean",
+        Kind::Int => "bigint",
+        Kind::Real => "double precision",
+        Kind::Text => "text",
+        Kind::Date => "date",
+        Kind::DateTime => "timestamptz",
+        Kind::Bytes => "bytea",
+        Kind::Json => "jsonb",
+    }
+}
+
+/// Whether a column of this type takes values of this kind without loss.
+fn fits(kind: Kind, udt: &str) -> bool {
+    match kind {
+        Kind::Bool => udt == "bool",
+        Kind::Int => matches!(udt, "int8" | "int4" | "int2" | "numeric"),
+        Kind::Real => matches!(udt, "float8" | "numeric"),
+        Kind::Text => matches!(udt, "text" | "varchar" | "bpchar" | "citext" | "uuid"),
+        Kind::Date => udt == "date",
+        Kind::DateTime => matches!(udt, "timestamptz" | "timestamp"),
+        Kind::Bytes => udt == "bytea",
+        Kind::Json => matches!(udt, "jsonb" | "text"),
+    }
+}
+
+pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, String> {
+    let srid =
+        spec.crs.epsg_code().ok_or_else(|| format!("{} has no number to stand in PostGIS", spec.crs))?;
+    let mut table = Table {
+        client: None,
+        config: config(&form.url)?,
+        form: form.clone(),
+        schema: spec.schema.clone(),
+        pipeline: spec.pipeline.clone(),
+        mode: spec.mode,
+        key: spec.key.clone(),
+        srid,
+        postgis: false,
+        atomic: spec.atomic,
+        forget: !spec.resume,
+        open: false,
+        insert: String::new(),
+    };
+    table.connect().map_err(|e| format!("the database cannot be used: {e}"))?;
+    table.prepare()?;
+    Ok(Box::new(table))
+}
+
+impl Table {
+    fn connect(&mut self) -> Result<&mut Client, SinkError> {
+        if self.client.as_ref().is_none_or(Client::is_closed) {
+            self.open = false;
+            let mut client = self.config.connect(NoTls).map_err(|e| judge(&e))?;
+            self.lock(&mut client)?;
+            self.client = Some(client);
+        }
+        self.client.as_mut().ok_or_else(|| SinkError::Fatal("no connection".into()))
+    }
+
+    /// Takes the lock of this pipeline and table, for as long as the connection lasts. A process
+    /// that was killed leaves a session that may still be committing; when the lock is ours, it
+    /// has ended, and the checkpoint is the last word.
+    fn lock(&self, client: &mut Client) -> Result<(), SinkError> {
+        let name = format!("tidegate:{}:{}.{}", self.pipeline, self.form.schema, self.form.table);
+        let hash: [u8; 32] = Sha256::digest(name).into();
+        let key = hash.first_chunk::<8>().map_or(0, |b| i64::from_le_bytes(*b));
+        for _ in 0..LOCK_TRIES {
+            let row = client.query_one("SELECT pg_try_advisory_lock($1)", &[&key]).map_err(|e| judge(&e))?;
+            if row.get::<_, bool>(0) {
+                return Ok(());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        let message = format!("another run of {} is writing to this table", self.pipeline);
+        Err(SinkError::Transient { code: Code::CONFLICT, message })
+    }
+
+    fn name(&self) -> Result<String, String> {
+        Ok(format!("{}.{}", quote(&self.form.schema)?, quote(&self.form.table)?))
+    }
+
+    fn own(&self, table: &str) -> Result<String, String> {
+        Ok(format!("{}.{}", quote(&self.form.schema)?, quote(table)?))
+    }
+
+    /// Makes or checks the tables.
+    fn prepare(&mut self) -> Result<(), String> {
+        let say = |e: postgres::Error| judge(&e).to_string();
+        let (name, checkpoint, seen) =
+            (self.name()?, self.own("tidegate_checkpoint")?, self.own("tidegate_seen")?);
+        let (schema, table) = (self.form.schema.clone(), self.form.table.clone());
+        let client = self.connect().map_err(|e| e.to_string())?;
+        let postgis = client
+            .query_opt("SELECT 1 FROM pg_extension WHERE extname = 'postgis'", &[])
+            .map_err(say)?
+            .is_some();
+        let columns: Vec<(String, String)> = client
+            .query("SELECT column_name::text, udt_name::text FROM information_schema.columns WHERE table_schema = $1 AND table_name = $2", &[&schema, &table])
+            .map_err(say)?
+            .iter()
+            .map(|row| (row.get(0), row.get(1)))
+            .collect();
+        self.postgis = postgis;
+        let sql = if columns.is_empty() { self.create(&name)? } else { self.check(&columns)? };
+        let client = self.connect().map_err(|e| e.to_string())?;
+        client
+            .batch_execute(&format!(
+                "BEGIN; {sql}
+                 CREATE TABLE IF NOT EXISTS {checkpoint} (pipeline text PRIMARY KEY, checkpoint text NOT NULL, changed timestamptz NOT NULL DEFAULT now());
+                 CREATE TABLE IF NOT EXISTS {seen} (pipeline text, scope int, hash bytea, PRIMARY KEY (pipeline, scope, hash)); COMMIT"
+            ))
+            .map_err(say)?;
+        self.check_key()?;
+        self.insert = self.statement(&name)?;
+        Ok(())
+    }
+
+    fn create(&self, name: &str) -> Result<String, String> {
+        let geometry = quote(&self.form.geometry_column)?;
+        let mut columns = Vec::new();
+        for field in self.schema.fields() {
+            if field.name == self.form.geometry_column {
+                return Err(format!(
+                    "a field is called `{}` like the geometry; set `geometry_column`",
+                    field.name
+                ));
+            }
+            let must = if self.key.contains(&field.name) { " NOT NULL" } else { "" };
+            columns.push(format!("{} {}{must}", quote(&field.name)?, sql_type(field.kind)));
+        }
+        let kind = if self.postgis {
+            let z = match self.schema.dim {
+                Dim::Xy => "",
+                Dim::Xyz => "Z",
+                Dim::Xym => "M",
+                Dim::Xyzm => "ZM",
+            };
+            format!("geometry({}{z}, {})", self.schema.shape.map_or("GEOMETRY", Shape::upper_name), self.srid)
+        } else {
+            "bytea".to_owned()
+        };
+        columns.push(format!("{geometry} {kind}"));
+        if self.mode == Mode::Upsert {
+            let key = self.key.iter().map(|name| quote(name)).collect::<Result<Vec<_>, _>>()?;
+            columns.push(format!("UNIQUE ({})", key.join(", ")));
+        }
+        let mut sql = format!("CREATE TABLE {name} ({});", columns.join(", "));
+        if self.postgis {
+            let _ = write!(sql, " CREATE INDEX ON {name} USING gist ({geometry});");
+        }
+        Ok(sql)
+    }
+
+    /// The table that is there must hold what comes.
+    fn check(&mut self, columns: &[(String, String)]) -> Result<String, String> {
+        let table = format!("{}.{}", self.form.schema, self.form.table);
+        for field in self.schema.fields() {
+            let Some((_, udt)) = columns.iter().find(|(name, _)| *name == field.name) else {
+                return Err(format!(
+                    "the table {table} has no column `{}`; drop the field with a step, or add the column",
+                    field.name
+                ));
+            };
+            if !fits(field.kind, udt) {
+                return Err(format!(
+                    "the column `{}` of {table} is {udt}, and what comes is {}; coerce the field with a step",
+                    field.name, field.kind
+                ));
+            }
+        }
+        let geometry = &self.form.geometry_column;
+        match columns.iter().find(|(name, _)| name == geometry).map(|(_, udt)| udt.as_str()) {
+            Some("geometry") if self.postgis => {
+                let (schema, table_name, column) =
+                    (self.form.schema.clone(), self.form.table.clone(), geometry.clone());
+                let wanted = i32::try_from(self.srid).unwrap_or(0);
+                let client = self.connect().map_err(|e| e.to_string())?;
+                let row = client
+                    .query_opt("SELECT srid FROM geometry_columns WHERE f_table_schema = $1 AND f_table_name = $2 AND f_geometry_column = $3", &[&schema, &table_name, &column])
+                    .map_err(|e| judge(&e).to_string())?;
+                let srid = row.map_or(0, |row| row.get::<_, i32>(0));
+                if srid != 0 && srid != wanted {
+                    return Err(format!(
+                        "the table {table} is in EPSG:{srid}, and what comes is in EPSG:{wanted}; reproject with a step"
+                    ));
+                }
+            }
+            Some("bytea") => self.postgis = false,
+            Some(udt) => {
+                return Err(format!("the column `{geometry}` of {table} is {udt}, which holds no geometry"));
+            }
+            None => {
+                return Err(format!("the table {table} has no column `{geometry}`; set `geometry_column`"));
+            }
+        }
+        Ok(String::new())
+    }
+
+    /// An upsert needs a unique index over exactly the key.
+    fn check_key(&mut self) -> Result<(), String> {
+        if self.mode != Mode::Upsert {
+            return Ok(());
+        }
+        let (name, mut key) = (self.name()?, self.key.clone());
+        key.sort();
+        let client = self.connect().map_err(|e| e.to_string())?;
+        let rows = client
+            .query(
+                "SELECT array_agg(a.attname::text ORDER BY a.attname::text) FROM pg_index i
+                 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
+                 WHERE i.indrelid = $1::text::regclass AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL GROUP BY i.indexrelid",
+                &[&name],
+            )
+            .map_err(|e| judge(&e).to_string())?;
+        if rows.iter().any(|row| row.get::<_, Vec<String>>(0) == key) {
+            return Ok(());
+        }
+        let columns = self.key.iter().map(|name| quote(name)).collect::<Result<Vec<_>, _>>()?.join(", ");
+        Err(format!(
+            "the table has no unique index on its key; make one: CREATE UNIQUE INDEX ON {name} ({columns})"
+        ))
+    }
+
+    fn columns(&self) -> Result<Vec<String>, String> {
+        let mut all =
+            self.schema.fields().iter().map(|field| quote(&field.name)).collect::<Result<Vec<_>, _>>()?;
+        all.push(quote(&self.form.geometry_column)?);
+        Ok(all)
+    }
+
+    /// From the temporary table into the table; returns how many rows are new, and how many new or
+    /// changed.
+    fn statement(&self, name: &str) -> Result<String, String> {
+        let all = self.columns()?;
+        let list = all.join(", ");
+        if self.mode != Mode::Upsert {
+            return Ok(format!(
+                "WITH done AS (INSERT INTO {name} ({list}) SELECT {list} FROM tidegate_stage ORDER BY tidegate_row RETURNING 1) SELECT count(*), count(*) FROM done"
+            ));
+        }
+        let key = self.key.iter().map(|name| quote(name)).collect::<Result<Vec<_>, _>>()?.join(", ");
+        let set = all.iter().map(|name| format!("{name} = EXCLUDED.{name}")).collect::<Vec<_>>().join(", ");
+        let differs = all
+            .iter()
+            .map(|name| format!("t.{name} IS DISTINCT FROM EXCLUDED.{name}"))
+            .collect::<Vec<_>>()
+            .join(" OR ");
+        // Of rows with one key within a batch the last one counts, as it would across batches.
+        Ok(format!(
+            "WITH last AS (SELECT DISTINCT ON ({key}) * FROM tidegate_stage ORDER BY {key}, tidegate_row DESC),
+             done AS (INSERT INTO {name} AS t ({list}) SELECT {list} FROM last ORDER BY tidegate_row
+             ON CONFLICT ({key}) DO UPDATE SET {set} WHERE {differs} RETURNING (t.xmax = 0) AS fresh)
+             SELECT count(*) FILTER (WHERE fresh), count(*) FROM done"
+        ))
+    }
+
+    fn begin(&mut self) -> Result<(), SinkError> {
+        if self.open {
+            return Ok(());
+        }
+        let fatal = SinkError::Fatal;
+        let name = self.name().map_err(fatal)?;
+        let columns = self.columns().map_err(fatal)?.join(", ");
+        let empty = self.forget && self.mode == Mode::Replace;
+        let client = self.connect()?;
+        let delete = if empty { format!("DELETE FROM {name};") } else { String::new() };
+        client
+            .batch_execute(&format!(
+                "BEGIN; {delete} CREATE TEMPORARY TABLE IF NOT EXISTS tidegate_stage ON COMMIT DELETE ROWS
+                 AS SELECT 0::bigint AS tidegate_row, {columns} FROM {name} WITH NO DATA"
+            ))
+            .map_err(|e| judge(&e))?;
+        self.open = true;
+        Ok(())
+    }
+
+    /// Writes some rows; on a refusal the rows to blame are found by halving.
+    fn rows(&mut self, batch: &Batch, rows: &[usize], put: &mut Put) -> Result<(), SinkError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let text = self.copy(batch, rows);
+        let insert = self.insert.clone();
+        let columns = self.columns().map_err(SinkError::Fatal)?.join(", ");
+        let client = self.connect()?;
+        let mut tried = || -> Result<(i64, i64), postgres::Error> {
+            client.batch_execute("SAVEPOINT part")?;
+            let mut writer =
+                client.copy_in(&format!("COPY tidegate_stage (tidegate_row, {columns}) FROM STDIN"))?;
+            // A failure of the connection shows at the end.
+            let _ = writer.write_all(text.as_bytes());
+            writer.finish()?;
+            let row = client.query_one(&insert, &[])?;
+            client.batch_execute("DELETE FROM tidegate_stage; RELEASE SAVEPOINT part")?;
+            Ok((row.get(0), row.get(1)))
+        };
+        match tried() {
+            Ok((fresh, done)) => {
+                let (fresh, done) = (fresh.unsigned_abs(), done.unsigned_abs());
+                put.inserted += fresh;
+                put.updated += done - fresh;
+                put.unchanged += (rows.len() as u64).saturating_sub(done);
+                Ok(())
+            }
+            Err(e) => {
+                let Some(problem) = blame(&e) else { return Err(judge(&e)) };
+                client.batch_execute("ROLLBACK TO SAVEPOINT part").map_err(|e| judge(&e))?;
+                if let [row] = rows {
+                    put.refused.push((*row, problem));
+                    return Ok(());
+                }
+                let (left, right) = rows.split_at(rows.len() / 2);
+                self.rows(batch, left, put)?;
+                self.rows(batch, right, put)
+            }
+        }
+    }
+
+    /// The rows in the text form of COPY.
+    fn copy(&self, batch: &Batch, rows: &[usize]) -> String {
+        let mut out = String::new();
+        for row in rows {
+            let _ = write!(out, "{row}");
+            for at in 0..self.schema.fields().len() {
+                out.push('\t');
+                match batch.value(*row, at) {
+                    Value::Null => out.push_str("\\N"),
+                    Value::Bool(b) => out.push(if b { 't' } else { 'f' }),
+                    Value::Int(i) => drop(write!(out, "{i}")),
+                    Value::Real(x) => drop(write!(out, "{x:?}")),
+                    Value::Text(text) | Value::Json(text) => escape(text, &mut out),
+                    Value::Bytes(bytes) => {
+                        out.push_str("\\\\x");
+                        hex(bytes, &mut out);
+                    }
+                }
+            }
+            out.push('\t');
+            match batch.geometry(*row) {
+                None => out.push_str("\\N"),
+                Some(wkb) if self.postgis => hex(&extended(wkb, self.srid), &mut out),
+                Some(wkb) => {
+                    out.push_str("\\\\x");
+                    hex(wkb, &mut out);
+                }
+            }
+            out.push('\n');
+        }
+        out
+    }
+}
+
+fn escape(text: &str, out: &mut String) {
+    for c in text.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '\t' => out.push_str("\\t"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            c => out.push(c),
+        }
+    }
+}
+
+fn hex(bytes: &[u8], out: &mut String) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.reserve(bytes.len() * 2);
+    for byte in bytes {
+        for half in [byte >> 4, byte & 15] {
+            out.push(char::from(DIGITS.get(usize::from(half)).copied().unwrap_or(b'0')));
+        }
+    }
+}
+
+/// The extended form that PostGIS reads, with its SRID.
+fn extended(wkb: &[u8], srid: u32) -> Vec<u8> {
+    let Some((shape, dim)) = wkb::head(wkb) else { return wkb.to_vec() };
+    // The flags of the outermost geometry; its members may stay in the ISO form, which PostGIS
+    // reads too.
+    let kind = shape as u32
+        | 0x2000_0000
+        | if dim.has_z() { 0x8000_0000 } else { 0 }
+        | if dim.has_m() { 0x4000_0000 } else { 0 };
+    let mut out = Vec::with_capacity(wkb.len() + 4);
+    out.push(1);
+    out.extend_from_slice(&kind.to_le_bytes());
+    out.extend_from_slice(&srid.to_le_bytes());
+    out.extend_from_slice(wkb.get(5..).unwrap_or_default());
+    out
+}
+
+impl Sink for Table {
+    fn saved(&mut self) -> Result<Option<Saved>, SinkError> {
+        let fatal = SinkError::Fatal;
+        let (checkpoint, seen) =
+            (self.own("tidegate_checkpoint").map_err(fatal)?, self.own("tidegate_seen").map_err(fatal)?);
+        let pipeline = self.pipeline.clone();
+        let client = self.connect()?;
+        let row = client
+            .query_opt(&format!("SELECT checkpoint FROM {checkpoint} WHERE pipeline = $1"), &[&pipeline])
+            .map_err(|e| judge(&e))?;
+        let Some(row) = row else { return Ok(None) };
+        let rows = client
+            .query(&format!("SELECT scope, hash FROM {seen} WHERE pipeline = $1"), &[&pipeline])
+            .map_err(|e| judge(&e))?;
+        let seen = rows
+            .iter()
+            .filter_map(|row| {
+                let (scope, hash): (i32, Vec<u8>) = (row.get(0), row.get(1));
+                Some(Seen { scope: u16::try_from(scope).ok()?, hash: hash.try_into().ok()? })
+            })
+            .collect();
+        Ok(Some(Saved { checkpoint: row.get(0), seen }))
+    }
+
+    fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {
+        self.begin()?;
+        let mut put = Put::default();
+        let mut rows = Vec::with_capacity(batch.len());
+        for row in 0..batch.len() {
+            let null = self
+                .key
+                .iter()
+                .find(|name| self.schema.position(name).is_none_or(|at| batch.value(row, at) == Value::Null));
+            match null.filter(|_| self.mode == Mode::Upsert) {
+                Some(name) => put.refused.push((
+                    row,
+                    Problem::new(Code::CONSTRAINT_VIOLATION, "the key of the sink is null").under(name),
+                )),
+                None => rows.push(row),
+            }
+        }
+        self.rows(batch, &rows, &mut put)?;
+        put.refused.sort_by_key(|(row, _)| *row);
+        Ok(put)
+    }
+
+    fn commit(&mut self, checkpoint: &str, seen: &[Seen]) -> Result<(), SinkError> {
+        self.begin()?;
+        if self.atomic {
+            // One transaction for the whole run: the checkpoint is of no use before its end.
+            self.forget = false;
+            return Ok(());
+        }
+        let fatal = SinkError::Fatal;
+        let (table, keys) =
+            (self.own("tidegate_checkpoint").map_err(fatal)?, self.own("tidegate_seen").map_err(fatal)?);
+        let (pipeline, forget) = (self.pipeline.clone(), self.forget);
+        let client = self.connect()?;
+        let done = (|| -> Result<(), postgres::Error> {
+            if forget {
+                client.execute(&format!("DELETE FROM {keys} WHERE pipeline = $1"), &[&pipeline])?;
+            }
+            if !seen.is_empty() {
+                let (scopes, hashes): (Vec<i32>, Vec<&[u8]>) =
+                    seen.iter().map(|key| (i32::from(key.scope), key.hash.as_slice())).unzip();
+                client.execute(
+                    &format!("INSERT INTO {keys} SELECT $1, * FROM unnest($2::int[], $3::bytea[]) ON CONFLICT DO NOTHING"),
+                    &[&pipeline, &scopes, &hashes],
+                )?;
+            }
+            client.execute(
+                &format!("INSERT INTO {table} AS t VALUES ($1, $2) ON CONFLICT (pipeline) DO UPDATE SET checkpoint = EXCLUDED.checkpoint, changed = now()"),
+                &[&pipeline, &checkpoint],
+            )?;
+            client.batch_execute("COMMIT")
+        })();
+        self.open = false;
+        done.map_err(|e| judge(&e))?;
+        self.forget = false;
+        Ok(())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        if self.postgis {
+            return Vec::new();
+        }
+        vec![format!(
+            "the column {} holds well-known binary and no PostGIS geometry",
+            self.form.geometry_column
+        )]
+    }
+
+    fn rollback(&mut self) {
+        if let Some(client) = self.client.as_mut().filter(|_| self.open)
+            && client.batch_execute("ROLLBACK").is_err()
+        {
+            self.client = None;
+        }
+        self.open = false;
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        if self.atomic && self.open {
+            self.open = false;
+            return self.connect()?.batch_execute("COMMIT").map_err(|e| judge(&e));
+        }
+        Ok(())
+    }
+}
