@@ -58,8 +58,21 @@ pub struct CallPolicy {
     pub throttle_wait: ThrottleWait,
     /// How long a record is parked when the quota is spent and the server did not say until when.
     pub quota_wait: Duration,
+    /// What becomes of a record whose server asks for a longer wait than the deadline or the cap
+    /// of the backoff allows. It is never retried early.
+    pub long_wait: LongWait,
     /// Keep the history of attempts.
     pub history: bool,
+}
+
+/// What becomes of a record that would have to wait too long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LongWait {
+    /// It is put aside until then.
+    #[default]
+    Park,
+    /// It is a dead letter.
+    GiveUp,
 }
 
 impl Default for CallPolicy {
@@ -74,6 +87,7 @@ impl Default for CallPolicy {
             backoff: Backoff::default(),
             throttle_wait: ThrottleWait::Backoff,
             quota_wait: Duration::from_secs(3600),
+            long_wait: LongWait::Park,
             history: true,
         }
     }
@@ -270,7 +284,11 @@ impl Call {
         if let Some(hint) = until {
             let far = hint.since(now) > policy.backoff.cap();
             if far || hint >= end {
-                return Next::Park(hint, if far { Why::HintTooFar } else { Why::Deadline });
+                let why = if far { Why::HintTooFar } else { Why::Deadline };
+                return match policy.long_wait {
+                    LongWait::Park => Next::Park(hint, why),
+                    LongWait::GiveUp => Next::GiveUp(why),
+                };
             }
         }
         if at >= end {

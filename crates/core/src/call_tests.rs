@@ -113,6 +113,9 @@ fn a_hint_too_far_parks_instead_of_coming_early() {
     let short = CallPolicy { deadline: Duration::from_secs(30), ..policy() };
     let beyond_deadline = http(Kind::Transient { until: Some(at(45.0)) }, 503);
     assert_eq!(run(&short, &[beyond_deadline]).0, Next::Park(at(45.0), Why::Deadline));
+    let impatient = CallPolicy { long_wait: LongWait::GiveUp, ..short };
+    assert_eq!(run(&impatient, &[beyond_deadline]).0, Next::GiveUp(Why::Deadline));
+    assert_eq!(run(&impatient, &[beyond_cap]).0, Next::GiveUp(Why::HintTooFar));
     let quota = http(Kind::QuotaSpent { until: None }, 402);
     let (next, _) = run(&policy(), &[quota]);
     assert_eq!(next, Next::Park(at(3600.0), Why::QuotaSpent));

@@ -1,5 +1,6 @@
 //! Every dialect and every sin that we know of, with exactly what must be read from it.
 
+use std::time::Duration;
 use tidegate_core::Wall;
 use tidegate_core::hint::{HintProfile, Hints, Meaning, Unit, read};
 
@@ -294,6 +295,16 @@ fn services() {
         ("Content-Type: text/html\nX-Request-Id: 1\nServer: tide", ""),
         ("Date: Sun, 15 Nov 2026 05:00:00 GMT", "offset 0ms"),
     ]);
+}
+
+#[test]
+fn a_floor_raises_what_is_asked_for_and_asks_for_nothing() {
+    let floor = Duration::from_millis(500);
+    let profile = HintProfile { floor, ..HintProfile::default() };
+    let wait = |value: &str| read([("retry-after", value)], Wall::from_secs(NOW), &profile).retry_after;
+    assert_eq!(wait("0"), Some(floor));
+    assert_eq!(wait("2"), Some(Duration::from_secs(2)));
+    assert_eq!(wait("soon"), None);
 }
 
 #[test]

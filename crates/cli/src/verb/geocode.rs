@@ -222,7 +222,7 @@ fn encoding(text: &str) -> Result<&'static encoding_rs::Encoding, String> {
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     match job(args).and_then(|job| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
+        let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .map_err(|e| JobError::Broken(e.to_string()))?;
@@ -434,8 +434,8 @@ async fn watched(prepared: Prepared, args: &Args, timeline: &mut Timeline) -> Re
     }
     let mut progress = Progress::new(args.quiet, out::color());
     let mut watch = Watch::new();
-    let going = prepared.go();
-    tokio::pin!(going);
+    // A task, so that it runs where the calls do.
+    let mut going = tokio::spawn(prepared.go());
     let mut interrupts = Interrupts::new().map_err(|e| JobError::Setup(e.to_string()))?;
     let mut interrupted = false;
     loop {
@@ -445,7 +445,7 @@ async fn watched(prepared: Prepared, args: &Args, timeline: &mut Timeline) -> Re
                 if let Some(progress) = &mut progress {
                     progress.clear();
                 }
-                return end;
+                return end.unwrap_or_else(|e| Err(JobError::Broken(e.to_string())));
             }
             () = tokio::time::sleep(Progress::EVERY) => {
                 timeline.take(watch.sample(&run));

@@ -167,6 +167,11 @@ pub(crate) fn run_with(command: &mut Command, stdin: &[u8]) -> Ran {
 pub(crate) struct Running(Option<Child>);
 
 impl Running {
+    /// A command that was started.
+    pub(crate) fn of(child: Child) -> Running {
+        Running(Some(child))
+    }
+
     /// Sends a signal by its name.
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.0.as_ref().unwrap().id().to_string();

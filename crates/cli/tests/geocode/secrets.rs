@@ -1,9 +1,13 @@
 //! A key appears in no byte that is written, wherever the service may repeat it.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+
 use tidegate_cli::chaos::{Config, FaultKind};
 
-use crate::bench::{Bench, Ran, chaos, fault, run};
-use crate::canned::{Canned, json};
+use crate::bench::{Bench, Ran, Running, chaos, fault, run};
+use crate::canned::{Canned, Gate, json};
 
 const CANARY: &str = "c4n4ry/Of+The mine?&=42";
 
@@ -126,4 +130,47 @@ fn a_key_stays_with_its_origin() {
     for head in seen {
         assert!(!head.contains("c4n4ry") && !head.to_lowercase().contains("authorization"), "{head}");
     }
+}
+
+/// The page of the report, the metrics, the log of everything and the words of the screen.
+#[test]
+fn reports_metrics_and_logs_tell_nothing() {
+    let gate = Arc::new(Gate::default());
+    let held = Arc::clone(&gate);
+    // The second answer is held back until the metrics have been read.
+    let server = Canned::start(move |head| {
+        held.pass(1);
+        json("400 Bad Request", &format!("{{\"error\":{{\"message\":{}}}}}", quoted(head)))
+    });
+    for (profile, path) in [("csv2geo", ""), ("generic", "/find?q={address}&k={key}")] {
+        for format in ["json", "table"] {
+            let bench = Bench::of_rows(2);
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let (url, metrics) = (format!("{}{path}", server.url()), format!("127.0.0.1:{port}"));
+            let args = [
+                &["in.csv", "--address", "address", "--url", &url, "-o", "out.geojson", "--format", format][..],
+                &["--profile", profile, "--key", "env:CANARY", "--attempts", "1", "--in-flight", "1"],
+                &["--report", "report.html", "--metrics", &metrics],
+            ];
+            let mut command = bench.bare(&args.concat());
+            let child = command.env("CANARY", CANARY).env("RUST_LOG", "trace").env("RUST_BACKTRACE", "full");
+            let running = Running::of(child.spawn().unwrap());
+            let before = server.seen().len();
+            if before == 0 {
+                gate.wait(2);
+                let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+                let mut text = String::new();
+                stream.read_to_string(&mut text).unwrap();
+                assert!(text.contains("tidegate_records_total"), "{text}");
+                bench.write("metrics.txt", text.as_bytes());
+                gate.open();
+            }
+            let ran = running.end();
+            assert_eq!(ran.code, 4, "{}", ran.stderr);
+            assert!(bench.path("report.html").exists() && bench.path("out.geojson").exists());
+            is_clean(&bench, &ran);
+        }
+    }
+    assert!(server.seen().iter().all(|head| head.contains("c4n4ry")), "the key was sent");
 }

@@ -66,6 +66,7 @@ where
         };
         hints.malformed = hints.malformed.saturating_add(u32::from(!good));
     }
+    hints.retry_after = hints.retry_after.map(|wait| wait.max(profile.floor));
     if !parts.is_empty() {
         hints.quotas = settle(parts);
     }

@@ -118,6 +118,8 @@ pub enum Meaning {
 pub struct HintProfile {
     /// The unit of a bare number in Retry-After.
     pub retry_after_unit: Unit,
+    /// A wait that is asked for is never taken to be shorter than this.
+    pub floor: Duration,
     /// Headers by name, in any case. They go before the names known to everybody.
     pub extra: Vec<(String, Meaning)>,
 }

@@ -240,6 +240,7 @@ mod tests {
     fn a_profile_goes_first() {
         let profile = HintProfile {
             retry_after_unit: Unit::Milliseconds,
+            floor: Duration::ZERO,
             extra: vec![
                 ("X-Quota-Left".to_string(), Meaning::Remaining),
                 ("x-ratelimit-reset".to_string(), Meaning::Nothing),

@@ -10,7 +10,8 @@ use crate::cache::Key;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-const GENERATION: usize = 32 * 1024;
+/// More than the rows that can be between being looked up in the cache and being asked.
+const GENERATION: usize = 8 * 1024;
 
 /// What a question finds.
 #[derive(Debug)]

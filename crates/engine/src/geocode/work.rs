@@ -64,13 +64,8 @@ struct Shop {
     broken: Mutex<Option<JobError>>,
 }
 
-/// All calls run on this one thread: a call costs microseconds of it and milliseconds of the
-/// network, and one thread needs no locks between them.
+/// Every row that must be asked is a task of the runtime, so that calls use the cores there are.
 pub(super) async fn go(prepared: Prepared) -> Result<End, JobError> {
-    tokio::task::LocalSet::new().run_until(work(prepared)).await
-}
-
-async fn work(prepared: Prepared) -> Result<End, JobError> {
     let Prepared { job, exchange, run } = prepared;
     let (source, size) = Source::open(&job)?;
     run.bytes.1.store(size, std::sync::atomic::Ordering::Relaxed);
@@ -116,7 +111,7 @@ async fn work(prepared: Prepared) -> Result<End, JobError> {
         broken: Mutex::new(None),
     });
     let mut tasks = JoinSet::new();
-    let watching = tokio::task::spawn_local(watch_breaker(Arc::clone(&shop)));
+    let watching = tokio::spawn(watch_breaker(Arc::clone(&shop)));
     let stopped = run.stopped();
     tokio::pin!(stopped);
     while !run.is_stopping() {
@@ -172,12 +167,11 @@ async fn home(run: &Run, tasks: &mut JoinSet<()>) {
         }
     }
     run.lane.close();
-    let a_moment = || tokio::time::sleep(Duration::from_millis(20));
     while run.lane.snapshot().in_flight > 0 {
-        a_moment().await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // An answer that has just come is being handed to the cache.
-    a_moment().await;
+    // From giving back its permit to handing its answer to the cache a task does not wait, and only
+    // where it waits can it be ended: no answer is dropped here.
     tasks.shutdown().await;
 }
 
@@ -229,7 +223,7 @@ impl Shop {
                         };
                         let Ok(place) = place else { return false };
                         let shop = Arc::clone(self);
-                        tasks.spawn_local(async move { shop.ask(row, &request, key, place).await });
+                        tasks.spawn(async move { shop.ask(row, &request, key, place).await });
                     }
                 }
             }

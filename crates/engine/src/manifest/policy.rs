@@ -25,8 +25,6 @@ pub struct Policy {
     pub call: CallPolicy,
     /// What all calls to one service share.
     pub lane: LaneConfig,
-    /// What becomes of a record that would have to wait too long.
-    pub on_long_wait: OnLongWait,
 }
 
 impl From<&Manifest> for Policy {
@@ -39,12 +37,7 @@ impl From<&Manifest> for Policy {
             budget: budget(&pipeline.retry_budget),
             quota_wait: seconds(retry.quota_wait_seconds),
         };
-        Policy {
-            classifier: classifier(retry),
-            call: call(retry, &pipeline.rate_limit),
-            lane,
-            on_long_wait: retry.on_long_wait,
-        }
+        Policy { classifier: classifier(retry), call: call(retry, &pipeline.rate_limit), lane }
     }
 }
 
@@ -81,6 +74,10 @@ fn call(retry: &RetryPolicy, limit: &RateLimit) -> CallPolicy {
         ),
         throttle_wait: if limit.learn { call::ThrottleWait::Lane } else { call::ThrottleWait::Backoff },
         quota_wait: seconds(retry.quota_wait_seconds),
+        long_wait: match retry.on_long_wait {
+            OnLongWait::Park => call::LongWait::Park,
+            OnLongWait::GiveUp => call::LongWait::GiveUp,
+        },
         ..CallPolicy::default()
     }
 }
@@ -209,6 +206,7 @@ pipeline:
                 backoff: Backoff::new(ms(250), 3.0, ms(600_000), jitter),
                 throttle_wait: call::ThrottleWait::Backoff,
                 quota_wait: ms(86_400_000),
+                long_wait: call::LongWait::GiveUp,
                 history: true,
             }
         );
@@ -236,7 +234,6 @@ pipeline:
                 quota_wait: ms(86_400_000),
             }
         );
-        assert_eq!(policy.on_long_wait, OnLongWait::GiveUp);
         assert_eq!(policy.classifier.retryable, StatusSet::of(&[429]));
     }
 }

@@ -176,7 +176,7 @@ pub struct Hint {
     /// The unit of a bare number in Retry-After: `s` without it.
     #[serde(default)]
     pub retry_after_unit: Unit,
-    /// The shortest wait after a throttle, whatever the hint says.
+    /// A wait that a header asks for is never taken to be shorter than this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor: Option<Span>,
     /// Headers that only this service sends, and what they mean.

@@ -175,14 +175,9 @@ impl Profile {
                 Unit::S => hint::Unit::Seconds,
                 Unit::Ms => hint::Unit::Milliseconds,
             },
+            floor: of.floor.map(value::Span::get).unwrap_or_default(),
             extra: of.headers.iter().map(|h| (h.name.to_string(), means(h.means))).collect(),
         }
-    }
-
-    /// The shortest wait after a throttle, whatever a hint says.
-    #[must_use]
-    pub fn hint_floor(&self) -> Option<Duration> {
-        self.form.hint.as_ref()?.floor.map(value::Span::get)
     }
 
     /// Calls per second to begin with.
