@@ -11,7 +11,6 @@ mod existing;
 mod functions;
 mod read;
 mod rtree;
-mod sql;
 mod store;
 mod write;
 

@@ -12,7 +12,7 @@
 //!
 //! A new layer has no spatial index until [`Store::finish`] packs it bottom-up from what the table
 //! holds. A layer that has one keeps it right row by row through its triggers, for which this
-//! brings the functions (`sql`).
+//! brings the functions (`functions`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use rusqlite::{Connection, OptionalExtension};
 use tidegate_core::Code;
 
 use super::super::hilbert::Collector;
-use super::ddl::{APPLICATION_ID, Names, TABLES, USER_VERSION};
+use super::ddl::{APPLICATION_ID, EXTENSIONS, Names, TABLES, USER_VERSION};
 use super::read::{body, kind_of};
 use super::write::{allowed, geometry_blob, sql_value, wrong_shape};
-use super::{quote, rtree, sql};
+use super::{functions, quote, rtree};
 use crate::batch::Batch;
 use crate::bounds::Bounds;
 use crate::crs::Crs;
@@ -90,7 +90,7 @@ impl Store {
             db.execute_batch("PRAGMA page_size = 4096")?;
         }
         db.execute_batch("PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = FULL; PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY;")?;
-        sql::register(&db)?;
+        functions::add(&db)?;
         if db.pragma_query_value(None, "application_id", |row| row.get::<_, i32>(0))? != APPLICATION_ID {
             let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
             if tables > 0 {
@@ -102,7 +102,7 @@ impl Store {
             }
             // In one transaction: a process that is killed leaves an empty database or a whole one.
             db.execute_batch(&format!(
-                "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {USER_VERSION}; COMMIT"
+                "BEGIN IMMEDIATE; {TABLES} {EXTENSIONS} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {USER_VERSION}; COMMIT"
             ))?;
         }
         let names = Names::new(layer, schema);
@@ -131,7 +131,7 @@ impl Store {
     /// If the file is not a GeoPackage, or the disk fails.
     pub fn drop_layer(path: &Path, layer: &str) -> Result<(), Error> {
         let db = Connection::open(path)?;
-        sql::register(&db)?;
+        functions::add(&db)?;
         db.execute_batch("BEGIN IMMEDIATE")?;
         let column: Option<String> = db
             .query_row(
@@ -433,6 +433,7 @@ impl Store {
     }
 
     fn complete(&self) -> Result<(), Error> {
+        self.db.execute_batch(EXTENSIONS)?;
         let indexed: bool = self.db.query_row(
             "SELECT EXISTS (SELECT 1 FROM gpkg_extensions WHERE table_name = ?1 AND extension_name = 'gpkg_rtree_index')",
             [&self.names.table],
