@@ -191,7 +191,8 @@ fn precision(wkb: &[u8], decimals: u32) -> Option<Problem> {
     while let Ok(Some(event)) = cursor.next(wkb) {
         if let Event::Coords(run) = event {
             for (x, y) in run.xy(wkb) {
-                any = true;
+                // An empty point is a position of no numbers.
+                any |= x.is_finite() || y.is_finite();
                 if carries(x) || carries(y) {
                     return None;
                 }
