@@ -1,7 +1,6 @@
 //! `tidegate geocode`: a CSV of addresses in, the same rows with places out.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -402,24 +401,9 @@ fn client(args: &Args, profile: &Profile) -> Result<ClientConfig, String> {
     Ok(config)
 }
 
-/// What may be asked: the host that was named, at public addresses. An address that was written
-/// out, or `localhost`, was meant.
+/// What may be asked.
 pub(super) fn allowed(url: &url::Url, private: bool, hosts: &[String]) -> ClientConfig {
-    let mut allow = Allow::public();
-    let host = url.host_str().unwrap_or_default().to_ascii_lowercase();
-    allow.addresses.private = private;
-    match url.host() {
-        Some(url::Host::Ipv4(ip)) => allow.addresses.exact.push(ip.into()),
-        Some(url::Host::Ipv6(ip)) => allow.addresses.exact.push(ip.into()),
-        Some(url::Host::Domain("localhost")) => {
-            allow
-                .addresses
-                .exact
-                .extend([IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)]);
-        }
-        _ => {}
-    }
-    allow.hosts = [host].into_iter().chain(hosts.iter().map(|h| h.to_ascii_lowercase())).collect();
+    let allow = Allow::meant(url, private, hosts);
     ClientConfig { allow, ..ClientConfig::default() }
 }
 

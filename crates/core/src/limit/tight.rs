@@ -43,8 +43,11 @@ impl Gaps {
 
     /// A call came back.
     pub(super) fn note(&mut self, seq: u64, sent: Mono, accepted: bool) {
-        let recent = self.recent;
-        for (other, at, was) in recent.into_iter().filter(|r| r.0 != u64::MAX) {
+        for i in 0..RECENT {
+            let (other, at, was) = self.recent[i];
+            if other == u64::MAX {
+                continue;
+            }
             if was && other + 1 == seq {
                 self.pair(secs(at, sent), accepted);
             } else if accepted && seq + 1 == other {

@@ -6,7 +6,7 @@
 
 use super::address::Addresses;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use url::{Host, Url};
 
 /// Which hosts and addresses may be asked.
@@ -50,6 +50,28 @@ impl Allow {
     #[must_use]
     pub fn public() -> Allow {
         Allow::default()
+    }
+
+    /// The host of this URL and the others named, at public addresses, or also at private ones. An
+    /// address that was written out, or `localhost`, was meant.
+    #[must_use]
+    pub fn meant(url: &Url, private: bool, others: &[String]) -> Allow {
+        let mut allow = Allow::public();
+        allow.addresses.private = private;
+        match url.host() {
+            Some(Host::Ipv4(ip)) => allow.addresses.exact.push(ip.into()),
+            Some(Host::Ipv6(ip)) => allow.addresses.exact.push(ip.into()),
+            Some(Host::Domain("localhost")) => {
+                let both = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+                allow.addresses.exact.extend(both);
+            }
+            _ => {}
+        }
+        // A URL without a host allows no host, and not every one.
+        let own = url.host_str().unwrap_or_default();
+        allow.hosts =
+            [own].into_iter().chain(others.iter().map(String::as_str)).map(str::to_ascii_lowercase).collect();
+        allow
     }
 
     /// May this URL be asked? Names are judged again when they have been resolved.

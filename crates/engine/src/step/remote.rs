@@ -7,7 +7,6 @@
 //! questions of a batch are asked once.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,21 +54,7 @@ impl Services {
         dialect: Dialect<T>,
     ) -> Result<Remote<T>, String> {
         let form = self.forms.get(name).ok_or_else(|| format!("there is no service `{name}`"))?;
-        let mut allow = Allow::public();
-        allow.addresses.private = form.allow_private;
-        match base.host() {
-            // An address that was written out, or `localhost`, was meant.
-            Some(url::Host::Ipv4(ip)) => allow.addresses.exact.push(ip.into()),
-            Some(url::Host::Ipv6(ip)) => allow.addresses.exact.push(ip.into()),
-            Some(url::Host::Domain("localhost")) => {
-                allow
-                    .addresses
-                    .exact
-                    .extend([IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)]);
-            }
-            _ => {}
-        }
-        allow.hosts = base.host_str().map(str::to_ascii_lowercase).into_iter().collect();
+        let allow = Allow::meant(base, form.allow_private, &[]);
         allow.url(base).map_err(|e| format!("{base}: {e}"))?;
         let client = Client::new(ClientConfig { allow, ..ClientConfig::default() })
             .map_err(|e| format!("the system's certificates cannot be used: {e}"))?;
@@ -350,19 +335,27 @@ fn point(wkb: &[u8]) -> Option<(f64, f64)> {
     None
 }
 
-impl Step for GeocodeStep {
-    fn apply(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, StepError> {
-        let mut refused = Vec::new();
-        let mut questions = Vec::with_capacity(batch.len());
-        for row in 0..batch.len() {
-            match self.question(&batch, row) {
-                Ok(request) => questions.push(Some(request)),
-                Err(problem) => {
-                    questions.push(None);
-                    refused.push((row, problem));
-                }
+/// A question for each row, and the rows of which nothing can be asked.
+fn questions(
+    rows: usize,
+    mut of: impl FnMut(usize) -> Result<Request, Problem>,
+) -> (Vec<Option<Request>>, Vec<(usize, Problem)>) {
+    let (mut questions, mut refused) = (Vec::with_capacity(rows), Vec::new());
+    for row in 0..rows {
+        match of(row) {
+            Ok(request) => questions.push(Some(request)),
+            Err(problem) => {
+                questions.push(None);
+                refused.push((row, problem));
             }
         }
+    }
+    (questions, refused)
+}
+
+impl Step for GeocodeStep {
+    fn apply(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, StepError> {
+        let (questions, mut refused) = questions(batch.len(), |row| self.question(&batch, row));
         let answers = self.remote.ask(questions)?;
         let mut best = Vec::with_capacity(batch.len());
         for (row, said) in answers.into_iter().enumerate() {
@@ -511,17 +504,7 @@ impl HttpStep {
 
 impl Step for HttpStep {
     fn apply(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, StepError> {
-        let mut refused = Vec::new();
-        let mut questions = Vec::with_capacity(batch.len());
-        for row in 0..batch.len() {
-            match self.question(&batch, row) {
-                Ok(request) => questions.push(Some(request)),
-                Err(problem) => {
-                    questions.push(None);
-                    refused.push((row, problem));
-                }
-            }
-        }
+        let (questions, mut refused) = questions(batch.len(), |row| self.question(&batch, row));
         let answers = self.remote.ask(questions)?;
         let mut columns: Vec<Column> = self.pointers.iter().map(|_| Column::new(Kind::Text)).collect();
         for (row, said) in answers.into_iter().enumerate() {
