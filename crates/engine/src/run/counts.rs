@@ -52,6 +52,19 @@ impl Counts {
         self.read + self.added == self.written() + self.dead() + self.filtered + self.deduped
     }
 
+    /// Adds what became of a batch.
+    pub(super) fn add(&mut self, delta: &Counts) {
+        self.read += delta.read;
+        self.added += delta.added;
+        self.filtered += delta.filtered;
+        self.deduped += delta.deduped;
+        self.no_match += delta.no_match;
+        self.repaired += delta.repaired;
+        for (code, count) in &delta.rejected {
+            *self.rejected.entry(code.clone()).or_default() += count;
+        }
+    }
+
     pub(super) fn aside(&mut self, aside: &Aside) {
         self.filtered += aside.filtered;
         self.deduped += aside.deduped;

@@ -1,25 +1,23 @@
-//! The three threads of a run.
+//! A run from its beginning to its end: what it starts from, its three threads, what it leaves.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Instant;
 
 use serde_json::json;
-use tidegate_core::{Code, Rng, Wall};
-use tidegate_geo::Batch;
 
 use super::build::{Named, Parts, build};
-use super::counts::Counts;
 use super::crash;
+use super::landing::Landing;
 use super::rejects::{NdjsonRejects, Rejects};
-use super::source::{Page, Source};
+use super::report::{End, Report, RunError};
+use super::source::Source;
 use super::state::{Checkpoint, State, Status};
-use crate::gate::{Gates, Halt, Tally};
+use super::transform::{Ended, Read, transform};
+use crate::gate::Gates;
 use crate::manifest::{Manifest, Mode, Policy};
-use crate::sink::{Put, Sink, SinkError};
-use crate::step::{Aside, Reject, Seen, StepError};
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -55,84 +53,6 @@ pub struct Watch {
     pub stop: Arc<AtomicBool>,
 }
 
-/// How a run ended.
-#[derive(Clone, Debug, PartialEq)]
-pub enum End {
-    /// All records have an end.
-    Done,
-    /// A gate ended it.
-    Halted(Halt),
-    /// It was stopped from outside.
-    Stopped,
-    /// The other side wants more patience than there is.
-    TryLater(Code, Wall),
-}
-
-/// What a run did.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// The pipeline.
-    pub pipeline: String,
-    /// How it ended.
-    pub end: End,
-    /// What became of the records, over all resumes.
-    pub counts: Counts,
-    /// What the gates counted.
-    pub gates: Vec<Tally>,
-    /// What to tell.
-    pub warnings: Vec<String>,
-    /// Where the rejects are.
-    pub rejects: String,
-    /// Where the records are.
-    pub sink: String,
-    /// From which record on this run worked; 0 if it began anew.
-    pub resumed_at: u64,
-    /// Calls to services.
-    pub calls: u64,
-    /// Batches committed by this run.
-    pub batches: u64,
-    /// How long it took.
-    pub elapsed: Duration,
-}
-
-/// Why a run did not start or broke off.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RunError {
-    /// Nothing was begun: the manifest, the source or the sink cannot be used.
-    Setup(String),
-    /// It broke off; what was committed stays, and `--resume` goes on.
-    Broken(String),
-}
-
-impl std::fmt::Display for RunError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            RunError::Setup(what) | RunError::Broken(what) => f.write_str(what),
-        }
-    }
-}
-
-/// A batch on its way to the sink.
-struct Work {
-    batch: Batch,
-    rejected: Vec<Reject>,
-    seen: Vec<Seen>,
-    /// What steps and gates say became of its records; what the sink does is not in it yet.
-    delta: Counts,
-    gates: Vec<Tally>,
-    position: String,
-    ended: bool,
-}
-
-/// How the middle ended.
-enum Ended {
-    Done,
-    Halted(Halt),
-    Stopped,
-    TryLater(Code, Wall),
-    Broken(String),
-}
-
 /// Runs a pipeline.
 ///
 /// # Errors
@@ -145,7 +65,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     let last = state.last();
     let mut rejects = NdjsonRejects::new(&state.file("rejects.ndjson"), id);
     if options.resume && last == Some(Status::Done) {
-        return Ok(nothing_to_resume(id, rejects.place(), began));
+        return Ok(Report::nothing_to_resume(id, rejects.place(), began));
     }
     let parts =
         build(manifest, &options.folder, Some(state.dir().to_owned()), watch.stop.clone()).map_err(setup)?;
@@ -262,72 +182,6 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     }
 }
 
-fn nothing_to_resume(id: &str, rejects: String, began: Instant) -> Report {
-    Report {
-        pipeline: id.to_owned(),
-        end: End::Done,
-        counts: Counts::default(),
-        gates: Vec::new(),
-        warnings: vec!["the last run finished: there is nothing to resume".to_owned()],
-        rejects,
-        sink: String::new(),
-        resumed_at: 0,
-        calls: 0,
-        batches: 0,
-        elapsed: began.elapsed(),
-    }
-}
-
-impl Report {
-    /// The result for machines.
-    #[must_use]
-    pub fn to_json(&self, status: Status) -> serde_json::Value {
-        let (halt, until) = match &self.end {
-            End::Halted(halt) => (Some(halt), None),
-            End::TryLater(_, until) => (None, Some(until.millis())),
-            _ => (None, None),
-        };
-        json!({
-            "pipeline": self.pipeline,
-            "status": status,
-            "read": self.counts.read,
-            "added": self.counts.added,
-            "written": self.counts.written(),
-            "inserted": self.counts.inserted,
-            "updated": self.counts.updated,
-            "unchanged": self.counts.unchanged,
-            "rejected": self.counts.dead(),
-            "rejected_by_code": self.counts.rejected,
-            "filtered": self.counts.filtered,
-            "deduped": self.counts.deduped,
-            "no_match": self.counts.no_match,
-            "repaired": self.counts.repaired,
-            "balanced": self.counts.balanced(),
-            "gates": self.gates,
-            "halt": halt,
-            "not_before_ms": until,
-            "warnings": self.warnings,
-            "rejects": self.rejects,
-            "sink": self.sink,
-            "resumed_at": self.resumed_at,
-            "calls": self.calls,
-            "batches": self.batches,
-            "elapsed_seconds": self.elapsed.as_secs_f64(),
-        })
-    }
-
-    /// The status that its end means.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        match self.end {
-            End::Done => Status::Done,
-            End::Halted(_) => Status::Halted,
-            End::Stopped => Status::Stopped,
-            End::TryLater(..) => Status::TryLater,
-        }
-    }
-}
-
 /// Lets the three threads run to their end.
 fn pump(
     source: Box<dyn Source>,
@@ -364,9 +218,6 @@ fn pump(
     })
 }
 
-/// `None` is the end of the source; a channel that closes without it is a stop.
-type Read = Result<Option<Page>, String>;
-
 fn read(mut source: Box<dyn Source>, pages: &SyncSender<Read>, watch: &Watch) {
     loop {
         if watch.stop.load(Ordering::Relaxed) {
@@ -380,202 +231,5 @@ fn read(mut source: Box<dyn Source>, pages: &SyncSender<Read>, watch: &Watch) {
         if pages.send(page).is_err() || last {
             return;
         }
-    }
-}
-
-fn transform(
-    pages: &Receiver<Read>,
-    works: &SyncSender<Work>,
-    mut steps: Vec<Named>,
-    gates: &mut Gates,
-    committed: u64,
-    (already, declared): (u64, Option<u64>),
-) -> Ended {
-    let mut held: Option<Work> = None;
-    let (mut passed, mut read) = (committed, already);
-    let gone = || Ended::Broken("the sink has stopped".into());
-    loop {
-        let page = match pages.recv() {
-            Ok(Ok(Some(page))) => page,
-            Ok(Ok(None)) => break,
-            Ok(Err(what)) => {
-                // What was judged before is good.
-                if let Some(work) = held.take() {
-                    let _ = works.send(work);
-                }
-                return Ended::Broken(what);
-            }
-            Err(_) => {
-                if let Some(work) = held.take()
-                    && works.send(work).is_err()
-                {
-                    return gone();
-                }
-                return Ended::Stopped;
-            }
-        };
-        let work = match process(page, &mut steps, gates) {
-            Ok(work) => work,
-            Err(ended) => {
-                if let Some(work) = held.take()
-                    && works.send(work).is_err()
-                {
-                    return gone();
-                }
-                return ended;
-            }
-        };
-        passed += work.batch.len() as u64;
-        read += work.delta.read;
-        if let Some(before) = held.replace(work)
-            && works.send(before).is_err()
-        {
-            return gone();
-        }
-    }
-    if let Some(declared) = declared.filter(|declared| *declared != read) {
-        return Ended::Broken(format!(
-            "the source declared {declared} records and gave {read}; nothing of the last batch was committed"
-        ));
-    }
-    if let Err(halt) = gates.end(passed) {
-        return Ended::Halted(halt);
-    }
-    if let Some(mut work) = held.take() {
-        work.ended = true;
-        work.gates = gates.tallies();
-        if works.send(work).is_err() {
-            return gone();
-        }
-    }
-    Ended::Done
-}
-
-/// One page through steps and gates.
-fn process(page: Page, steps: &mut [Named], gates: &mut Gates) -> Result<Work, Ended> {
-    let mut aside = Aside { stage: "read".into(), ..Aside::default() };
-    let mut delta = Counts { read: (page.batch.len() + page.rejected.len()) as u64, ..Counts::default() };
-    for rejected in page.rejected {
-        aside.rejected.push(Reject {
-            record: rejected.record,
-            stage: "read".into(),
-            problems: rejected.problems,
-            feature: String::from_utf8(rejected.raw.clone()).unwrap_or_default(),
-            raw: rejected.raw,
-        });
-    }
-    gates.unreadable(&aside.rejected).map_err(Ended::Halted)?;
-    let mut batch = page.batch;
-    for named in steps {
-        aside.stage.clone_from(&named.label);
-        batch = named.step.apply(batch, &mut aside).map_err(|e| match e {
-            StepError::TryLater { code, until } => Ended::TryLater(code, until),
-            StepError::Cancelled => Ended::Stopped,
-            StepError::Broken(what) => Ended::Broken(format!("{}: {what}", named.label)),
-        })?;
-    }
-    let batch = gates.judge(batch, &mut aside).map_err(Ended::Halted)?;
-    delta.aside(&aside);
-    Ok(Work {
-        batch,
-        rejected: aside.rejected,
-        seen: aside.seen,
-        delta,
-        gates: gates.tallies(),
-        position: page.position,
-        ended: false,
-    })
-}
-
-/// The last stage: rejects durable, then rows and checkpoint together.
-struct Landing<'a> {
-    sink: &'a mut dyn Sink,
-    rejects: &'a mut dyn Rejects,
-    checkpoint: Checkpoint,
-    policy: Policy,
-    retry: bool,
-    watch: &'a Watch,
-    batches: u64,
-}
-
-impl Landing<'_> {
-    fn land(&mut self, work: Work) -> Result<(), String> {
-        let mut rng = Rng::new(self.batches);
-        let mut attempt = 0;
-        let mut waited = Duration::ZERO;
-        loop {
-            let (checkpoint, error) = match self.attempt(&work) {
-                Ok(checkpoint) => {
-                    self.landed(checkpoint);
-                    return Ok(());
-                }
-                Err(failed) => failed,
-            };
-            self.sink.rollback();
-            self.rejects.rewind(self.checkpoint.rejects)?;
-            let SinkError::Transient { .. } = &error else { return Err(format!("the sink: {error}")) };
-            attempt += 1;
-            if !self.retry || attempt >= self.policy.call.attempts_max {
-                return Err(format!(
-                    "the sink: {error}; gave up after {attempt} attempts, --resume goes on from the last batch"
-                ));
-            }
-            let wait = self.policy.call.backoff.delay(attempt - 1, waited, &mut rng);
-            waited = wait;
-            std::thread::sleep(wait);
-            // A commit whose answer was lost may have counted.
-            if let (Some(text), Ok(Some(saved))) = (checkpoint, self.sink.saved())
-                && saved.checkpoint == text
-            {
-                let checkpoint = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-                self.landed(checkpoint);
-                return Ok(());
-            }
-        }
-    }
-
-    fn landed(&mut self, checkpoint: Checkpoint) {
-        self.watch.done.store(checkpoint.counts.read, Ordering::Relaxed);
-        self.watch.written.store(checkpoint.counts.written(), Ordering::Relaxed);
-        self.watch.dead.store(checkpoint.counts.dead(), Ordering::Relaxed);
-        self.checkpoint = checkpoint;
-        crash::point("commit", self.batches);
-        self.batches += 1;
-    }
-
-    /// One attempt; a failure of the commit itself tells the checkpoint that it was to write.
-    fn attempt(&mut self, work: &Work) -> Result<Checkpoint, (Option<String>, SinkError)> {
-        let put: Put = self.sink.put(&work.batch).map_err(|e| (None, e))?;
-        crash::point("put", self.batches);
-        let mut aside = Aside { stage: "sink".into(), ..Aside::default() };
-        let mut next = self.checkpoint.clone();
-        add(&mut next.counts, &work.delta);
-        next.counts.put(&put);
-        let mut rejected = work.rejected.clone();
-        if !put.refused.is_empty() {
-            drop(aside.set_aside(work.batch.clone(), put.refused));
-            next.counts.rejects(&aside.rejected);
-            rejected.append(&mut aside.rejected);
-        }
-        next.rejects = self.rejects.put(&rejected).map_err(|e| (None, SinkError::Fatal(e)))?;
-        crash::point("rejects", self.batches);
-        next.position.clone_from(&work.position);
-        next.gates.clone_from(&work.gates);
-        next.ended = work.ended;
-        let text = serde_json::to_string(&next).map_err(|e| (None, SinkError::Fatal(e.to_string())))?;
-        self.sink.commit(&text, &work.seen).map_err(|e| (Some(text), e))?;
-        Ok(next)
-    }
-}
-
-fn add(total: &mut Counts, delta: &Counts) {
-    total.read += delta.read;
-    total.added += delta.added;
-    total.filtered += delta.filtered;
-    total.deduped += delta.deduped;
-    total.no_match += delta.no_match;
-    total.repaired += delta.repaired;
-    for (code, count) in &delta.rejected {
-        *total.rejected.entry(code.clone()).or_default() += count;
     }
 }

@@ -17,21 +17,28 @@
 //! | [`rejects`] | where rejected records go |
 //! | `state` | lock, checkpoint, result |
 //! | `counts` | what became of the records |
-//! | `drive` | the three threads |
+//! | `drive` | the run: what it starts from, its threads, what it leaves |
+//! | `transform` | the second thread: steps and gates |
+//! | `landing` | the third: rejects, rows and checkpoint |
+//! | `report` | how it ended |
 //! | `plan` | what would happen |
 
 mod build;
 mod counts;
 mod crash;
 mod drive;
+mod landing;
 mod plan;
 pub mod rejects;
+mod report;
 pub mod source;
 mod state;
 mod table;
+mod transform;
 
 pub use build::{Parts, build};
 pub use counts::Counts;
-pub use drive::{End, Options, Report, RunError, Watch, run};
+pub use drive::{Options, Watch, run};
 pub use plan::{Plan, plan};
+pub use report::{End, Report, RunError};
 pub use state::{Checkpoint, State, Status};

@@ -1,0 +1,97 @@
+//! The third thread of a run: rejects durable, then rows and checkpoint together.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tidegate_core::Rng;
+
+use super::crash;
+use super::drive::Watch;
+use super::rejects::Rejects;
+use super::state::Checkpoint;
+use super::transform::Work;
+use crate::manifest::Policy;
+use crate::sink::{Put, Sink, SinkError};
+use crate::step::Aside;
+
+/// The last stage: rejects durable, then rows and checkpoint together.
+pub(super) struct Landing<'a> {
+    pub(super) sink: &'a mut dyn Sink,
+    pub(super) rejects: &'a mut dyn Rejects,
+    pub(super) checkpoint: Checkpoint,
+    pub(super) policy: Policy,
+    pub(super) retry: bool,
+    pub(super) watch: &'a Watch,
+    pub(super) batches: u64,
+}
+
+impl Landing<'_> {
+    /// Makes a batch durable, with the position after it.
+    pub(super) fn land(&mut self, work: Work) -> Result<(), String> {
+        let mut rng = Rng::new(self.batches);
+        let mut attempt = 0;
+        let mut waited = Duration::ZERO;
+        loop {
+            let (checkpoint, error) = match self.attempt(&work) {
+                Ok(checkpoint) => {
+                    self.landed(checkpoint);
+                    return Ok(());
+                }
+                Err(failed) => failed,
+            };
+            self.sink.rollback();
+            self.rejects.rewind(self.checkpoint.rejects)?;
+            let SinkError::Transient { .. } = &error else { return Err(format!("the sink: {error}")) };
+            attempt += 1;
+            if !self.retry || attempt >= self.policy.call.attempts_max {
+                return Err(format!(
+                    "the sink: {error}; gave up after {attempt} attempts, --resume goes on from the last batch"
+                ));
+            }
+            let wait = self.policy.call.backoff.delay(attempt - 1, waited, &mut rng);
+            waited = wait;
+            std::thread::sleep(wait);
+            // A commit whose answer was lost may have counted.
+            if let (Some(text), Ok(Some(saved))) = (checkpoint, self.sink.saved())
+                && saved.checkpoint == text
+            {
+                let checkpoint = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+                self.landed(checkpoint);
+                return Ok(());
+            }
+        }
+    }
+
+    fn landed(&mut self, checkpoint: Checkpoint) {
+        self.watch.done.store(checkpoint.counts.read, Ordering::Relaxed);
+        self.watch.written.store(checkpoint.counts.written(), Ordering::Relaxed);
+        self.watch.dead.store(checkpoint.counts.dead(), Ordering::Relaxed);
+        self.checkpoint = checkpoint;
+        crash::point("commit", self.batches);
+        self.batches += 1;
+    }
+
+    /// One attempt; a failure of the commit itself tells the checkpoint that it was to write.
+    fn attempt(&mut self, work: &Work) -> Result<Checkpoint, (Option<String>, SinkError)> {
+        let put: Put = self.sink.put(&work.batch).map_err(|e| (None, e))?;
+        crash::point("put", self.batches);
+        let mut aside = Aside { stage: "sink".into(), ..Aside::default() };
+        let mut next = self.checkpoint.clone();
+        next.counts.add(&work.delta);
+        next.counts.put(&put);
+        let mut rejected = work.rejected.clone();
+        if !put.refused.is_empty() {
+            drop(aside.set_aside(work.batch.clone(), put.refused));
+            next.counts.rejects(&aside.rejected);
+            rejected.append(&mut aside.rejected);
+        }
+        next.rejects = self.rejects.put(&rejected).map_err(|e| (None, SinkError::Fatal(e)))?;
+        crash::point("rejects", self.batches);
+        next.position.clone_from(&work.position);
+        next.gates.clone_from(&work.gates);
+        next.ended = work.ended;
+        let text = serde_json::to_string(&next).map_err(|e| (None, SinkError::Fatal(e.to_string())))?;
+        self.sink.commit(&text, &work.seen).map_err(|e| (Some(text), e))?;
+        Ok(next)
+    }
+}

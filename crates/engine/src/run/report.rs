@@ -1,0 +1,134 @@
+//! How a run ended, for people and machines.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tidegate_core::{Code, Wall};
+
+use super::counts::Counts;
+use super::state::Status;
+use crate::gate::{Halt, Tally};
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    /// All records have an end.
+    Done,
+    /// A gate ended it.
+    Halted(Halt),
+    /// It was stopped from outside.
+    Stopped,
+    /// The other side wants more patience than there is.
+    TryLater(Code, Wall),
+}
+
+/// What a run did.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The pipeline.
+    pub pipeline: String,
+    /// How it ended.
+    pub end: End,
+    /// What became of the records, over all resumes.
+    pub counts: Counts,
+    /// What the gates counted.
+    pub gates: Vec<Tally>,
+    /// What to tell.
+    pub warnings: Vec<String>,
+    /// Where the rejects are.
+    pub rejects: String,
+    /// Where the records are.
+    pub sink: String,
+    /// From which record on this run worked; 0 if it began anew.
+    pub resumed_at: u64,
+    /// Calls to services.
+    pub calls: u64,
+    /// Batches committed by this run.
+    pub batches: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// Why a run did not start or broke off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunError {
+    /// Nothing was begun: the manifest, the source or the sink cannot be used.
+    Setup(String),
+    /// It broke off; what was committed stays, and `--resume` goes on.
+    Broken(String),
+}
+
+impl std::fmt::Display for RunError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RunError::Setup(what) | RunError::Broken(what) => f.write_str(what),
+        }
+    }
+}
+
+impl Report {
+    /// There was nothing to do: the last run is complete.
+    pub(super) fn nothing_to_resume(id: &str, rejects: String, began: Instant) -> Report {
+        Report {
+            pipeline: id.to_owned(),
+            end: End::Done,
+            counts: Counts::default(),
+            gates: Vec::new(),
+            warnings: vec!["the last run finished: there is nothing to resume".to_owned()],
+            rejects,
+            sink: String::new(),
+            resumed_at: 0,
+            calls: 0,
+            batches: 0,
+            elapsed: began.elapsed(),
+        }
+    }
+
+    /// The result for machines.
+    #[must_use]
+    pub fn to_json(&self, status: Status) -> serde_json::Value {
+        let (halt, until) = match &self.end {
+            End::Halted(halt) => (Some(halt), None),
+            End::TryLater(_, until) => (None, Some(until.millis())),
+            _ => (None, None),
+        };
+        json!({
+            "pipeline": self.pipeline,
+            "status": status,
+            "read": self.counts.read,
+            "added": self.counts.added,
+            "written": self.counts.written(),
+            "inserted": self.counts.inserted,
+            "updated": self.counts.updated,
+            "unchanged": self.counts.unchanged,
+            "rejected": self.counts.dead(),
+            "rejected_by_code": self.counts.rejected,
+            "filtered": self.counts.filtered,
+            "deduped": self.counts.deduped,
+            "no_match": self.counts.no_match,
+            "repaired": self.counts.repaired,
+            "balanced": self.counts.balanced(),
+            "gates": self.gates,
+            "halt": halt,
+            "not_before_ms": until,
+            "warnings": self.warnings,
+            "rejects": self.rejects,
+            "sink": self.sink,
+            "resumed_at": self.resumed_at,
+            "calls": self.calls,
+            "batches": self.batches,
+            "elapsed_seconds": self.elapsed.as_secs_f64(),
+        })
+    }
+
+    /// The status that its end means.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match self.end {
+            End::Done => Status::Done,
+            End::Halted(_) => Status::Halted,
+            End::Stopped => Status::Stopped,
+            End::TryLater(..) => Status::TryLater,
+        }
+    }
+}

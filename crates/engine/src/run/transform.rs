@@ -1,0 +1,140 @@
+//! The second thread of a run: pages become batches that may be committed.
+
+use std::sync::mpsc::{Receiver, SyncSender};
+
+use tidegate_core::{Code, Wall};
+use tidegate_geo::Batch;
+
+use super::build::Named;
+use super::counts::Counts;
+use super::source::Page;
+use crate::gate::{Gates, Halt, Tally};
+use crate::step::{Aside, Reject, Seen, StepError};
+
+/// A batch on its way to the sink.
+pub(super) struct Work {
+    pub(super) batch: Batch,
+    pub(super) rejected: Vec<Reject>,
+    pub(super) seen: Vec<Seen>,
+    /// What steps and gates say became of its records; what the sink does is not in it yet.
+    pub(super) delta: Counts,
+    pub(super) gates: Vec<Tally>,
+    pub(super) position: String,
+    pub(super) ended: bool,
+}
+
+/// How the middle ended.
+pub(super) enum Ended {
+    Done,
+    Halted(Halt),
+    Stopped,
+    TryLater(Code, Wall),
+    Broken(String),
+}
+
+/// `None` is the end of the source; a channel that closes without it is a stop.
+pub(super) type Read = Result<Option<Page>, String>;
+
+pub(super) fn transform(
+    pages: &Receiver<Read>,
+    works: &SyncSender<Work>,
+    mut steps: Vec<Named>,
+    gates: &mut Gates,
+    committed: u64,
+    (already, declared): (u64, Option<u64>),
+) -> Ended {
+    let mut held: Option<Work> = None;
+    let (mut passed, mut read) = (committed, already);
+    let gone = || Ended::Broken("the sink has stopped".into());
+    loop {
+        let page = match pages.recv() {
+            Ok(Ok(Some(page))) => page,
+            Ok(Ok(None)) => break,
+            Ok(Err(what)) => {
+                // What was judged before is good.
+                if let Some(work) = held.take() {
+                    let _ = works.send(work);
+                }
+                return Ended::Broken(what);
+            }
+            Err(_) => {
+                if let Some(work) = held.take()
+                    && works.send(work).is_err()
+                {
+                    return gone();
+                }
+                return Ended::Stopped;
+            }
+        };
+        let work = match process(page, &mut steps, gates) {
+            Ok(work) => work,
+            Err(ended) => {
+                if let Some(work) = held.take()
+                    && works.send(work).is_err()
+                {
+                    return gone();
+                }
+                return ended;
+            }
+        };
+        passed += work.batch.len() as u64;
+        read += work.delta.read;
+        if let Some(before) = held.replace(work)
+            && works.send(before).is_err()
+        {
+            return gone();
+        }
+    }
+    if let Some(declared) = declared.filter(|declared| *declared != read) {
+        return Ended::Broken(format!(
+            "the source declared {declared} records and gave {read}; nothing of the last batch was committed"
+        ));
+    }
+    if let Err(halt) = gates.end(passed) {
+        return Ended::Halted(halt);
+    }
+    if let Some(mut work) = held.take() {
+        work.ended = true;
+        work.gates = gates.tallies();
+        if works.send(work).is_err() {
+            return gone();
+        }
+    }
+    Ended::Done
+}
+
+/// One page through steps and gates.
+fn process(page: Page, steps: &mut [Named], gates: &mut Gates) -> Result<Work, Ended> {
+    let mut aside = Aside { stage: "read".into(), ..Aside::default() };
+    let mut delta = Counts { read: (page.batch.len() + page.rejected.len()) as u64, ..Counts::default() };
+    for rejected in page.rejected {
+        aside.rejected.push(Reject {
+            record: rejected.record,
+            stage: "read".into(),
+            problems: rejected.problems,
+            feature: String::from_utf8(rejected.raw.clone()).unwrap_or_default(),
+            raw: rejected.raw,
+        });
+    }
+    gates.unreadable(&aside.rejected).map_err(Ended::Halted)?;
+    let mut batch = page.batch;
+    for named in steps {
+        aside.stage.clone_from(&named.label);
+        batch = named.step.apply(batch, &mut aside).map_err(|e| match e {
+            StepError::TryLater { code, until } => Ended::TryLater(code, until),
+            StepError::Cancelled => Ended::Stopped,
+            StepError::Broken(what) => Ended::Broken(format!("{}: {what}", named.label)),
+        })?;
+    }
+    let batch = gates.judge(batch, &mut aside).map_err(Ended::Halted)?;
+    delta.aside(&aside);
+    Ok(Work {
+        batch,
+        rejected: aside.rejected,
+        seen: aside.seen,
+        delta,
+        gates: gates.tallies(),
+        position: page.position,
+        ended: false,
+    })
+}
