@@ -6,14 +6,21 @@
 //!
 //! A server may also limit calls at once and not calls per time. Pacing cannot cure that, a
 //! ceiling can: it falls below what was refused and rises by one after some clean calls, a few at
-//! first and twice as many after each refusal, up to [`CLEAN`], so that about one call in that many
-//! finds the limit again.
+//! first, twice as many after each refusal, up to [`CLEAN`], and half as many after a second rise
+//! in a row, so that about one call in that many finds the limit again.
+//!
+//! What was taken for a limit of rate may be one of calls at once: [`Crowd`] tells by how many calls
+//! were out when one was refused.
 
 const START: f64 = 4.0;
 const QUICK: f64 = 8.0;
 const GROWTH: f64 = 0.25;
 const CLEAN: u32 = 160;
 const CLEAN_FIRST: u32 = 10;
+/// Refusals that must agree before a rate is taken for a limit of calls at once.
+const AGREE: u32 = 4;
+/// Refusals in a row that do not fit and are borne after that.
+const CONVICTED: u32 = 4;
 
 /// The in-flight cap of a lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,12 +30,26 @@ pub(super) struct Flight {
     ceiling: Option<f64>,
     clean: u32,
     needed: u32,
+    /// No refusal since the ceiling last rose.
+    rose: bool,
+    /// Refusals in a row that do not fit a limit of calls at once, and how many are borne.
+    doubts: u32,
+    patience: u32,
 }
 
 impl Flight {
     pub(super) fn new(max: u32) -> Flight {
         let max = f64::from(max.max(1));
-        Flight { cap: START.min(max), max, ceiling: None, clean: 0, needed: CLEAN_FIRST }
+        Flight {
+            cap: START.min(max),
+            max,
+            ceiling: None,
+            clean: 0,
+            needed: CLEAN_FIRST,
+            rose: false,
+            doubts: 0,
+            patience: 1,
+        }
     }
 
     /// Calls that may be out.
@@ -48,25 +69,43 @@ impl Flight {
         {
             *ceiling = (*ceiling + 1.0).min(self.max);
             self.clean = 0;
+            if self.rose {
+                self.needed = (self.needed / 2).max(CLEAN_FIRST);
+            }
+            self.rose = true;
         }
     }
 
-    /// Whether a refusal fits a limit of calls at once: it came at the ceiling, and not soon again.
-    pub(super) fn blames(&self, flight: u32, since: u64) -> bool {
-        since >= u64::from(self.cap()) + 4 && flight >= self.cap()
+    /// Whether a refusal still fits a limit of calls at once: it came at the ceiling, and not soon
+    /// again; now and then one may not.
+    pub(super) fn blames(&mut self, flight: u32, since: u64) -> bool {
+        if since >= u64::from(self.cap()) + 4 && flight >= self.cap() {
+            self.doubts = 0;
+            return true;
+        }
+        self.doubts += 1;
+        self.doubts < self.patience
     }
 
     /// A call that saw `flight` calls out was refused for that.
     pub(super) fn lower(&mut self, flight: u32) {
         let below = (f64::from(flight) - 1.0).max(1.0);
-        self.ceiling = Some(self.ceiling.map_or(below, |c| (c - 1.0).min(below)).max(1.0));
-        self.clean = 0;
+        let fall = |c: f64| (c - 1.0).min(if self.doubts > 0 { c } else { below });
+        self.ceiling = Some(self.ceiling.map_or(below, fall).max(1.0));
+        (self.clean, self.rose) = (0, false);
         self.needed = (self.needed * 2).min(CLEAN);
+    }
+
+    /// It is a limit of so many calls at once.
+    pub(super) fn convict(&mut self, calls: u32) {
+        self.ceiling = Some(f64::from(calls.max(1)));
+        (self.clean, self.doubts, self.patience) = (0, 0, CONVICTED);
     }
 
     /// The limit is one of rate after all.
     pub(super) fn lift(&mut self) {
         self.ceiling = None;
+        (self.doubts, self.patience) = (0, 1);
     }
 
     /// At least this many are needed to keep up a known pace.
@@ -77,5 +116,82 @@ impl Flight {
     /// After an outage: one call, then more.
     pub(super) fn restart(&mut self) {
         self.cap = 1.0;
+    }
+}
+/// Whether refusals come with the calls that are out rather than with time.
+///
+/// A server that limits calls per time refuses whatever comes then: about as many calls are out as
+/// when it accepts. One that limits calls at once refuses where hardly any call was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Crowd {
+    /// The fewest calls that were out at a refusal.
+    fewest: u32,
+    refused: u32,
+    /// Accepted, and of these with as many calls out.
+    accepted: u32,
+    beyond: u32,
+}
+
+impl Crowd {
+    pub(super) const NEW: Crowd = Crowd { fewest: u32::MAX, refused: 0, accepted: 0, beyond: 0 };
+
+    /// A call that saw `flight` calls out was accepted.
+    pub(super) const fn accepted(&mut self, flight: u32) {
+        self.accepted = self.accepted.saturating_add(1);
+        if flight >= self.fewest {
+            self.beyond = self.beyond.saturating_add(1);
+        }
+    }
+
+    /// A call that saw `flight` calls out was refused. Some if that tells how many may be out.
+    pub(super) fn refused(&mut self, flight: u32) -> Option<u32> {
+        if flight < self.fewest || self.beyond > self.accepted / 20 {
+            *self = Crowd { fewest: flight, refused: 1, accepted: 0, beyond: 0 };
+            return None;
+        }
+        self.refused += 1;
+        let told = self.refused >= AGREE && self.accepted >= 10 * AGREE && self.fewest > 2;
+        told.then(|| core::mem::replace(self, Crowd::NEW).fewest - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds (calls out, accepted) and gives the first conviction.
+    fn verdict(calls: impl IntoIterator<Item = (u32, bool)>) -> Option<u32> {
+        let mut crowd = Crowd::NEW;
+        calls.into_iter().find_map(|(flight, ok)| {
+            if ok {
+                crowd.accepted(flight);
+                return None;
+            }
+            crowd.refused(flight)
+        })
+    }
+
+    #[test]
+    fn refusals_where_nothing_was_accepted_are_about_calls_at_once() {
+        let calls = (0..200u32).map(|i| if i % 20 == 19 { (9 + i % 2, false) } else { (1 + i % 8, true) });
+        assert_eq!(verdict(calls), Some(9));
+    }
+
+    #[test]
+    fn refusals_among_accepted_calls_are_about_time() {
+        let calls = (0..2000u32).map(|i| (3 + i % 4, i % 19 != 0));
+        assert_eq!(verdict(calls), None);
+    }
+
+    #[test]
+    fn a_ceiling_that_was_proven_bears_a_refusal_that_does_not_fit() {
+        let mut flight = Flight::new(64);
+        flight.at_least(64.0);
+        flight.convict(8);
+        assert!(flight.blames(5, 2));
+        flight.lower(5);
+        assert_eq!(flight.cap(), 7);
+        assert!(flight.blames(5, 2) && flight.blames(5, 2));
+        assert!(!flight.blames(5, 2));
     }
 }

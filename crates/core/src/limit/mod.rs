@@ -28,7 +28,7 @@ mod tight;
 use crate::hint::{Hints, Quota};
 use crate::time::Mono;
 use core::time::Duration;
-use flight::Flight;
+use flight::{Crowd, Flight};
 use learn::{Track, secs};
 use meter::{Left, Meter, Stand};
 use noise::Noise;
@@ -122,6 +122,7 @@ pub struct Limiter {
     pace: Pace,
     restart: Restart,
     flight: Flight,
+    crowd: Crowd,
     track: Track,
     pauses: Pauses,
     gaps: Gaps,
@@ -164,6 +165,7 @@ impl Limiter {
             pace: Pace::OPEN,
             restart: Restart::NEW,
             flight,
+            crowd: Crowd::NEW,
             track: Track::NEW,
             pauses: Pauses::NEW,
             gaps: Gaps::NEW,
@@ -296,11 +298,15 @@ impl Limiter {
         self.rtt = if self.rtt == 0.0 { rtt } else { self.rtt + (rtt - self.rtt) / 8.0 };
         self.restart.accepted(now);
         self.flight.success(ticket.flight);
+        self.crowd.accepted(ticket.flight);
         self.since += 1;
         self.done += 1;
         self.noise.count(false);
         if !self.learn {
             return;
+        }
+        if self.suspect == Suspect::Flight {
+            self.pace_by_flight(now);
         }
         self.gaps.note(ticket.seq, ticket.sent, true);
         let before = ticket.seq.saturating_sub(self.refused);
@@ -364,7 +370,7 @@ impl Limiter {
             }
             return;
         }
-        if self.suspects_flight(ticket, now) {
+        if self.suspects_flight(ticket, now, accepted) {
             return;
         }
         if let Some(tight) = &mut self.tight {
@@ -393,28 +399,40 @@ impl Limiter {
     }
 
     /// Whether the refusal is taken for too many calls at once.
-    fn suspects_flight(&mut self, ticket: &Ticket, now: Mono) -> bool {
+    fn suspects_flight(&mut self, ticket: &Ticket, now: Mono, accepted: u64) -> bool {
         match self.suspect {
             // Two calls at once are more likely too many per time.
             Suspect::Nothing if ticket.flight > 2 => self.suspect = Suspect::Flight,
             Suspect::Flight if self.flight.blames(ticket.flight, self.since) => {}
-            Suspect::Rate => return false,
+            Suspect::Rate => {
+                let Some(calls) = self.crowd.refused(ticket.flight) else { return false };
+                self.suspect = Suspect::Flight;
+                self.flight.convict(calls);
+                (self.track, self.tight) = (Track::from(now, ticket.seq, accepted, None), None);
+                self.since = 0;
+                self.pace_by_flight(now);
+                return true;
+            }
             _ => {
                 self.suspect = Suspect::Rate;
                 self.flight.lift();
-                self.pace = Pace::OPEN;
+                (self.pace, self.crowd) = (Pace::OPEN, Crowd::NEW);
                 return false;
             }
         }
         self.since = 0;
         self.flight.lower(ticket.flight);
-        // Under a ceiling calls go out one by one, not together: else a bucket of one token looks
-        // like a limit of one call at once.
+        self.pace_by_flight(now);
+        true
+    }
+
+    /// Under a ceiling calls go out one by one, not together: else a bucket of one token looks like
+    /// a limit of one call at once. Twice as fast as they come back, so that the ceiling holds them.
+    fn pace_by_flight(&mut self, now: Mono) {
         if self.rtt > 0.0 {
             let rate = 2.0 * f64::from(self.flight.cap() + 1) / self.rtt;
             self.pace.set(now, Some(rate), 1.0);
         }
-        true
     }
 
     fn failed(&mut self, now: Mono, until: Option<Mono>) {
