@@ -4,7 +4,9 @@
 //! keeps silent for the second, however small the bucket. So refusals are not sought; few of them
 //! must tell all. Between two silences lies a run. After a silence a bucket holds what it can hold,
 //! and a run of `t` seconds then accepts `n = B + r·t` calls: two runs of different lengths give
-//! both rate and burst, so the second run goes at an eighth of the speed of the first. A window
+//! both rate and burst. So the second run begins at an eighth of the speed of the first and doubles
+//! in a third of a silence; where it crossed the rate follows from when it had spent the burst
+//! (`climbed`). Where a round trip is too long for that, it keeps slow and grows later. A window
 //! accepts the same `n` in every run; its rate is `n` over the time from one beginning to the next.
 //! Both `(n − B) / t` and `n` over run and silence are lower bounds, so the larger of them is kept.
 //!
@@ -17,6 +19,11 @@ use crate::time::Mono;
 /// A wait up to this may be any shorter wait rounded up to a whole second.
 const ROUNDED: f64 = 1.5;
 
+/// The second run doubles its pace in this share of a silence.
+const RAMP: f64 = 0.35;
+/// ... if the first run had so many calls.
+const CLIMB: f64 = 10.0;
+
 /// Calls after which a rate is known well.
 const SURE: f64 = 50.0;
 
@@ -25,6 +32,8 @@ const SURE: f64 = 50.0;
 pub(super) struct Pauses {
     /// When the run began, and what had been accepted before.
     began: Option<(Mono, u64)>,
+    /// The first run, as fast as it went: seconds and calls. None if the second should not climb.
+    first: Option<(f64, f64)>,
     /// The longest run at an even pace: seconds and calls.
     even: Option<(f64, f64)>,
     runs: u32,
@@ -44,6 +53,7 @@ pub(super) struct Pauses {
 impl Pauses {
     pub(super) const NEW: Pauses = Pauses {
         began: None,
+        first: None,
         even: None,
         runs: 0,
         rate: f64::INFINITY,
@@ -87,7 +97,8 @@ impl Pauses {
         if over <= 0.0 {
             return false;
         }
-        let gain = 0.005 * libm::exp2((over / double).min(12.0));
+        let grown = libm::exp2((over / double).min(12.0));
+        let gain = if self.climbs() { grown - 1.0 } else { 0.005 * grown };
         let changed = gain > self.gain * 1.02;
         self.gain = if changed { gain } else { self.gain };
         changed
@@ -97,7 +108,9 @@ impl Pauses {
     fn growth(&self) -> (f64, f64) {
         // What a refusal costs, in seconds of the server's work.
         let cost = (self.silence - self.burst.unwrap_or(0.0) / self.rate).max(0.0);
-        if self.runs < 2 {
+        if self.climbs() {
+            (0.0, RAMP * self.longest)
+        } else if self.runs < 2 {
             (self.longest, 0.4 * self.longest)
         } else {
             (3.0 * self.longest + 20.0 * cost, self.longest + cost)
@@ -115,6 +128,29 @@ impl Pauses {
             if spent(mid) > burst { low = mid } else { high = mid }
         }
         self.rate * (1.0 + low)
+    }
+
+    /// Whether the second run climbs.
+    const fn climbs(&self) -> bool {
+        self.runs == 1 && self.first.is_some()
+    }
+
+    /// The rate at which the second run, of so many seconds, had spent the burst that the first run of
+    /// `n` calls in `t` seconds tells: it doubled its pace in even times, and below the rate it spent
+    /// nothing.
+    fn climbed(&self, t: f64, n: f64, run: f64) -> f64 {
+        let double = RAMP * self.longest;
+        let pace = |t: f64| self.rate * libm::exp2(t / double);
+        let spent = |r: f64| {
+            let from = if r > self.rate { double * libm::log2(r / self.rate) } else { 0.0 };
+            (pace(run) - pace(from)) * double / core::f64::consts::LN_2 - r * (run - from)
+        };
+        let (mut low, mut high) = (self.rate.min(n / t), pace(run));
+        for _ in 0..30 {
+            let mid = 0.5 * (low + high);
+            if spent(mid) > n - mid * t { low = mid } else { high = mid }
+        }
+        low
     }
 
     /// A call sent then, after so many accepted, was refused, and the server wants silence until the
@@ -143,6 +179,20 @@ impl Pauses {
             let slower = (self.silence / run).clamp(1.3, 8.0);
             self.rate = if rounded { (n / run / slower).max(by_run) } else { by_run };
             self.burst = Some((n - self.rate * run).max(1.0));
+            self.first = (rounded && n >= CLIMB && rtt < 0.05 * self.silence).then_some((run, n));
+            return;
+        }
+        if let Some((t, m)) = self.first.take()
+            && gain > 0.02
+        {
+            if (n - m).abs() <= 1.0 + 0.03 * n {
+                // As many whatever the time: a window.
+                (self.rate, self.calls, self.burst, self.even) = (by_run, n, Some(n), Some((run, n)));
+                return;
+            }
+            self.rate = (0.93 * self.climbed(t, m, run)).max(by_run);
+            self.burst = Some((m - self.rate * t).max(1.0));
+            self.calls = 16.0;
             return;
         }
         let burst = *self.burst.get_or_insert(1.0);
