@@ -32,11 +32,12 @@ demo: build ## the main job on embedded defaults: files in tidegate-demo/
 build: ## the release binary: target/release/tidegate
 	$(CARGO) build --release --locked -p tidegate
 
+FUZZ_SECONDS ?= 60
 .PHONY: fuzz
-fuzz: ## every fuzz target for a minute (installs cargo-fuzz; needs a nightly toolchain)
-	@$(CARGO) +nightly fuzz --version >/dev/null 2>&1 || $(CARGO) install cargo-fuzz --locked
-	for target in $$(cd fuzz && $(CARGO) +nightly fuzz list); do \
-	  (cd fuzz && $(CARGO) +nightly fuzz run $$target -- -max_total_time=60) || exit 1; \
+fuzz: ## every fuzz target for FUZZ_SECONDS (60) each; installs cargo-fuzz
+	@command -v cargo-fuzz >/dev/null || $(CARGO) install cargo-fuzz --locked
+	cd fuzz && for target in $$($(CARGO) fuzz list); do \
+	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
 .PHONY: oracle

@@ -63,7 +63,7 @@ impl Client {
     pub(crate) fn takes(self, scenario: &Scenario) -> bool {
         let put = scenario.job == Job::Put;
         match self {
-            Client::Tidegate => !put,
+            Client::Tidegate => true,
             _ if scenario.kill || (scenario.cache && scenario.target.rows_per_second.is_some()) => false,
             Client::Rust("object_store") => put,
             Client::Rust("knows") => !scenario.told.is_empty(),
@@ -103,7 +103,10 @@ pub(crate) fn run(client: Client, scenario: &Scenario, seed: u64, place: &Place)
     let server = Chaos::start(Config { seed, ..scenario.server.clone() }).map_err(|e| e.to_string())?;
     empty(&place.work)?;
     if client == Client::Tidegate {
-        write_rows(&place.work.join("rows.csv"), scenario.rows)?;
+        match scenario.job {
+            Job::Put => write_files(&place.work.join("tiles"), scenario.rows)?,
+            Job::Geocode => write_rows(&place.work.join("rows.csv"), scenario.rows)?,
+        }
     }
     let (before, began) = (cpu_of_children(), Instant::now());
     let mut timed_out = false;
@@ -115,6 +118,8 @@ pub(crate) fn run(client: Client, scenario: &Scenario, seed: u64, place: &Place)
     let wall = began.elapsed();
     let cpu = cpu_of_children().saturating_sub(before);
     let (answered, refused) = match client {
+        // It says nothing about what went well; the server knows what it has taken.
+        Client::Tidegate if scenario.job == Job::Put => (server.stats().executed, 0),
         Client::Tidegate => rows_of_tidegate(&place.work.join("out.geojsonl")),
         _ => rows_of_peer(&place.work.join("stdout")),
     };
@@ -149,6 +154,12 @@ fn start(
     let job = if scenario.job == Job::Put { "put" } else { "geocode" };
     let url = server.url();
     let mut command = match client {
+        Client::Tidegate if scenario.job == Job::Put => {
+            let mut command = Command::new(&place.tidegate);
+            command.args(["store", "--endpoint", &format!("{url}/s3"), "--anonymous", "put", "s3://tiles/z"]);
+            command.args((0..scenario.rows).map(|row| place.work.join(format!("tiles/{row}.txt"))));
+            command
+        }
         Client::Tidegate => {
             let mut command = Command::new(&place.tidegate);
             command.arg("geocode").arg(place.work.join("rows.csv")).args(["--address", "address"]);
@@ -207,6 +218,14 @@ fn write_rows(path: &Path, rows: u64) -> Result<(), String> {
     let lines = (0..rows).map(|row| format!("{row},{row} Harbour Street\n"));
     let text: String = std::iter::once("id,address\n".to_string()).chain(lines).collect();
     fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn write_files(dir: &Path, files: u64) -> Result<(), String> {
+    empty(dir)?;
+    (0..files).try_for_each(|row| {
+        let path = dir.join(format!("{row}.txt"));
+        fs::write(&path, format!("tile {row}")).map_err(|e| format!("{}: {e}", path.display()))
+    })
 }
 
 /// Rows in Tidegate's own output, by what became of them. A row refused for good carries the

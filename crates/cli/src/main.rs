@@ -21,6 +21,11 @@ use clap::Parser;
 use exit::Exit;
 use verb::Verb;
 
+/// Rows are read by one thread, asked by others and written by a fourth: the system's allocator would
+/// have them wait for each other.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Moves spatial data through services that throttle, fail and lie, and loses nothing.
 #[derive(Parser)]
 #[command(name = "tidegate", version, propagate_version = true, arg_required_else_help = true)]

@@ -20,6 +20,9 @@ pub(super) struct Out {
     pub(super) finished: Arc<Finished>,
 }
 
+/// Between one handful of rows and the next.
+const REST: std::time::Duration = std::time::Duration::from_millis(1);
+
 /// Rows between the reader and the output, or KiB of them.
 pub(super) const CREDIT: usize = 64 * 1024;
 const ROWS_PER_BATCH: usize = 1024;
@@ -128,6 +131,9 @@ impl Sink {
         let mut order = Order::default();
         while let Ok((number, out)) = rows.recv() {
             order.put(number, out);
+            for (number, out) in rows.try_iter() {
+                order.put(number, out);
+            }
             let mut left = 0;
             while let Some(out) = order.take() {
                 self.push(&out, run)?;
@@ -136,6 +142,8 @@ impl Sink {
             if left > 0 {
                 credit.give(left);
             }
+            // To be woken for each row would cost more than to write it.
+            std::thread::sleep(REST);
         }
         self.flush(run)?;
         let written = order.left();
