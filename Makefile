@@ -51,6 +51,7 @@ bench: ## every benchmark in memory and in virtual time, printed as tables
 	$(CARGO) run --release --locked -p tidegate-benches --bin bench-limiter
 	$(CARGO) run --release --locked -p tidegate-benches --bin bench-store
 	$(CARGO) run --release --locked -p tidegate-benches --bin bench-letter
+	$(CARGO) run --release --locked -p tidegate-benches --bin bench-audit
 	$(CARGO) bench --locked -p tidegate-sim --bench events
 
 .PHONY: bench-http

@@ -5,7 +5,7 @@ mod common;
 use common::tidegate;
 use std::process::{Command, Stdio};
 
-const VERBS: [&str; 19] = [
+const VERBS: [&str; 20] = [
     "init",
     "plan",
     "run",
@@ -22,6 +22,7 @@ const VERBS: [&str; 19] = [
     "profiles",
     "store",
     "dlq",
+    "audit",
     "keys",
     "completions",
     "man",

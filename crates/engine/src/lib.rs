@@ -3,6 +3,7 @@
 //! The engine acts where `tidegate-core` decides.
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod cache;
 pub mod call;
 pub mod csv;
@@ -20,6 +21,7 @@ pub mod secret;
 pub mod sink;
 pub mod source;
 pub mod spool;
+pub mod sql;
 pub mod step;
 pub mod store;
 pub mod telemetry;

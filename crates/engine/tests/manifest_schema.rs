@@ -32,7 +32,7 @@ fn no_section_takes_unknown_keys() {
         assert_eq!(section["additionalProperties"], false, "{path}");
         count += 1;
     });
-    assert_eq!(count, 19);
+    assert_eq!(count, 20);
 }
 
 #[test]
@@ -112,6 +112,7 @@ fn page_of(path: &str) -> &'static str {
     match path.split('.').nth(1) {
         Some("steps" | "services") => "steps.md",
         Some("gates") => "gates.md",
+        Some("audit") => "audit.md",
         Some("source" | "sink") => "pipeline.md",
         _ => "manifest.md",
     }
@@ -119,7 +120,7 @@ fn page_of(path: &str) -> &'static str {
 
 #[test]
 fn the_reference_pages_are_in_step() {
-    for page in ["manifest.md", "pipeline.md", "steps.md", "gates.md"] {
+    for page in ["manifest.md", "pipeline.md", "steps.md", "gates.md", "audit.md"] {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
         let text = fs::read_to_string(&file).unwrap();
         let mut expected = text.clone();

@@ -4,13 +4,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use tidegate_engine::audit::Signer;
 use tidegate_engine::letter::seal::{Keys, Recipient, SecretKey, Wrapped};
 use tidegate_engine::letter::{LetterError, Place, Store, now_ms};
 
 use crate::exit::Exit;
 use crate::out;
 
-/// Make and rotate the keys that seal payloads of dead letters
+/// Make and rotate the keys that seal dead letters and sign the audit
 ///
 /// The public half lies in the store: whoever writes letters seals them and cannot read them. The
 /// secret half is a file of yours; `tidegate dlq --key FILE` opens payloads with it. Keep old
@@ -19,7 +20,8 @@ use crate::out;
 #[command(after_help = "\
 Examples:
   tidegate keys generate --key letters.key --store .tidegate/letters.db
-  tidegate keys rotate --key letters.key --store .tidegate/letters.db")]
+  tidegate keys rotate --key letters.key --store .tidegate/letters.db
+  tidegate keys audit --key audit.key > audit.pub")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -31,6 +33,15 @@ enum What {
     Generate(Both),
     /// Make another key, and wrap the key of every letter to it; payloads are not touched
     Rotate(Both),
+    /// Make a key that signs the audit; its public half goes to standard output
+    Audit(One),
+}
+
+#[derive(clap::Args)]
+struct One {
+    /// The file of the key, which must not be there yet
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -47,6 +58,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let done = match &args.what {
         What::Generate(both) => generate(both),
         What::Rotate(both) => rotate(both),
+        What::Audit(one) => return sign(one),
     };
     match done {
         Ok(said) => {
@@ -56,6 +68,29 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Err(why) => {
             out::say(&format!("tidegate keys: {why}"));
             Ok(if matches!(why, LetterError::Refused(_)) { Exit::Usage } else { Exit::Failure })
+        }
+    }
+}
+
+/// A key for `audit.key` in a manifest.
+fn sign(args: &One) -> io::Result<Exit> {
+    let made = || -> Result<Signer, String> {
+        if args.key.exists() {
+            return Err(format!("{} is there already", args.key.display()));
+        }
+        let signer = Signer::generate()?;
+        signer.keep(&args.key)?;
+        Ok(signer)
+    };
+    match made() {
+        Ok(signer) => {
+            out::data(&format!("{}\n", signer.public().to_text()))?;
+            out::say(&format!("key {} is in {}", signer.key_id, args.key.display()));
+            Ok(Exit::Done)
+        }
+        Err(why) => {
+            out::say(&format!("tidegate keys: {why}"));
+            Ok(Exit::Usage)
         }
     }
 }

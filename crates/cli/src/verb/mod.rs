@@ -3,6 +3,7 @@
 //! To add one: a file with `Args` (what it takes) and `run` (what it does), a variant here.
 //! `run` returns how the command ends; its only error is that the output cannot be written.
 
+pub(crate) mod audit;
 mod chaos;
 mod check;
 mod completions;
@@ -46,6 +47,7 @@ pub(crate) enum Verb {
     Demo(demo::Args),
     Store(Box<store::Args>),
     Dlq(dlq::Args),
+    Audit(audit::Args),
     Keys(keys::Args),
     Chaos(Box<chaos::Args>),
     Profiles(profiles::Args),
@@ -71,6 +73,7 @@ impl Verb {
             Verb::Demo(args) => demo::run(args),
             Verb::Store(args) => store::run(args),
             Verb::Dlq(args) => dlq::run(args),
+            Verb::Audit(args) => audit::run(args),
             Verb::Keys(args) => keys::run(args),
             Verb::Chaos(args) => chaos::run(args),
             Verb::Profiles(args) => profiles::run(args),

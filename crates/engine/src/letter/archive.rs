@@ -7,7 +7,8 @@
 
 use super::error::{LetterError, Result};
 use super::filter::Filter;
-use super::store::{Page, Row, Store, hex};
+use super::store::{Page, Row, Store};
+use crate::audit::hex;
 use crate::store as object;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -129,7 +130,7 @@ pub async fn archive(
         return Ok(None);
     }
     let letters = files.iter().map(|f| f.letters).sum();
-    let who = store.who.clone();
+    let who = store.who().to_owned();
     let content = Manifest { format: "tidegate-letters-1".into(), made_ms: now_ms, who, letters, files };
     let json = serde_json::to_vec_pretty(&content).map_err(|e| LetterError::Refused(e.to_string()))?;
     let manifest = format!("manifest-{}.json", short(&json));

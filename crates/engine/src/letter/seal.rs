@@ -12,7 +12,7 @@
 
 use super::envelope::Payload;
 use super::error::{LetterError, Result};
-use super::store::hex;
+use crate::audit::{hex, unhex};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload as Bound};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use sha2::{Digest, Sha256};
@@ -75,18 +75,6 @@ fn random<const N: usize>() -> Result<[u8; N]> {
     getrandom::fill(&mut bytes)
         .map_err(|e| LetterError::Sealed(format!("the system gives no randomness: {e}")))?;
     Ok(bytes)
-}
-
-fn unhex(text: &str) -> Option<[u8; 32]> {
-    let text = text.as_bytes();
-    let mut out = [0; 32];
-    if text.len() != 64 {
-        return None;
-    }
-    for (byte, pair) in out.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(out)
 }
 
 fn key_id(public: &[u8; 32]) -> String {

@@ -34,9 +34,9 @@ use std::path::Path;
 
 pub use duration::human;
 pub use form::{
-    Arrays, Cast, Check, CircuitBreaker, Coerce, Flatten, Gate, Geocode, Http, Jitter, Lookup, Manifest,
-    Missing, Mode, OnEmpty, OnLongWait, Per, Pipeline, RateLimit, RetryBudget, RetryPolicy, Scalar, Service,
-    Severity, Sink, SinkTable, Source, SourceTable, Step, Tolerance,
+    Arrays, Audit, Cast, Check, CircuitBreaker, Coerce, Flatten, Gate, Geocode, Http, Jitter, Lookup,
+    Manifest, Missing, Mode, OnEmpty, OnLongWait, Per, Pipeline, RateLimit, RetryBudget, RetryPolicy, Scalar,
+    Service, Severity, Sink, SinkTable, Source, SourceTable, Step, Tolerance,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};

@@ -52,6 +52,9 @@ pub(super) fn check(root: &Node, problems: &mut Vec<Problem>) {
     for gate in pipeline.at(&["gates"]).map(Node::items).unwrap_or_default() {
         parts.gate(gate);
     }
+    if let Some(key) = pipeline.at(&["audit", "key"]) {
+        parts.secret(key);
+    }
     for (_, service) in pipeline.at(&["services"]).map(Node::entries).unwrap_or_default() {
         if let Some(key) = service.at(&["key"]) {
             parts.secret(key);

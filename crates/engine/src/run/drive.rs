@@ -15,6 +15,7 @@ use super::rejects::{NdjsonRejects, Rejects};
 use super::report::{End, Report, RunError};
 use super::source::Source;
 use super::state::{Checkpoint, State, Status};
+use super::trail::Trail;
 use super::transform::{Ended, Read, transform};
 use crate::gate::Gates;
 use crate::manifest::{Manifest, Mode, Policy};
@@ -67,6 +68,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     if options.resume && last == Some(Status::Done) {
         return Ok(Report::nothing_to_resume(id, rejects.place(), began));
     }
+    let mut trail = Trail::open(manifest, &options.folder, &options.state, &state).map_err(setup)?;
     let parts =
         build(manifest, &options.folder, Some(state.dir().to_owned()), watch.stop.clone()).map_err(setup)?;
     let Parts { fingerprint, mut source, mut steps, mut gates, mut sink, services, .. } = parts;
@@ -115,6 +117,9 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         rejects.rewind(from.rejects).map_err(setup)?;
     }
     state.keep(&json!({ "pipeline": id, "status": Status::Running })).map_err(setup)?;
+    let detail =
+        json!({ "resume": options.resume, "atomic": options.atomic, "records": source.layer().records });
+    trail.begin(&mut from, (sink.describe(), sink.keeps_checkpoints()), last, detail).map_err(setup)?;
     watch.total.store(source.layer().records.unwrap_or(0), Ordering::Relaxed);
     watch.read.store(from.counts.read, Ordering::Relaxed);
     watch.done.store(from.counts.read, Ordering::Relaxed);
@@ -126,6 +131,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     let mut landing = Landing {
         sink: target.as_mut(),
         rejects: &mut rejects,
+        trail: &mut trail,
         checkpoint: from,
         policy,
         retry,
@@ -135,6 +141,12 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     let ended = pump(source, steps, &mut gates, &mut landing, watch, declared);
     let (counts, gate_tallies, batches) =
         (landing.checkpoint.counts.clone(), gates.tallies(), landing.batches);
+    // Before the sink forgets its checkpoint.
+    let ended = match (landing.trail.flush(&mut landing.checkpoint), ended) {
+        (Err(what), Ended::Done) => Ended::Broken(what),
+        (_, ended) => ended,
+    };
+    let run = landing.checkpoint.run.clone();
     let ended = match ended {
         // What is to be visible at once must be whole.
         Ended::Done => match landing.sink.finish() {
@@ -175,6 +187,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         batches,
         elapsed: began.elapsed(),
     };
+    trail.end(&run, &report, status, broken.as_deref()).map_err(RunError::Broken)?;
     state.keep(&report.to_json(status)).map_err(RunError::Broken)?;
     match broken {
         Some(what) => Err(RunError::Broken(what)),

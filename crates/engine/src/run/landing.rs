@@ -9,6 +9,7 @@ use super::crash;
 use super::drive::Watch;
 use super::rejects::Rejects;
 use super::state::Checkpoint;
+use super::trail::Trail;
 use super::transform::Work;
 use crate::manifest::Policy;
 use crate::sink::{Put, Sink, SinkError};
@@ -18,6 +19,7 @@ use crate::step::Aside;
 pub(super) struct Landing<'a> {
     pub(super) sink: &'a mut dyn Sink,
     pub(super) rejects: &'a mut dyn Rejects,
+    pub(super) trail: &'a mut Trail,
     pub(super) checkpoint: Checkpoint,
     pub(super) policy: Policy,
     pub(super) retry: bool,
@@ -33,10 +35,7 @@ impl Landing<'_> {
         let mut waited = Duration::ZERO;
         loop {
             let (checkpoint, error) = match self.attempt(&work) {
-                Ok(checkpoint) => {
-                    self.landed(checkpoint);
-                    return Ok(());
-                }
+                Ok(checkpoint) => return self.landed(checkpoint),
                 Err(failed) => failed,
             };
             self.sink.rollback();
@@ -56,19 +55,19 @@ impl Landing<'_> {
                 && saved.checkpoint == text
             {
                 let checkpoint = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-                self.landed(checkpoint);
-                return Ok(());
+                return self.landed(checkpoint);
             }
         }
     }
 
-    fn landed(&mut self, checkpoint: Checkpoint) {
+    fn landed(&mut self, checkpoint: Checkpoint) -> Result<(), String> {
         self.watch.done.store(checkpoint.counts.read, Ordering::Relaxed);
         self.watch.written.store(checkpoint.counts.written(), Ordering::Relaxed);
         self.watch.dead.store(checkpoint.counts.dead(), Ordering::Relaxed);
         self.checkpoint = checkpoint;
         crash::point("commit", self.batches);
         self.batches += 1;
+        self.trail.landed(&mut self.checkpoint)
     }
 
     /// One attempt; a failure of the commit itself tells the checkpoint that it was to write.
@@ -90,6 +89,7 @@ impl Landing<'_> {
         next.position.clone_from(&work.position);
         next.gates.clone_from(&work.gates);
         next.ended = work.ended;
+        self.trail.batch(&mut next, &self.checkpoint.gates, work, &rejected, &self.rejects.place());
         let text = serde_json::to_string(&next).map_err(|e| (None, SinkError::Fatal(e.to_string())))?;
         self.sink.commit(&text, &work.seen).map_err(|e| (Some(text), e))?;
         Ok(next)

@@ -34,6 +34,7 @@ mod report;
 pub mod source;
 mod state;
 mod table;
+mod trail;
 mod transform;
 
 pub use build::{Parts, build};
@@ -42,3 +43,4 @@ pub use drive::{Options, Watch, run};
 pub use plan::{Plan, plan};
 pub use report::{End, Report, RunError};
 pub use state::{Checkpoint, State, Status};
+pub use trail::{AUDIT_COPIES, AUDIT_FILE, Pending};

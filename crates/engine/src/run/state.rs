@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::counts::Counts;
+use super::trail::Pending;
 use crate::gate::Tally;
 
 /// What is committed with each batch.
@@ -29,6 +30,15 @@ pub struct Checkpoint {
     pub rejects: u64,
     /// The source has no more.
     pub ended: bool,
+    /// Which run it is, in the audit.
+    #[serde(default)]
+    pub run: String,
+    /// Batches so far, over all resumes.
+    #[serde(default)]
+    pub batch: u64,
+    /// Entries of the audit that are durable here and not yet there.
+    #[serde(default)]
+    pub audit: Vec<Pending>,
 }
 
 /// The directory of a pipeline's state.

@@ -8,6 +8,7 @@ use tidegate_geo::Batch;
 use super::build::Named;
 use super::counts::Counts;
 use super::source::Page;
+use crate::audit::Act;
 use crate::gate::{Gates, Halt, Tally};
 use crate::step::{Aside, Reject, Seen, StepError};
 
@@ -16,6 +17,8 @@ pub(super) struct Work {
     pub(super) batch: Batch,
     pub(super) rejected: Vec<Reject>,
     pub(super) seen: Vec<Seen>,
+    /// Calls to services, for the audit.
+    pub(super) attempts: Vec<Act>,
     /// What steps and gates say became of its records; what the sink does is not in it yet.
     pub(super) delta: Counts,
     pub(super) gates: Vec<Tally>,
@@ -132,6 +135,7 @@ fn process(page: Page, steps: &mut [Named], gates: &mut Gates) -> Result<Work, E
         batch,
         rejected: aside.rejected,
         seen: aside.seen,
+        attempts: aside.attempts,
         delta,
         gates: gates.tallies(),
         position: page.position,

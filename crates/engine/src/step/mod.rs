@@ -34,6 +34,7 @@ use tidegate_core::{Code, Wall};
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema};
 
+use crate::audit::Act;
 use crate::manifest::{self, Cast};
 pub(crate) use dedupe::hash;
 pub use remote::Services;
@@ -81,6 +82,8 @@ pub struct Aside {
     pub repaired: u64,
     /// Keys seen for the first time.
     pub seen: Vec<Seen>,
+    /// Calls to services, for the audit.
+    pub attempts: Vec<Act>,
 }
 
 impl Aside {

@@ -21,6 +21,7 @@ use tidegate_geo::{Batch, Crs, Kind, Problem, Schema, Value};
 use url::Url;
 
 use super::{Aside, Flow, Step, StepError};
+use crate::audit::Attempts;
 use crate::cache::{self, Stored};
 use crate::http::{Allow, Client, ClientConfig, Credential, Dialect, Exchange, Place, Request};
 use crate::lane::{Clock, Lanes};
@@ -37,6 +38,8 @@ pub struct Services {
     pub stop: Arc<AtomicBool>,
     /// Calls made so far.
     pub calls: Arc<AtomicU64>,
+    /// Every call is entered in the audit, and not only those that failed in the end.
+    attempts: bool,
 }
 
 impl Services {
@@ -44,7 +47,8 @@ impl Services {
     #[must_use]
     pub fn new(manifest: &manifest::Manifest, cache: Option<PathBuf>, stop: Arc<AtomicBool>) -> Services {
         let forms = manifest.pipeline.services.clone();
-        Services { forms, policy: Policy::from(manifest), cache, stop, calls: Arc::default() }
+        let attempts = manifest.pipeline.audit.attempts;
+        Services { forms, policy: Policy::from(manifest), cache, stop, calls: Arc::default(), attempts }
     }
 
     fn open<T: Send + 'static>(
@@ -81,7 +85,9 @@ impl Services {
             None => None,
         };
         let window = (lane.limit.in_flight_max.max(1) as usize).saturating_mul(4).min(4096);
-        Ok(Remote { runtime, exchange, cache, window, stop: self.stop.clone(), calls: self.calls.clone() })
+        let attempts = Attempts::new(name, self.attempts);
+        let (stop, calls) = (self.stop.clone(), self.calls.clone());
+        Ok(Remote { runtime, exchange, cache, window, stop, calls, attempts })
     }
 }
 
@@ -99,6 +105,7 @@ struct Remote<T> {
     window: usize,
     stop: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,
+    attempts: Attempts,
 }
 
 /// What a service said to a question: status, content type and body, or why there is nothing.
@@ -106,7 +113,13 @@ type Said = Result<(u16, String, Vec<u8>), Problem>;
 
 impl<T: Send + 'static> Remote<T> {
     /// Asks all questions; `None` asks nothing. The answers are in the order of the questions.
-    fn ask(&self, questions: Vec<Option<Request>>) -> Result<Vec<Option<Said>>, StepError> {
+    /// Calls are noted for the audit, under the first record that asked.
+    fn ask(
+        &self,
+        questions: Vec<Option<Request>>,
+        batch: &Batch,
+        aside: &mut Aside,
+    ) -> Result<Vec<Option<Said>>, StepError> {
         let broken = |e: &dyn std::fmt::Display| StepError::Broken(e.to_string());
         let mut known: HashMap<[u8; 32], Said> = HashMap::new();
         let mut keys = Vec::with_capacity(questions.len());
@@ -134,6 +147,13 @@ impl<T: Send + 'static> Remote<T> {
         }
         let done = self.runtime.block_on(self.all(open))?;
         known.extend(done);
+        for (row, act) in self.attempts.take(&keys) {
+            aside.attempts.push(if row < batch.len() {
+                act.key(format!("record {}", batch.record(row)))
+            } else {
+                act
+            });
+        }
         Ok(keys.into_iter().map(|key| key.and_then(|key| known.get(&key).cloned())).collect())
     }
 
@@ -160,6 +180,7 @@ impl<T: Send + 'static> Remote<T> {
         let seed = key.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
         let outcome = self.exchange.call(request, Rng::new(seed)).await;
         self.calls.fetch_add(u64::from(outcome.attempts()), Ordering::Relaxed);
+        self.attempts.note(key, &outcome, self.exchange.lanes.clock().wall().millis());
         if let Next::Park(until, why) = outcome.next
             && why == Why::QuotaSpent
         {
@@ -356,7 +377,7 @@ fn questions(
 impl Step for GeocodeStep {
     fn apply(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, StepError> {
         let (questions, mut refused) = questions(batch.len(), |row| self.question(&batch, row));
-        let answers = self.remote.ask(questions)?;
+        let answers = self.remote.ask(questions, &batch, aside)?;
         let mut best = Vec::with_capacity(batch.len());
         for (row, said) in answers.into_iter().enumerate() {
             best.push(match said {
@@ -505,7 +526,7 @@ impl HttpStep {
 impl Step for HttpStep {
     fn apply(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, StepError> {
         let (questions, mut refused) = questions(batch.len(), |row| self.question(&batch, row));
-        let answers = self.remote.ask(questions)?;
+        let answers = self.remote.ask(questions, &batch, aside)?;
         let mut columns: Vec<Column> = self.pointers.iter().map(|_| Column::new(Kind::Text)).collect();
         for (row, said) in answers.into_iter().enumerate() {
             let json = match said {

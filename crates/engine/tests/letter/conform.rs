@@ -2,8 +2,9 @@
 
 use crate::bench::{Bench, T0, letter};
 use tidegate_core::letter::{Class, Id, State};
+use tidegate_engine::audit::Act;
 use tidegate_engine::letter::seal::{Keys, SecretKey};
-use tidegate_engine::letter::store::{Amend, Audit, By, Ended, Incident, Page};
+use tidegate_engine::letter::store::{Amend, By, Ended, Incident, Page};
 use tidegate_engine::letter::{DAY_MS, Filter, Letter, LetterError, Put, Store};
 
 macro_rules! conform {
@@ -343,7 +344,7 @@ fn the_audit_shows_changes(bench: &Bench) {
     put(bench, 0..3);
     let mut store = bench.store();
     for n in 0..5 {
-        store.enter(Audit { at_ms: T0 + n, act: "reveal", letter: None, detail: "why".into() }).unwrap();
+        store.enter(Act::new(T0 + n, "reveal", "why".into())).unwrap();
     }
     let (n, hash) = store.audit_verify().unwrap();
     assert_eq!((n, hash.len()), (6, 64));

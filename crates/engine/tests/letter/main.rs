@@ -4,3 +4,4 @@
 mod bench;
 mod conform;
 mod poison;
+mod upgrade;

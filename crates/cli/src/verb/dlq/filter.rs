@@ -74,7 +74,7 @@ fn generation(text: &str) -> Result<(u32, u32), String> {
 }
 
 /// A date, or so long ago, in milliseconds since 1970.
-pub(super) fn time(text: &str, now_ms: i64) -> Result<i64, String> {
+pub(in crate::verb) fn time(text: &str, now_ms: i64) -> Result<i64, String> {
     if let Some(ago) = duration::parse(text) {
         return Ok(now_ms - ago.as_millis() as i64);
     }

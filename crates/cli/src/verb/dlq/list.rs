@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
+use tidegate_engine::audit::Act;
 use tidegate_engine::letter::Letter;
 use tidegate_engine::letter::export::{self, utc};
-use tidegate_engine::letter::store::{Audit, By, Health, Page};
+use tidegate_engine::letter::store::{By, Health, Page};
 
 use super::filter::FilterArgs;
 use super::table::{ago, table};
@@ -126,7 +127,7 @@ pub(super) fn ls(args: &Ls, desk: &mut Desk) -> Done {
     let exact = args.reveal.is_some();
     if let Some(why) = &args.reveal {
         let detail = json!({ "verb": "ls", "why": why });
-        desk.store.enter(Audit { at_ms: desk.now_ms, act: "reveal", letter: None, detail })?;
+        desk.store.enter(Act::new(desk.now_ms, "reveal", detail))?;
     }
     let rows = desk.store.find(&filter, page)?;
     match desk.format {
@@ -283,7 +284,7 @@ pub(super) fn export(args: &Export, desk: &mut Desk) -> Done {
     let filter = args.filter.filter(desk)?;
     let done = export::export(&mut desk.store, &filter, &desk.keys, &args.output)?;
     let detail = json!({ "verb": "export", "file": args.output.display().to_string(), "layers": done });
-    desk.store.enter(Audit { at_ms: desk.now_ms, act: "reveal", letter: None, detail })?;
+    desk.store.enter(Act::new(desk.now_ms, "reveal", detail))?;
     if desk.format == Format::Table {
         out::say(&format!(
             "{}: {} valid, {} invalid, {} defect points, {} without a place",

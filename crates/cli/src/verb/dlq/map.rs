@@ -6,9 +6,10 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use tidegate_engine::audit::Act;
 use tidegate_engine::letter::Letter;
 use tidegate_engine::letter::export::utc;
-use tidegate_engine::letter::store::{Audit, Page};
+use tidegate_engine::letter::store::Page;
 
 use super::filter::FilterArgs;
 use super::list::{blur, coarse};
@@ -39,7 +40,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
     let exact = args.reveal.is_some();
     if let Some(why) = &args.reveal {
         let detail = json!({ "verb": "map", "why": why });
-        desk.store.enter(Audit { at_ms: desk.now_ms, act: "reveal", letter: None, detail })?;
+        desk.store.enter(Act::new(desk.now_ms, "reveal", detail))?;
     }
     let all = desk.store.count(&filter)?;
     let page = Page { limit: args.limit, newest_first: true, payload: false };

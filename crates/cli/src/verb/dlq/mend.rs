@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 
 use serde_json::json;
+use tidegate_engine::audit::Act;
 use tidegate_engine::letter::remedy::{Count, Fixer, NAMES, Rule};
-use tidegate_engine::letter::store::Audit;
 
 use super::filter::{FilterArgs, bbox};
 use super::{Desk, Done, Format, usage};
@@ -155,7 +155,7 @@ pub(super) fn edit(args: &Edit, desk: &mut Desk) -> Done {
         Some(path) => std::fs::read(path).map_err(|e| usage(format!("{}: {e}", path.display())))?,
         None => {
             let detail = json!({ "verb": "edit" });
-            fixer.store.enter(Audit { at_ms: desk.now_ms, act: "reveal", letter: Some(id), detail })?;
+            fixer.store.enter(Act::new(desk.now_ms, "reveal", detail).letter(id))?;
             by_hand(row.letter.payload.current())?
         }
     };

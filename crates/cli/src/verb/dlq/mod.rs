@@ -3,7 +3,7 @@
 //! One file per group of verbs. Every command that opens the store first lets the retention run.
 
 mod capture;
-mod filter;
+pub(super) mod filter;
 mod keep;
 mod list;
 mod map;
@@ -11,7 +11,7 @@ mod mend;
 mod replay;
 mod rerun;
 mod show;
-mod table;
+pub(super) mod table;
 
 use std::io;
 use std::path::PathBuf;

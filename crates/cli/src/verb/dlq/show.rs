@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use serde_json::json;
+use tidegate_engine::audit::{Act, Entry};
 use tidegate_engine::letter::export::utc;
-use tidegate_engine::letter::store::{self, Entry};
 
 use super::list::{blur, plain};
 use super::table::{ago, table};
@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
             row.letter.payload = desk.keys.open(sealed)?;
         }
         let detail = json!({ "verb": "show", "why": why });
-        desk.store.enter(store::Audit { at_ms: desk.now_ms, act: "reveal", letter: Some(id), detail })?;
+        desk.store.enter(Act::new(desk.now_ms, "reveal", detail).letter(id))?;
     }
     let exact = args.reveal.is_some();
     let audit = desk.store.audit(Some(id), 1000)?;
@@ -154,11 +154,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
 }
 
 fn entry(e: &Entry) -> serde_json::Value {
-    let detail: serde_json::Value = serde_json::from_str(&e.detail).unwrap_or_default();
-    json!({
-        "n": e.n, "at": utc(e.at_ms), "who": e.who, "act": e.act,
-        "letter": e.letter.map(|id| id.to_string()), "detail": detail, "hash": e.hash,
-    })
+    crate::verb::audit::entry(None, e)
 }
 
 pub(super) fn audit(args: &Audit, desk: &mut Desk) -> Done {

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 /// Rows as aligned columns; the last takes what is left of the line on a terminal.
-pub(super) fn table(head: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
+pub(in crate::verb) fn table(head: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = head.len();
     let clean =
         |cell: &str| -> String { cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect() };

@@ -2,12 +2,13 @@
 
 use super::Rule;
 use super::rules::{Said, say};
+use crate::audit::hex;
 use crate::letter::envelope::{Letter, Remedied};
 use crate::letter::error::{LetterError, Result};
 use crate::letter::feature::Feature;
 use crate::letter::filter::Filter;
 use crate::letter::seal::Keys;
-use crate::letter::store::{Amend, Page, Row, Store, hex};
+use crate::letter::store::{Amend, Page, Row, Store};
 use sha2::{Digest, Sha256};
 use tidegate_core::letter::State;
 use tidegate_core::letter::lineage::{Replayed, replay_key};
@@ -200,7 +201,7 @@ impl Fixer<'_> {
         letter.remedies.push(Remedied {
             rule: rule.to_owned(),
             at_ms: now_ms,
-            who: self.store.who.clone(),
+            who: self.store.who().to_owned(),
             note: note.to_owned(),
             before: hex(&before),
             after: hex(&after),

@@ -1,7 +1,7 @@
 //! Changing letters: each act with its entry in the audit, in one transaction.
 
 use super::put::{Part, sound};
-use super::{Audit, Db, Page, Result, Row, Store, Val, audit, broken, words};
+use super::{Act, Db, Page, Result, Row, Store, Val, audit, broken, words};
 use crate::letter::LetterError;
 use crate::letter::envelope::Letter;
 use crate::letter::filter::Filter;
@@ -57,7 +57,7 @@ impl Store {
         }
         let part = amend.payload.clone().map(Part::new);
         let envelope = serde_json::to_string(letter).map_err(broken)?;
-        self.tx(|db, who| {
+        self.tx(|db, pen| {
             let changed = db.exec(
                 "UPDATE letter SET state = ?1, not_before_ms = ?2, retain_ms = ?3, hold = ?4, archive = ?5,
                      crs = ?6, lease = lease + 1 WHERE seq = ?7 AND lease = ?8 AND state = ?9",
@@ -106,8 +106,9 @@ impl Store {
                 let bbox = letter.spatial.as_ref().and_then(|s| s.bbox).and_then(sound);
                 db.index(row.seq, bbox, Some(&words(&letter.failure.message)))?;
             }
-            let (act, detail) = (amend.act, amend.detail.clone());
-            audit::append(db, who, [Audit { at_ms: now_ms, act, letter: Some(letter.id), detail }])
+            let act = Act::new(now_ms, amend.act, amend.detail.clone()).letter(letter.id);
+            let act = act.key(&letter.idempotency_key).code(letter.failure.code.as_str());
+            audit::append(db, pen, [act.to(letter.state.as_str())])
         })
     }
 
@@ -123,7 +124,7 @@ impl Store {
         detail: serde_json::Value,
         now_ms: i64,
     ) -> Result<()> {
-        self.tx(|db, who| {
+        self.tx(|db, pen| {
             for seq in seqs {
                 let closed = [State::Resolved, State::Dead, State::Dismissed, State::Unrecoverable];
                 let closed = closed.map(|s| (s as i64).to_string()).join(", ");
@@ -137,11 +138,7 @@ impl Store {
                     &[archive.into(), (*seq).into()],
                 )?;
             }
-            audit::append(
-                db,
-                who,
-                [Audit { at_ms: now_ms, act: "archive", letter: None, detail: detail.clone() }],
-            )
+            audit::append(db, pen, [Act::new(now_ms, "archive", detail.clone()).to(archive)])
         })
     }
 
@@ -171,7 +168,7 @@ impl Store {
     }
 
     fn purge_rows(&mut self, rows: &[&Row], why: &str, now_ms: i64) -> Result<u64> {
-        self.tx(|db, who| {
+        self.tx(|db, pen| {
             let mut entries = Vec::with_capacity(rows.len());
             for row in rows {
                 let seq = Val::Int(row.seq);
@@ -215,10 +212,11 @@ impl Store {
                     ],
                 )?;
                 let detail = serde_json::json!({ "why": why, "state": letter.state.as_str(), "archive": letter.archive });
-                entries.push(Audit { at_ms: now_ms, act: "purge", letter: Some(letter.id), detail });
+                let act = Act::new(now_ms, "purge", detail).letter(letter.id).key(&letter.idempotency_key);
+                entries.push(act.code(letter.failure.code.as_str()).to("tombstone"));
             }
             let count = entries.len() as u64;
-            audit::append(db, who, entries)?;
+            audit::append(db, pen, entries)?;
             Ok(count)
         })
     }
@@ -254,7 +252,7 @@ impl Store {
     /// # Errors
     /// When the store cannot be written.
     pub fn rewrap(&mut self, keys: &[(i64, Wrapped)], detail: serde_json::Value, now_ms: i64) -> Result<u64> {
-        self.tx(|db, who| {
+        self.tx(|db, pen| {
             let mut count = 0;
             for (seq, key) in keys {
                 count += db.exec(
@@ -267,11 +265,7 @@ impl Store {
                     ],
                 )?;
             }
-            audit::append(
-                db,
-                who,
-                [Audit { at_ms: now_ms, act: "rotate", letter: None, detail: detail.clone() }],
-            )?;
+            audit::append(db, pen, [Act::new(now_ms, "rotate", detail.clone())])?;
             Ok(count)
         })
     }

@@ -1,121 +1,83 @@
-//! The audit: what was done, by whom, when; in the transaction of the act.
+//! The audit of the letters: what was done, by whom, when; in the transaction of the act.
 //!
-//! Each entry is hashed together with the hash of the one before, so that an entry that is changed,
-//! taken out or put in between shows. Whoever keeps the last hash elsewhere also sees a cut end.
+//! The form, the chain, the signatures and the check of them are those of [`crate::audit`]. A store
+//! in a file is signed with the key of its directory and copies its checkpoints beside itself; a
+//! store on a server is signed and copied by whoever sets `TIDEGATE_AUDIT_KEY` and
+//! `TIDEGATE_AUDIT_COPY`.
 
-use super::{Db, Result, Store, Val, Vals};
-use crate::letter::LetterError;
-use sha2::{Digest, Sha256};
+use super::{Act, Db, Dialect, Pen, Place, Result, Store, Val, Vals, broken};
+use crate::audit::{self, Copies, Entry, Filter, Finding, PUBLIC_FILE, PublicKey, Signer, Trust, Whole};
+use crate::letter::{LetterError, now_ms};
+use crate::secret::SecretRef;
+use std::path::{Path, PathBuf};
 use tidegate_core::letter::Id;
 
-/// What is to be entered.
-#[derive(Clone, Debug)]
-pub struct Audit {
-    /// When, in milliseconds since 1970.
-    pub at_ms: i64,
-    /// What: `capture`, `fix`, `edit`, `replay`, `archive`, `purge`, `reveal`, …
-    pub act: &'static str,
-    /// About which letter, if about one.
-    pub letter: Option<Id>,
-    /// The rest.
-    pub detail: serde_json::Value,
-}
+/// The name under which the logs of letters are signed.
+const LOG: &str = "letters";
 
-/// What was entered.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
-    /// Its number, from 1.
-    pub n: i64,
-    /// When.
-    pub at_ms: i64,
-    /// By whom.
-    pub who: String,
-    /// What.
-    pub act: String,
-    /// About which letter.
-    pub letter: Option<Id>,
-    /// The rest, as JSON.
-    pub detail: String,
-    /// The hash over this entry and the one before, in hex.
-    pub hash: String,
-}
-
-pub(in crate::letter) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, b| {
-        let _ = write!(out, "{b:02x}");
-        out
-    })
-}
-
-fn link(before: &[u8], n: i64, at_ms: i64, texts: [&str; 3], letter: Option<&[u8]>) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    hash.update(b"tidegate-audit-1\n");
-    hash.update(before);
-    hash.update(n.to_le_bytes());
-    hash.update(at_ms.to_le_bytes());
-    for part in texts.map(str::as_bytes).into_iter().chain([letter.unwrap_or_default()]) {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
+impl crate::sql::Sql for dyn Db + '_ {
+    fn exec(&mut self, sql: &str, args: &[Val]) -> std::result::Result<u64, String> {
+        Db::exec(self, sql, args).map_err(|e| e.to_string())
     }
-    hash.finalize().into()
+
+    fn query(&mut self, sql: &str, args: &[Val]) -> std::result::Result<Vec<Vals>, String> {
+        Db::query(self, sql, args).map_err(|e| e.to_string())
+    }
+
+    fn hold(&mut self) -> std::result::Result<(), String> {
+        self.lock_audit().map_err(|e| e.to_string())
+    }
+}
+
+/// The directory of a store in a file.
+fn dir(place: &Place) -> Option<&Path> {
+    match place {
+        Place::File(path) => {
+            Some(path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+        }
+        Place::Url(_) => None,
+    }
+}
+
+/// Where the checkpoints of a store are copied to.
+fn copies(place: &Place) -> Option<Copies> {
+    let path = match (std::env::var_os("TIDEGATE_AUDIT_COPY"), place) {
+        (Some(path), _) => PathBuf::from(path),
+        (None, Place::File(path)) => {
+            let mut name = path.as_os_str().to_owned();
+            name.push(".checkpoints");
+            name.into()
+        }
+        (None, Place::Url(_)) => return None,
+    };
+    Some(Copies::new(&path, LOG))
+}
+
+fn signer(place: &Place) -> Result<Option<Signer>> {
+    if let Ok(from) = std::env::var("TIDEGATE_AUDIT_KEY") {
+        let from = from.parse::<SecretRef>().map_err(|e| broken(format!("TIDEGATE_AUDIT_KEY: {e}")))?;
+        let text = from.fetch().map_err(broken)?;
+        return Signer::from_text(text.reveal()).map(Some).map_err(|e| broken(format!("{from}: {e}")));
+    }
+    dir(place).map(Signer::of_dir).transpose().map_err(broken)
+}
+
+pub(super) fn pen(place: &Place) -> Result<Pen> {
+    Ok(Pen::new(LOG, signer(place)?, copies(place)))
 }
 
 /// Enters acts, inside of their transaction.
-pub(super) fn append(db: &mut dyn Db, who: &str, acts: impl IntoIterator<Item = Audit>) -> Result<()> {
-    let mut last: Option<(i64, Vec<u8>)> = None;
-    for act in acts {
-        let (n, before) = match last.take() {
-            Some(last) => last,
-            None => {
-                db.lock_audit()?;
-                let rows = db.query("SELECT n, hash FROM audit ORDER BY n DESC LIMIT 1", &[])?;
-                rows.first().map_or((0, Vec::new()), |row| (row.int(0), row.blob(1)))
-            }
-        };
-        let n = n + 1;
-        let detail = act.detail.to_string();
-        let letter = act.letter.map(Id::to_bytes);
-        let letter = letter.as_ref().map(<[u8; 16]>::as_slice);
-        let hash = link(&before, n, act.at_ms, [who, act.act, &detail], letter);
-        db.exec(
-            "INSERT INTO audit (n, at_ms, who, act, letter, detail, hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            &[
-                n.into(),
-                act.at_ms.into(),
-                who.into(),
-                act.act.into(),
-                letter.map_or(Val::Null, Val::from),
-                detail.as_str().into(),
-                hash.as_slice().into(),
-            ],
-        )?;
-        last = Some((n, hash.to_vec()));
-    }
-    Ok(())
+pub(super) fn append(db: &mut dyn Db, pen: &Pen, acts: impl IntoIterator<Item = Act>) -> Result<()> {
+    audit::append(db, pen, acts).map_err(broken)
 }
-
-fn entry(row: &Vals) -> Entry {
-    Entry {
-        n: row.int(0),
-        at_ms: row.int(1),
-        who: row.text(2),
-        act: row.text(3),
-        letter: row.maybe_blob(4).and_then(|bytes| Id::from_bytes(&bytes)),
-        detail: row.text(5),
-        hash: hex(&row.blob(6)),
-    }
-}
-
-const COLUMNS: &str = "n, at_ms, who, act, letter, detail, hash";
 
 impl Store {
     /// Enters an act that changes nothing else, such as showing what is hidden.
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub fn enter(&mut self, audit: Audit) -> Result<()> {
-        self.tx(|db, who| append(db, who, [audit]))
+    pub fn enter(&mut self, act: Act) -> Result<()> {
+        self.tx(|db, pen| append(db, pen, [act]))
     }
 
     /// The entries about a letter, or the last `limit` of all.
@@ -123,46 +85,88 @@ impl Store {
     /// # Errors
     /// When the store cannot be read.
     pub fn audit(&mut self, letter: Option<Id>, limit: u32) -> Result<Vec<Entry>> {
-        let rows = match letter {
-            Some(id) => self.db.query(
-                &format!("SELECT {COLUMNS} FROM audit WHERE letter = ?1 ORDER BY n"),
-                &[id.to_bytes().as_slice().into()],
-            ),
-            None => self.db.query(
-                &format!("SELECT {COLUMNS} FROM audit ORDER BY n DESC LIMIT ?1"),
-                &[i64::from(limit).into()],
-            ),
-        }?;
-        let mut entries: Vec<Entry> = rows.iter().map(entry).collect();
-        entries.sort_by_key(|entry| entry.n);
-        Ok(entries)
+        let limit = if letter.is_some() { u32::MAX } else { limit };
+        self.audit_read(&Filter { letter, limit, ..Filter::default() })
     }
 
-    /// Whether the chain of entries is whole: how many there are, and the last hash.
+    /// The entries of a filter, oldest first.
     ///
     /// # Errors
-    /// The first entry that does not fit; when the store cannot be read.
+    /// When the store cannot be read.
+    pub fn audit_read(&mut self, filter: &Filter) -> Result<Vec<Entry>> {
+        audit::read(self.db.as_mut(), filter).map_err(broken)
+    }
+
+    /// What lies beside the store to verify its audit with: public keys and copies of checkpoints.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn audit_trust(&self) -> Result<Trust> {
+        let mut keys = Vec::new();
+        if let Some(text) =
+            dir(&self.place).and_then(|dir| std::fs::read_to_string(dir.join(PUBLIC_FILE)).ok())
+        {
+            keys = PublicKey::all_from_text(&text).map_err(broken)?;
+        }
+        keys.extend(self.pen.public().filter(|own| !keys.contains(own)));
+        let copies = copies(&self.place).map(|copies| copies.all()).transpose().map_err(broken)?;
+        Ok(Trust { keys, copies: copies.unwrap_or_default() })
+    }
+
+    /// Whether the audit is what it was, and if not, which entry is the first that is not.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn audit_check(&mut self, trust: &Trust) -> Result<std::result::Result<Whole, Finding>> {
+        // One moment for all questions, while others may be writing.
+        let begin = match self.db.dialect() {
+            Dialect::Sqlite => "BEGIN",
+            Dialect::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ",
+        };
+        self.db.exec(begin, &[])?;
+        let done = audit::verify(self.db.as_mut(), LOG, trust).map_err(broken);
+        self.db.rollback();
+        done
+    }
+
+    /// Whether the audit is whole, by what lies beside the store: how many entries there are, and
+    /// the last hash.
+    ///
+    /// # Errors
+    /// The first entry that is not what it was; when the store cannot be read.
     pub fn audit_verify(&mut self) -> Result<(i64, String)> {
-        let (mut n, mut before) = (0, Vec::new());
-        loop {
-            let sql = format!("SELECT {COLUMNS} FROM audit WHERE n > ?1 ORDER BY n LIMIT 1000");
-            let rows = self.db.query(&sql, &[n.into()])?;
-            if rows.is_empty() {
-                return Ok((n, hex(&before)));
-            }
-            for row in &rows {
-                let letter = row.maybe_blob(4);
-                let texts = [row.text(2), row.text(3), row.text(5)];
-                let [who, act, detail] = texts.each_ref().map(String::as_str);
-                let hash = link(&before, n + 1, row.int(1), [who, act, detail], letter.as_deref());
-                if row.int(0) != n + 1 || hash.as_slice() != row.blob(6) {
-                    return Err(LetterError::Refused(format!(
-                        "the audit was changed: entry {} does not follow from entry {n}",
-                        row.int(0)
-                    )));
-                }
-                (n, before) = (n + 1, hash.to_vec());
-            }
+        let trust = self.audit_trust()?;
+        match self.audit_check(&trust)? {
+            Ok(whole) => Ok((whole.entries, whole.hash)),
+            Err(finding) => Err(LetterError::Refused(format!("the audit was changed: {finding}"))),
+        }
+    }
+
+    /// Signs the entries of a store that is older than signatures, once.
+    pub(super) fn sign_what_was_not(&mut self) -> Result<()> {
+        let unsigned = "SELECT value FROM meta WHERE name = 'audit' AND value = 'unsigned'";
+        if self.db.query(unsigned, &[])?.is_empty() {
+            return Ok(());
+        }
+        let act = Act::new(now_ms(), "upgrade", serde_json::json!({ "version": 2 })).to("settings");
+        self.tx(|db, pen| {
+            db.exec("DELETE FROM meta WHERE name = 'audit'", &[])?;
+            append(db, pen, [act])
+        })
+    }
+
+    /// Puts a checkpoint behind what was entered.
+    fn audit_close(&mut self) -> Result<()> {
+        self.tx(|db, pen| audit::close(db, pen, now_ms()).map_err(broken))
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // What cannot be written now is signed by the head all the same, and is part of the next
+        // checkpoint.
+        if self.pen.is_open() {
+            let _ = self.audit_close();
         }
     }
 }

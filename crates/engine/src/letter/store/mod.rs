@@ -12,7 +12,7 @@
 //! | `blob` | payloads over 64 KiB, by their hash |
 //! | `grp` | a row per group: fingerprint, code, class, service, pipeline, stage |
 //! | `place`, `said` | the R*Tree and the full-text index (columns of `letter` in PostgreSQL) |
-//! | `audit` | what was done, each entry hashed with the one before |
+//! | `audit`, `audit_head`, `audit_checkpoint` | what was done ([`crate::audit`]) |
 //! | `tombstone` | what a purge leaves |
 //! | `plan`, `member` | replays and what they froze |
 //! | `incident`, `crash`, `pipeline`, `meta` | suspended pipelines; records under work; how to run again; settings |
@@ -31,8 +31,6 @@ mod schema;
 mod sqlite;
 
 pub use act::{Amend, Held, Purged};
-pub(in crate::letter) use audit::hex;
-pub use audit::{Audit, Entry};
 pub use incident::Incident;
 pub use plan::{Ended, Leased, Plan};
 pub(super) use put::Packed;
@@ -40,92 +38,9 @@ pub use put::Put;
 pub use read::{By, Group, Health, Page, Row};
 
 use super::error::{LetterError, Result};
+use crate::audit::{Act, Pen};
+pub use crate::sql::{Val, Vals};
 use std::path::PathBuf;
-
-/// A value in a statement.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Val {
-    /// NULL.
-    Null,
-    /// A whole number.
-    Int(i64),
-    /// A number.
-    Real(f64),
-    /// Text.
-    Text(String),
-    /// Bytes.
-    Blob(Vec<u8>),
-}
-
-impl From<&str> for Val {
-    fn from(text: &str) -> Val {
-        Val::Text(text.to_owned())
-    }
-}
-
-impl From<i64> for Val {
-    fn from(n: i64) -> Val {
-        Val::Int(n)
-    }
-}
-
-impl From<Option<i64>> for Val {
-    fn from(n: Option<i64>) -> Val {
-        n.map_or(Val::Null, Val::Int)
-    }
-}
-
-impl From<Option<&str>> for Val {
-    fn from(text: Option<&str>) -> Val {
-        text.map_or(Val::Null, Val::from)
-    }
-}
-
-impl From<&[u8]> for Val {
-    fn from(bytes: &[u8]) -> Val {
-        Val::Blob(bytes.to_vec())
-    }
-}
-
-/// A row of values, read by place. What is missing or of another kind is empty: the statements
-/// are ours.
-#[derive(Clone, Debug, Default)]
-pub struct Vals(pub Vec<Val>);
-
-impl Vals {
-    fn int(&self, at: usize) -> i64 {
-        self.maybe_int(at).unwrap_or_default()
-    }
-
-    fn maybe_int(&self, at: usize) -> Option<i64> {
-        match self.0.get(at) {
-            Some(Val::Int(n)) => Some(*n),
-            _ => None,
-        }
-    }
-
-    fn text(&self, at: usize) -> String {
-        self.maybe_text(at).unwrap_or_default()
-    }
-
-    fn maybe_text(&self, at: usize) -> Option<String> {
-        match self.0.get(at) {
-            Some(Val::Text(text)) => Some(text.clone()),
-            _ => None,
-        }
-    }
-
-    fn maybe_blob(&self, at: usize) -> Option<Vec<u8>> {
-        match self.0.get(at) {
-            Some(Val::Blob(bytes)) => Some(bytes.clone()),
-            _ => None,
-        }
-    }
-
-    fn blob(&self, at: usize) -> Vec<u8> {
-        self.maybe_blob(at).unwrap_or_default()
-    }
-}
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,8 +155,8 @@ impl std::fmt::Display for Place {
 pub struct Store {
     db: Box<dyn Db>,
     groups: std::collections::HashMap<i64, i64>,
-    /// Who acts, for the audit.
-    pub who: String,
+    place: Place,
+    pen: Pen,
 }
 
 impl std::fmt::Debug for Store {
@@ -260,7 +175,16 @@ impl Store {
             Place::File(path) => Box::new(sqlite::Sqlite::open(path)?),
             Place::Url(url) => Box::new(postgres::Postgres::open(url)?),
         };
-        Ok(Store { db, groups: Default::default(), who: user() })
+        let mut store =
+            Store { db, groups: Default::default(), place: place.clone(), pen: audit::pen(place)? };
+        store.sign_what_was_not()?;
+        Ok(store)
+    }
+
+    /// Who acts, for the audit.
+    #[must_use]
+    pub fn who(&self) -> &str {
+        &self.pen.who
     }
 
     /// Which of the two it is.
@@ -284,23 +208,24 @@ impl Store {
     /// When the store cannot be written.
     pub fn set(&mut self, name: &str, value: &str, now_ms: i64) -> Result<()> {
         let detail = serde_json::json!({ "setting": name });
-        let audit = Audit { at_ms: now_ms, act: "set", letter: None, detail };
-        self.tx(|db, who| {
+        let act = Act::new(now_ms, "set", detail).to("settings");
+        self.tx(|db, pen| {
             db.exec(
                 "INSERT INTO meta (name, value) VALUES (?1, ?2)
                  ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                 &[name.into(), value.into()],
             )?;
-            audit::append(db, who, [audit])
+            audit::append(db, pen, [act])
         })
     }
 
     /// Does something wholly or not at all.
-    fn tx<T>(&mut self, work: impl FnOnce(&mut dyn Db, &str) -> Result<T>) -> Result<T> {
+    fn tx<T>(&mut self, work: impl FnOnce(&mut dyn Db, &Pen) -> Result<T>) -> Result<T> {
         self.db.begin()?;
-        match work(self.db.as_mut(), &self.who) {
+        match work(self.db.as_mut(), &self.pen) {
             Ok(done) => {
                 self.db.commit()?;
+                self.pen.copy(self.db.as_mut()).map_err(broken)?;
                 Ok(done)
             }
             Err(why) => {
@@ -311,14 +236,6 @@ impl Store {
             }
         }
     }
-}
-
-/// Who acts: the name of the account, as far as the environment tells.
-fn user() -> String {
-    ["TIDEGATE_USER", "USER", "LOGNAME", "USERNAME"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()))
-        .unwrap_or_else(|| "unknown".into())
 }
 
 fn broken(what: impl std::fmt::Display) -> LetterError {

@@ -3,7 +3,7 @@
 //! Boxes are `box` under GiST and words a `tsvector` under GIN, both part of every server: nothing
 //! needs to be installed. A batch goes over in one statement per table, as arrays.
 
-use super::schema::{TABLES, VERSION};
+use super::schema::{self, VERSION};
 use super::{Db, Dialect, Packed, Result, Val, Vals, broken};
 use crate::letter::LetterError;
 use postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
@@ -25,10 +25,7 @@ impl Postgres {
         let (url, schema) = schema_of(url)?;
         let config = postgres::Config::from_str(&url).map_err(|e| broken(said(&e)))?;
         let mut client = config.connect(NoTls).map_err(|e| broken(said(&e)))?;
-        let tables = TABLES
-            .replace("BYTES", "BYTEA")
-            .replace("SERIAL", "BIGSERIAL PRIMARY KEY")
-            .replace(" ALSO", ", place BOX, said TSVECTOR");
+        let tables = schema::tables("BYTEA", "BIGSERIAL PRIMARY KEY", ", place BOX, said TSVECTOR");
         let sql = format!(
             "BEGIN; SET client_min_messages = warning; SELECT pg_advisory_xact_lock({LOCK});
              CREATE SCHEMA IF NOT EXISTS \"{schema}\"; SET search_path TO \"{schema}\"; {tables}
@@ -39,7 +36,12 @@ impl Postgres {
         );
         client.batch_execute(&sql).map_err(|e| broken(said(&e)))?;
         let mut db = Postgres { client, statements: HashMap::new() };
-        let found = db.query("SELECT value FROM meta WHERE name = 'version'", &[])?;
+        let version = "SELECT value FROM meta WHERE name = 'version'";
+        let mut found = db.query(version, &[])?;
+        if found.first().is_some_and(|row| row.text(0) == "1") {
+            db.since_1()?;
+            found = db.query(version, &[])?;
+        }
         match found.first().map(|row| row.text(0)) {
             Some(version) if version == VERSION => Ok(db),
             version => Err(LetterError::Store(format!(
@@ -47,6 +49,19 @@ impl Postgres {
                 version.unwrap_or_default()
             ))),
         }
+    }
+
+    /// Brings the tables of version 1 up to date, unless somebody else just did.
+    fn since_1(&mut self) -> Result<()> {
+        let lock = format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})");
+        self.client.batch_execute(&lock).map_err(|e| broken(said(&e)))?;
+        let found = self.query("SELECT value FROM meta WHERE name = 'version'", &[])?;
+        let sql = if found.first().is_some_and(|row| row.text(0) == "1") {
+            schema::since_1("BYTEA")
+        } else {
+            String::new()
+        };
+        self.client.batch_execute(&format!("{sql} COMMIT")).map_err(|e| broken(said(&e)))
     }
 
     fn statement(&mut self, sql: &str) -> Result<postgres::Statement> {

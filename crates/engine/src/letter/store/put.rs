@@ -1,6 +1,7 @@
 //! Letters into the store.
 
-use super::{Audit, Db, Result, Store, Val, audit, broken, words};
+use super::{Act, Db, Pen, Result, Store, Val, audit, broken, words};
+use crate::audit::hex;
 use crate::letter::envelope::{Letter, RETENTION_DAYS};
 use crate::letter::seal::Recipient;
 use sha2::{Digest, Sha256};
@@ -170,7 +171,7 @@ impl Store {
     /// Stores letters, all or none, with one entry in the audit.
     pub(in crate::letter) fn put(&mut self, rows: &[&Packed], now_ms: i64) -> Result<Vec<Put>> {
         let mut known = std::mem::take(&mut self.groups);
-        let done = self.tx(|db, who| put(db, who, &mut known, rows, now_ms));
+        let done = self.tx(|db, pen| put(db, pen, &mut known, rows, now_ms));
         if done.is_ok() {
             self.groups = known;
         }
@@ -181,7 +182,7 @@ impl Store {
 /// The same inside of a transaction.
 pub(super) fn put(
     db: &mut dyn Db,
-    who: &str,
+    pen: &Pen,
     known: &mut std::collections::HashMap<i64, i64>,
     rows: &[&Packed],
     now_ms: i64,
@@ -202,9 +203,9 @@ pub(super) fn put(
     let name = |id: Option<Id>| id.map(|id| id.to_string());
     let detail = serde_json::json!({
         "letters": count, "known": rows.len() as u64 - count, "first": name(first), "last": name(last),
-        "ids_sha256": audit::hex(&digest.finalize()),
+        "ids_sha256": hex(&digest.finalize()),
     });
-    audit::append(db, who, [Audit { at_ms: now_ms, act: "capture", letter: None, detail }])?;
+    audit::append(db, pen, [Act::new(now_ms, "capture", detail).to("dead_letters")])?;
     Ok(puts)
 }
 

@@ -1,7 +1,9 @@
 //! The tables. `BYTES`, `SERIAL` and `ALSO` are spelled by each driver.
 
-/// Everything that both have.
-pub(super) const TABLES: &str = "
+use crate::audit;
+
+/// Everything that both have, besides the tables of the audit.
+const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS grp (
     grp SERIAL, fingerprint_key BIGINT NOT NULL UNIQUE, fp BIGINT NOT NULL, pipeline TEXT NOT NULL, stage TEXT NOT NULL,
@@ -27,11 +29,6 @@ CREATE TABLE IF NOT EXISTS body (
 CREATE INDEX IF NOT EXISTS body_received ON body (received_blob) WHERE received_blob IS NOT NULL;
 CREATE INDEX IF NOT EXISTS body_current ON body (current_blob) WHERE current_blob IS NOT NULL;
 CREATE TABLE IF NOT EXISTS blob (sha BYTES PRIMARY KEY, bytes BYTES NOT NULL);
-CREATE TABLE IF NOT EXISTS audit (
-    n BIGINT PRIMARY KEY, at_ms BIGINT NOT NULL, who TEXT NOT NULL, act TEXT NOT NULL,
-    letter BYTES, detail TEXT NOT NULL, hash BYTES NOT NULL
-);
-CREATE INDEX IF NOT EXISTS audit_letter ON audit (letter) WHERE letter IS NOT NULL;
 CREATE TABLE IF NOT EXISTS tombstone (
     id BYTES PRIMARY KEY, pipeline TEXT NOT NULL, code TEXT NOT NULL, state BIGINT NOT NULL, first_ms BIGINT NOT NULL,
     purged_ms BIGINT NOT NULL, why TEXT NOT NULL, archive TEXT, payload_sha BYTES NOT NULL
@@ -50,5 +47,25 @@ CREATE TABLE IF NOT EXISTS crash (once BYTES PRIMARY KEY, pipeline TEXT NOT NULL
 CREATE TABLE IF NOT EXISTS pipeline (pipeline TEXT PRIMARY KEY, spec TEXT NOT NULL);
 ";
 
-/// The version of the tables; another one is refused.
-pub(super) const VERSION: &str = "1";
+/// The version of the tables; a later one is refused.
+pub(super) const VERSION: &str = "2";
+
+/// All tables, with the words of a database for `BYTES`, `SERIAL` and `ALSO`.
+pub(super) fn tables(bytes: &str, serial: &str, also: &str) -> String {
+    format!("{TABLES}{}", audit::TABLES)
+        .replace("BYTES", bytes)
+        .replace("SERIAL", serial)
+        .replace(" ALSO", also)
+}
+
+/// From version 1, whose audit knew neither key, code and destination nor signatures. It is signed
+/// by whoever opens it next.
+pub(super) fn since_1(bytes: &str) -> String {
+    let columns = audit::COLUMNS_SINCE_2.map(|name| format!("ALTER TABLE audit ADD COLUMN {name} TEXT;"));
+    let tables = audit::TABLES.replace("BYTES", bytes);
+    format!(
+        "{} {tables} UPDATE meta SET value = '2' WHERE name = 'version';
+         INSERT INTO meta VALUES ('audit', 'unsigned') ON CONFLICT DO NOTHING;",
+        columns.join(" ")
+    )
+}

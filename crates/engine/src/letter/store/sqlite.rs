@@ -3,11 +3,11 @@
 //! `synchronous=FULL` because the source is acknowledged after the commit; with NORMAL a power cut
 //! would take letters whose source has forgotten them.
 
-use super::schema::{TABLES, VERSION};
+use super::schema::{self, VERSION};
 use super::{Db, Dialect, Packed, Result, Val, Vals, broken};
 use crate::letter::LetterError;
-use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-use rusqlite::{Connection, params, params_from_iter};
+use crate::sql::Sql;
+use rusqlite::{Connection, params};
 use std::path::Path;
 use std::time::Duration;
 
@@ -60,14 +60,12 @@ impl Sqlite {
         };
         match found().map_err(broken)? {
             Some(version) if version == VERSION => Ok(()),
+            Some(version) if version == "1" => self.since_1().map_err(broken),
             Some(version) => Err(LetterError::Store(format!(
                 "its tables are of version {version}, this Tidegate reads {VERSION}"
             ))),
             None => {
-                let tables = TABLES
-                    .replace("BYTES", "BLOB")
-                    .replace("SERIAL", "INTEGER PRIMARY KEY AUTOINCREMENT")
-                    .replace(" ALSO", "");
+                let tables = schema::tables("BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT", "");
                 let sql = format!(
                     "BEGIN IMMEDIATE; {tables} {OWN} \
                      INSERT INTO meta VALUES ('version', '{VERSION}') ON CONFLICT DO NOTHING; COMMIT;"
@@ -75,6 +73,20 @@ impl Sqlite {
                 c.execute_batch(&sql).map_err(broken)
             }
         }
+    }
+}
+
+impl Sqlite {
+    /// Brings the tables of version 1 up to date, unless somebody else just did.
+    fn since_1(&self) -> rusqlite::Result<()> {
+        let c = &self.connection;
+        c.execute_batch("BEGIN IMMEDIATE")?;
+        let version: String =
+            c.query_row("SELECT value FROM meta WHERE name = 'version'", [], |row| row.get(0))?;
+        if version == "1" {
+            c.execute_batch(&schema::since_1("BLOB"))?;
+        }
+        c.execute_batch("COMMIT")
     }
 }
 
@@ -87,28 +99,6 @@ fn private(path: &Path, fresh: bool) -> std::io::Result<()> {
     }
     let _ = (path, fresh);
     Ok(())
-}
-
-impl rusqlite::ToSql for Val {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(match self {
-            Val::Null => ToSqlOutput::Owned(Value::Null),
-            Val::Int(n) => ToSqlOutput::Owned(Value::Integer(*n)),
-            Val::Real(x) => ToSqlOutput::Owned(Value::Real(*x)),
-            Val::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
-            Val::Blob(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
-        })
-    }
-}
-
-fn val(value: ValueRef<'_>) -> Val {
-    match value {
-        ValueRef::Null => Val::Null,
-        ValueRef::Integer(n) => Val::Int(n),
-        ValueRef::Real(x) => Val::Real(x),
-        ValueRef::Text(text) => Val::Text(String::from_utf8_lossy(text).into_owned()),
-        ValueRef::Blob(bytes) => Val::Blob(bytes.to_vec()),
-    }
 }
 
 impl Db for Sqlite {
@@ -134,20 +124,11 @@ impl Db for Sqlite {
     }
 
     fn exec(&mut self, sql: &str, args: &[Val]) -> Result<u64> {
-        let mut statement = self.connection.prepare_cached(sql).map_err(broken)?;
-        statement.execute(params_from_iter(args)).map(|n| n as u64).map_err(broken)
+        Sql::exec(&mut self.connection, sql, args).map_err(broken)
     }
 
     fn query(&mut self, sql: &str, args: &[Val]) -> Result<Vec<Vals>> {
-        let mut statement = self.connection.prepare_cached(sql).map_err(broken)?;
-        let columns = statement.column_count();
-        let mut rows = statement.query(params_from_iter(args)).map_err(broken)?;
-        let mut out = Vec::new();
-        while let Some(row) = rows.next().map_err(broken)? {
-            let vals = (0..columns).map(|i| row.get_ref(i).map(val)).collect::<rusqlite::Result<_>>();
-            out.push(Vals(vals.map_err(broken)?));
-        }
-        Ok(out)
+        Sql::query(&mut self.connection, sql, args).map_err(broken)
     }
 
     fn add(&mut self, rows: &[&Packed], groups: &[i64]) -> Result<Vec<bool>> {

@@ -13,6 +13,7 @@
 //! - The doc comment says what the key means. If its last paragraph begins with "Touch it", that
 //!   paragraph says when to change the key.
 
+mod audit;
 mod circuit_breaker;
 mod gate;
 mod rate_limit;
@@ -30,6 +31,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use audit::Audit;
 pub use circuit_breaker::CircuitBreaker;
 pub use gate::{Check, Gate, Per, Severity};
 pub use rate_limit::RateLimit;
@@ -108,6 +110,10 @@ pub struct Pipeline {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Sink")]
     pub sink: Option<Sink>,
+
+    /// How the trail of decisions is kept.
+    #[serde(default)]
+    pub audit: Audit,
 
     /// The remote services that steps ask, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -1,0 +1,273 @@
+//! Entering: inside of the transaction of what is entered.
+
+use std::cell::Cell;
+
+use super::chain::{self, Hash};
+use super::copy::Copies;
+use super::seal::{self, Checkpoint};
+use super::sign::{PublicKey, Signer};
+use super::{Act, Row, hex};
+use crate::sql::{Sql, Val};
+
+/// A checkpoint is due after so many entries,
+const ENTRIES: i64 = 1000;
+/// or when the last one is so many milliseconds old.
+const AGE_MS: i64 = 1000;
+
+/// Who enters, under which name of the log, signing with what, copying to where.
+#[derive(Debug)]
+pub struct Pen {
+    /// Who acts.
+    pub who: String,
+    /// Which log it is; part of what is signed.
+    pub log: String,
+    signer: Option<Signer>,
+    copies: Option<Copies>,
+    /// The head has been checked once.
+    trusted: Cell<bool>,
+    /// Entries of ours lie behind the last checkpoint.
+    open: Cell<bool>,
+    /// A checkpoint was made that is not copied yet.
+    fresh: Cell<bool>,
+}
+
+impl Pen {
+    /// A pen for a log.
+    #[must_use]
+    pub fn new(log: &str, signer: Option<Signer>, copies: Option<Copies>) -> Pen {
+        Pen {
+            who: user(),
+            log: log.to_owned(),
+            signer,
+            copies,
+            trusted: Cell::new(false),
+            open: Cell::new(false),
+            fresh: Cell::new(true),
+        }
+    }
+
+    /// A commitment to a sensitive value, for the detail of an act.
+    #[must_use]
+    pub fn commit(&self, value: &str) -> serde_json::Value {
+        match self.signer.as_ref().map(|signer| signer.commit(value)) {
+            Some(Ok(sealed)) => serde_json::json!({ "commitment": sealed }),
+            // Nothing that could be opened is better than something that anybody can.
+            _ => serde_json::json!({ "withheld": true }),
+        }
+    }
+
+    /// The public half of the key that signs.
+    #[must_use]
+    pub fn public(&self) -> Option<PublicKey> {
+        self.signer.as_ref().map(Signer::public)
+    }
+
+    /// Whether entries of ours lie behind the last checkpoint.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open.get()
+    }
+
+    /// Copies checkpoints that are not copied yet. Call it when the transaction is over: a copy
+    /// must not be of something that was taken back.
+    pub(crate) fn copy<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), String> {
+        if let (Some(copies), true) = (&self.copies, self.fresh.get()) {
+            copies.write(sql)?;
+        }
+        self.fresh.set(false);
+        Ok(())
+    }
+}
+
+/// Who acts: the name of the account, as far as the environment tells.
+#[must_use]
+pub fn user() -> String {
+    ["TIDEGATE_USER", "USER", "LOGNAME", "USERNAME"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()))
+        .unwrap_or_else(|| "unknown".into())
+}
+
+/// The end of the log as it is.
+struct End {
+    n: i64,
+    hash: Vec<u8>,
+}
+
+/// Number and hash of the last entry, as they are signed.
+pub(super) fn head_message(log: &str, n: i64, hash: &[u8]) -> Vec<u8> {
+    let mut out = b"tidegate-audit-head-1\n".to_vec();
+    out.extend((log.len() as u64).to_le_bytes());
+    out.extend(log.as_bytes());
+    out.extend(n.to_le_bytes());
+    out.extend(hash);
+    out
+}
+
+fn end<S: Sql + ?Sized>(sql: &mut S, pen: &Pen) -> Result<End, String> {
+    let rows = sql.query("SELECT n, hash FROM audit ORDER BY n DESC LIMIT 1", &[])?;
+    let end =
+        rows.first().map_or(End { n: 0, hash: Vec::new() }, |row| End { n: row.int(0), hash: row.blob(1) });
+    let heads = sql.query("SELECT n, hash, key_id, signature FROM audit_head", &[])?;
+    // What somebody else added without the key must not get a signature from us.
+    let changed = |what: String| {
+        Err(format!(
+            "the audit was changed from outside: {what}; nothing more is entered, look with `tidegate audit verify`"
+        ))
+    };
+    if let Some(head) = heads.first() {
+        if (head.int(0), head.blob(1)) != (end.n, end.hash.clone()) {
+            return changed(format!("it ends with entry {} and was left at entry {}", end.n, head.int(0)));
+        }
+        let ours = pen.signer.as_ref().filter(|signer| head.maybe_text(2).as_ref() == Some(&signer.key_id));
+        if let (Some(signer), false) = (ours, pen.trusted.get())
+            && !signer.public().verifies(&head_message(&pen.log, end.n, &end.hash), &head.blob(3))
+        {
+            return changed(format!("the signature of entry {} is wrong", end.n));
+        }
+    } else if !sql.query("SELECT k FROM audit_checkpoint LIMIT 1", &[])?.is_empty() {
+        return changed("its head is missing".into());
+    }
+    if let (Some(copies), false) = (&pen.copies, pen.trusted.get()) {
+        copies.check(sql)?;
+    }
+    pen.trusted.set(true);
+    Ok(end)
+}
+
+/// Enters acts, inside of their transaction.
+///
+/// # Errors
+/// When they cannot be written, or the log is not as it was left: take the transaction back.
+pub(crate) fn append<S: Sql + ?Sized>(
+    sql: &mut S,
+    pen: &Pen,
+    acts: impl IntoIterator<Item = Act>,
+) -> Result<(), String> {
+    let mut acts = acts.into_iter().peekable();
+    if acts.peek().is_none() {
+        return Ok(());
+    }
+    sql.hold()?;
+    let End { mut n, mut hash } = end(sql, pen)?;
+    let mut at_ms = 0;
+    for act in acts {
+        n += 1;
+        at_ms = act.at_ms;
+        let row = Row {
+            n,
+            at_ms,
+            who: pen.who.clone(),
+            act: act.act,
+            letter: act.letter.map(|id| id.to_bytes().to_vec()),
+            detail: act.detail.to_string(),
+            hash: Vec::new(),
+            key: act.key,
+            code: act.code,
+            dest: act.dest,
+        };
+        hash = chain::link(&hash, n, &row).to_vec();
+        sql.exec(
+            "INSERT INTO audit (n, at_ms, who, act, letter, detail, hash, key, code, dest)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            &[
+                n.into(),
+                at_ms.into(),
+                row.who.as_str().into(),
+                row.act.as_str().into(),
+                row.letter.as_deref().map_or(Val::Null, Val::from),
+                row.detail.as_str().into(),
+                hash.as_slice().into(),
+                row.key.as_deref().into(),
+                row.code.as_deref().into(),
+                row.dest.as_deref().into(),
+            ],
+        )?;
+    }
+    let signature = pen.signer.as_ref().map(|signer| signer.sign(&head_message(&pen.log, n, &hash)));
+    sql.exec(
+        "INSERT INTO audit_head (one, n, hash, key_id, signature) VALUES (1, ?1, ?2, ?3, ?4)
+         ON CONFLICT (one) DO UPDATE SET n = excluded.n, hash = excluded.hash, key_id = excluded.key_id,
+             signature = excluded.signature",
+        &[
+            n.into(),
+            hash.as_slice().into(),
+            pen.signer.as_ref().map(|signer| signer.key_id.as_str()).into(),
+            signature.as_deref().map_or(Val::Null, Val::from),
+        ],
+    )?;
+    pen.open.set(true);
+    let last = seal::last(sql, &pen.log)?;
+    let (sealed, since) = last.as_ref().map_or((0, 0), |last| (last.last, last.at_ms));
+    if n - sealed >= ENTRIES || at_ms - since >= AGE_MS {
+        checkpoint(sql, pen, last, at_ms)?;
+    }
+    Ok(())
+}
+
+/// Puts a checkpoint behind the last entry, if entries of ours lie behind the last one.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn close<S: Sql + ?Sized>(sql: &mut S, pen: &Pen, at_ms: i64) -> Result<(), String> {
+    if !pen.open.get() {
+        return Ok(());
+    }
+    sql.hold()?;
+    end(sql, pen)?;
+    let last = seal::last(sql, &pen.log)?;
+    checkpoint(sql, pen, last, at_ms)
+}
+
+/// The most entries of one checkpoint.
+const ENTRIES_MAX: i64 = 10_000;
+
+fn checkpoint<S: Sql + ?Sized>(
+    sql: &mut S,
+    pen: &Pen,
+    mut last: Option<Checkpoint>,
+    at_ms: i64,
+) -> Result<(), String> {
+    loop {
+        let (k, done) = last.as_ref().map_or((0, 0), |last| (last.k, last.last));
+        let rows = sql.query(
+            "SELECT n, hash FROM audit WHERE n > ?1 ORDER BY n LIMIT ?2",
+            &[done.into(), ENTRIES_MAX.into()],
+        )?;
+        let Some(end) = rows.last() else {
+            pen.open.set(false);
+            return Ok(());
+        };
+        let leaves: Vec<Hash> = rows.iter().filter_map(|row| row.blob(1).try_into().ok()).collect();
+        if end.int(0) - done != leaves.len() as i64 {
+            return Err(
+                "the audit was changed from outside: entries are missing; look with `tidegate audit verify`"
+                    .into(),
+            );
+        }
+        let mut next = Checkpoint {
+            log: pen.log.clone(),
+            k: k + 1,
+            first: done + 1,
+            last: end.int(0),
+            at_ms,
+            root: hex(&chain::root(&leaves)),
+            head: hex(&end.blob(1)),
+            marks: hex(&leaves
+                .iter()
+                .flat_map(|leaf| leaf.iter().take(seal::MARK))
+                .copied()
+                .collect::<Vec<u8>>()),
+            before: last.as_ref().map(Checkpoint::digest).unwrap_or_default(),
+            key: None,
+            signature: None,
+        };
+        if let Some(signer) = &pen.signer {
+            next.key = Some(signer.key_id.clone());
+            next.signature = Some(hex(&signer.sign(&next.message())));
+        }
+        next.insert(sql)?;
+        pen.fresh.set(true);
+        last = Some(next);
+    }
+}

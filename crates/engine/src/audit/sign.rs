@@ -1,0 +1,253 @@
+//! Who signs: an Ed25519 key, and the secret that salts what must not be read.
+//!
+//! The secret half lies in the state directory (`audit.key`) unless the manifest names another
+//! place; the public half lies beside it (`audit.pub`), to be copied to where those who verify are.
+//!
+//! A sensitive value enters the audit as a commitment: HMAC-SHA-256 over a fresh nonce and the
+//! value, keyed by a secret that only the holder of the signing key can derive. Whoever holds the
+//! key can later show that a value is the one that was meant; whoever only reads the audit cannot
+//! find it by trying.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use ring::hmac;
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use super::{hex, unhex};
+
+/// The file of the secret key in a state directory.
+pub const KEY_FILE: &str = "audit.key";
+/// The file of the public keys in a state directory.
+pub const PUBLIC_FILE: &str = "audit.pub";
+
+/// The secret half, which signs.
+pub struct Signer {
+    /// The name of the key.
+    pub key_id: String,
+    pair: Ed25519KeyPair,
+    seed: Zeroizing<[u8; 32]>,
+    salt: hmac::Key,
+}
+
+impl std::fmt::Debug for Signer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Signer").field("key_id", &self.key_id).finish_non_exhaustive()
+    }
+}
+
+/// The public half, which verifies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicKey {
+    /// The name of the key: the beginning of its hash.
+    pub key_id: String,
+    bytes: [u8; 32],
+}
+
+fn key_id(public: &[u8]) -> String {
+    hex(Sha256::digest(public).first_chunk::<6>().map_or(&[][..], |six| six.as_slice()))
+}
+
+fn random<const N: usize>() -> Result<[u8; N], String> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|e| format!("the system gives no randomness: {e}"))?;
+    Ok(bytes)
+}
+
+impl Signer {
+    fn of(seed: Zeroizing<[u8; 32]>) -> Result<Signer, String> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(seed.as_slice())
+            .map_err(|e| format!("the audit key is no key: {e}"))?;
+        let mut salt = Sha256::new();
+        salt.update(b"tidegate-audit-salt-1\n");
+        salt.update(seed.as_slice());
+        let salt: Zeroizing<[u8; 32]> = Zeroizing::new(salt.finalize().into());
+        let salt = hmac::Key::new(hmac::HMAC_SHA256, salt.as_slice());
+        Ok(Signer { key_id: key_id(pair.public_key().as_ref()), pair, seed, salt })
+    }
+
+    /// A new key.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
+    pub fn generate() -> Result<Signer, String> {
+        Signer::of(Zeroizing::new(random()?))
+    }
+
+    /// As text, for a file that nobody else may read: `tidegate-audit-key-1 ID HEX`.
+    #[must_use]
+    pub fn to_text(&self) -> Zeroizing<String> {
+        Zeroizing::new(format!("tidegate-audit-key-1 {} {}", self.key_id, hex(self.seed.as_slice())))
+    }
+
+    /// From text.
+    ///
+    /// # Errors
+    /// When it is none. The text is not quoted.
+    pub fn from_text(text: &str) -> Result<Signer, String> {
+        let wrong = || "that is no audit key: tidegate-audit-key-1 ID HEX".to_owned();
+        let mut words = text.split_whitespace();
+        let (Some("tidegate-audit-key-1"), Some(id), Some(seed)) = (words.next(), words.next(), words.next())
+        else {
+            return Err(wrong());
+        };
+        let signer = Signer::of(Zeroizing::new(unhex(seed).ok_or_else(wrong)?))?;
+        if signer.key_id == id { Ok(signer) } else { Err(wrong()) }
+    }
+
+    /// The key of a state directory, made if there is none. Its public half is added to the public
+    /// keys there.
+    ///
+    /// # Errors
+    /// When it cannot be read or made.
+    pub fn of_dir(dir: &Path) -> Result<Signer, String> {
+        let path = dir.join(KEY_FILE);
+        let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+        if !path.exists() {
+            fs::create_dir_all(dir).map_err(|e| at(&e))?;
+            Signer::generate()?.keep(&path)?;
+        }
+        let text = Zeroizing::new(fs::read_to_string(&path).map_err(|e| at(&e))?);
+        let signer = Signer::from_text(&text).map_err(|e| at(&e))?;
+        signer.public().publish(&dir.join(PUBLIC_FILE))?;
+        Ok(signer)
+    }
+
+    /// Keeps the key in a file of its own, whole or not at all; a file that is there stays.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep(&self, path: &Path) -> Result<(), String> {
+        let at = |e: std::io::Error| format!("{}: {e}", path.display());
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // A file of this kind is only for its owner from the beginning.
+        let mut file = tempfile::NamedTempFile::new_in(dir).map_err(at)?;
+        writeln!(file, "{}", *self.to_text()).map_err(at)?;
+        file.as_file().sync_all().map_err(at)?;
+        match file.persist_noclobber(path) {
+            Ok(_) => Ok(()),
+            // Somebody was faster.
+            Err(e) if e.error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+            Err(e) => Err(at(e.error)),
+        }
+    }
+
+    /// The public half.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        let mut bytes = [0; 32];
+        bytes.iter_mut().zip(self.pair.public_key().as_ref()).for_each(|(to, from)| *to = *from);
+        PublicKey { key_id: self.key_id.clone(), bytes }
+    }
+
+    pub(super) fn sign(&self, message: &[u8]) -> Vec<u8> {
+        self.pair.sign(message).as_ref().to_vec()
+    }
+
+    /// A commitment to a value: `NONCE:TAG` in hex.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
+    pub fn commit(&self, value: &str) -> Result<String, String> {
+        let nonce = random::<16>()?;
+        let tag = hmac::sign(&self.salt, &[nonce.as_slice(), value.as_bytes()].concat());
+        Ok(format!("{}:{}", hex(&nonce), hex(tag.as_ref())))
+    }
+
+    /// Whether a commitment is to this value.
+    #[must_use]
+    pub fn matches(&self, commitment: &str, value: &str) -> bool {
+        let parts = commitment.split_once(':');
+        let Some((nonce, tag)) = parts.and_then(|(n, t)| Some((unhex::<16>(n)?, unhex::<32>(t)?))) else {
+            return false;
+        };
+        hmac::verify(&self.salt, &[nonce.as_slice(), value.as_bytes()].concat(), &tag).is_ok()
+    }
+}
+
+impl PublicKey {
+    /// As text: `tidegate-audit-public-1 ID HEX`.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        format!("tidegate-audit-public-1 {} {}", self.key_id, hex(&self.bytes))
+    }
+
+    /// The keys in a text, one per line.
+    ///
+    /// # Errors
+    /// A line that is none.
+    pub fn all_from_text(text: &str) -> Result<Vec<PublicKey>, String> {
+        let one = |line: &str| {
+            let mut words = line.split_whitespace();
+            let (Some("tidegate-audit-public-1"), Some(id), Some(bytes)) =
+                (words.next(), words.next(), words.next())
+            else {
+                return None;
+            };
+            let bytes = unhex::<32>(bytes).filter(|bytes| key_id(bytes) == id)?;
+            Some(PublicKey { key_id: id.to_owned(), bytes })
+        };
+        text.lines()
+            .filter(|line| !line.trim().is_empty())
+            .map(|line| {
+                one(line).ok_or_else(|| {
+                    "that is no public key of an audit: tidegate-audit-public-1 ID HEX".to_owned()
+                })
+            })
+            .collect()
+    }
+
+    /// Adds the key to a file of public keys.
+    fn publish(&self, path: &Path) -> Result<(), String> {
+        let at = |e: std::io::Error| format!("{}: {e}", path.display());
+        let text = self.to_text();
+        if fs::read_to_string(path).is_ok_and(|known| known.lines().any(|line| line == text)) {
+            return Ok(());
+        }
+        let mut file = fs::OpenOptions::new().create(true).append(true).open(path).map_err(at)?;
+        file.write_all(format!("{text}\n").as_bytes()).map_err(at)
+    }
+
+    pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        UnparsedPublicKey::new(&ED25519, &self.bytes).verify(message, signature).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_survives_its_text_and_a_changed_one_does_not() {
+        let signer = Signer::generate().unwrap();
+        let again = Signer::from_text(&signer.to_text()).unwrap();
+        assert!(signer.public().verifies(b"x", &again.sign(b"x")));
+        assert!(!signer.public().verifies(b"y", &again.sign(b"x")));
+        let text = signer.to_text();
+        assert!(Signer::from_text(text.get(..text.len() - 1).unwrap()).is_err());
+        let public = signer.public();
+        assert_eq!(PublicKey::all_from_text(&public.to_text()), Ok(vec![public.clone()]));
+        assert!(PublicKey::all_from_text(&public.to_text().replace(&public.key_id, "000000000000")).is_err());
+    }
+
+    #[test]
+    fn a_commitment_shows_only_the_value_that_is_known() {
+        let (ours, other) = (Signer::generate().unwrap(), Signer::generate().unwrap());
+        let sealed = ours.commit("Main St 1").unwrap();
+        assert!(!sealed.contains("Main") && sealed != ours.commit("Main St 1").unwrap(), "salted");
+        assert!(ours.matches(&sealed, "Main St 1"));
+        assert!(!ours.matches(&sealed, "Main St 2") && !other.matches(&sealed, "Main St 1"));
+    }
+
+    #[test]
+    fn a_directory_has_one_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Signer::of_dir(dir.path()).unwrap();
+        assert_eq!(Signer::of_dir(dir.path()).unwrap().key_id, first.key_id);
+        let public = fs::read_to_string(dir.path().join(PUBLIC_FILE)).unwrap();
+        assert_eq!(PublicKey::all_from_text(&public), Ok(vec![first.public()]));
+    }
+}

@@ -1,0 +1,220 @@
+//! What a run enters in its audit.
+//!
+//! A batch and its entries must be durable together, and the audit is another file than the sink.
+//! So the entries of a batch travel inside the checkpoint that the sink commits with the rows, and
+//! are moved to the audit afterwards, some batches at a time. A run that is killed in between finds
+//! them in the checkpoint when it resumes; what the audit has already is told by the number of the
+//! batch. A sink that shows nothing before its end commits nothing before its end: its batches are
+//! `stage` and not `commit`.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::counts::Counts;
+use super::report::{End, Report};
+use super::state::{Checkpoint, State, Status};
+use super::transform::Work;
+use crate::audit::{Act, Book, Filter, Signer};
+use crate::gate::Tally;
+use crate::letter::now_ms;
+use crate::manifest::Manifest;
+use crate::secret::SecretRef;
+use crate::step::Reject;
+
+/// The audit of a pipeline, in the directory of its state.
+pub const AUDIT_FILE: &str = "audit.db";
+/// The copies of its checkpoints, if the manifest names no other place.
+pub const AUDIT_COPIES: &str = "audit.checkpoints";
+
+/// So many batches, or so many acts, are moved at once.
+const BATCHES: usize = 16;
+const ACTS: usize = 64;
+
+/// The entries of one batch, on their way in a checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pending {
+    /// The batch, counted from 1 over all resumes of a run.
+    pub batch: u64,
+    /// What is to be entered.
+    pub acts: Vec<Act>,
+}
+
+/// The audit of a run.
+pub(super) struct Trail {
+    book: Book,
+    sink: String,
+    /// Each batch is committed, and not only staged.
+    commits: bool,
+}
+
+impl Trail {
+    /// Opens the audit of a pipeline.
+    pub(super) fn open(
+        manifest: &Manifest,
+        folder: &Path,
+        root: &Path,
+        state: &State,
+    ) -> Result<Trail, String> {
+        let form = &manifest.pipeline.audit;
+        let signer = match &form.key {
+            Some(key) => {
+                let from = key.parse::<SecretRef>().map_err(|e| format!("audit.key: {e}"))?;
+                let text = from.fetch().map_err(|e| format!("audit.key: {e}"))?;
+                Signer::from_text(text.reveal()).map_err(|e| format!("audit.key: {e}"))?
+            }
+            None => Signer::of_dir(root)?,
+        };
+        let copies = form.copy.as_ref().map_or_else(|| state.file(AUDIT_COPIES), |path| folder.join(path));
+        let log = state.dir().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let book = Book::open(&state.file(AUDIT_FILE), &log, Some(signer), &copies)?;
+        Ok(Trail { book, sink: String::new(), commits: true })
+    }
+
+    /// Enters that a run begins, or goes on from a checkpoint, whose own entries come first.
+    pub(super) fn begin(
+        &mut self,
+        from: &mut Checkpoint,
+        (sink, commits): (String, bool),
+        last: Option<Status>,
+        detail: Value,
+    ) -> Result<(), String> {
+        (self.sink, self.commits) = (sink, commits);
+        let now = now_ms();
+        let mut acts = Vec::new();
+        if from.run.is_empty() {
+            from.run = format!("{now:x}-{:x}", std::process::id());
+        } else {
+            let known = self.entered(&from.run)?;
+            let pending = std::mem::take(&mut from.audit);
+            acts.extend(pending.into_iter().filter(|batch| batch.batch > known).flat_map(|batch| batch.acts));
+        }
+        let mut detail = detail;
+        detail["fingerprint"] = from.pipeline.as_str().into();
+        detail["source_stamp"] = from.stamp.as_str().into();
+        detail["after_record"] = from.counts.read.into();
+        detail["before"] = json!(last);
+        detail["version"] = env!("CARGO_PKG_VERSION").into();
+        let word = if from.batch > 0 { "resume" } else { "run" };
+        acts.push(Act::new(now, word, detail).key(&from.run).to(&self.sink));
+        self.book.enter(acts)
+    }
+
+    /// The last batch of a run that the audit has.
+    fn entered(&mut self, run: &str) -> Result<u64, String> {
+        let acts = vec!["commit".to_owned(), "stage".to_owned()];
+        let entries = self.book.read(&Filter { acts, limit: 1, ..Filter::default() })?;
+        let batch = |detail: &Value| (detail.get("run")? == run).then(|| detail.get("batch")?.as_u64());
+        let detail = entries.first().and_then(|entry| serde_json::from_str::<Value>(&entry.detail).ok());
+        Ok(detail.as_ref().and_then(batch).flatten().unwrap_or(0))
+    }
+
+    /// Puts the entries of a batch into the checkpoint that is committed with it.
+    pub(super) fn batch(
+        &self,
+        next: &mut Checkpoint,
+        before: &[Tally],
+        work: &Work,
+        rejected: &[Reject],
+        to: &str,
+    ) {
+        let now = now_ms();
+        next.batch += 1;
+        let key = format!("{}/{}", next.run, next.batch);
+        let mut acts = work.attempts.clone();
+        acts.extend(rejected.iter().map(|reject| self.routed(now, reject, to)));
+        for tally in &work.gates {
+            let was = before.iter().find(|was| was.gate == tally.gate);
+            let new = |now: u64, was: Option<u64>| now.saturating_sub(was.unwrap_or(0));
+            let failed = new(tally.failed, was.map(|was| was.failed));
+            if failed > 0 {
+                let looked = new(tally.looked, was.map(|was| was.looked));
+                let detail = json!({
+                    "gate": tally.gate, "severity": tally.severity, "looked": looked, "failed": failed,
+                });
+                acts.push(Act::new(now, "gate", detail).key(&key).to(&tally.severity));
+            }
+        }
+        let word = if self.commits { "commit" } else { "stage" };
+        let mut detail = counts(&next.counts);
+        detail["run"] = next.run.as_str().into();
+        detail["batch"] = next.batch.into();
+        detail["batch_read"] = work.delta.read.into();
+        detail["gates"] = next.gates.len().into();
+        acts.push(Act::new(now, word, detail).key(&key).to(&self.sink));
+        next.audit.push(Pending { batch: next.batch, acts });
+    }
+
+    fn routed(&self, now: i64, reject: &Reject, to: &str) -> Act {
+        let problems: Vec<Value> = reject
+            .problems
+            .iter()
+            .map(|problem| json!({ "code": problem.code.as_str(), "field": problem.path }))
+            .collect();
+        // A message may quote what the record holds.
+        let first = reject.problems.first();
+        let message = first.map_or(Value::Null, |problem| self.book.pen.commit(&problem.message));
+        let detail = json!({ "stage": reject.stage, "problems": problems, "message": message });
+        let code = first.map_or("UNKNOWN", |problem| problem.code.as_str());
+        Act::new(now, "route", detail).key(format!("record {}", reject.record)).code(code).to(to)
+    }
+
+    /// A batch is durable: what waits in its checkpoint is moved when it is enough.
+    pub(super) fn landed(&mut self, checkpoint: &mut Checkpoint) -> Result<(), String> {
+        let acts: usize = checkpoint.audit.iter().map(|batch| batch.acts.len()).sum();
+        if checkpoint.audit.len() >= BATCHES || acts >= ACTS { self.flush(checkpoint) } else { Ok(()) }
+    }
+
+    /// Moves what waits in a checkpoint.
+    pub(super) fn flush(&mut self, checkpoint: &mut Checkpoint) -> Result<(), String> {
+        let pending = std::mem::take(&mut checkpoint.audit);
+        self.book.enter(pending.into_iter().flat_map(|batch| batch.acts).collect())
+    }
+
+    /// Enters how a run ended, and signs all of it.
+    pub(super) fn end(
+        &mut self,
+        run: &str,
+        report: &Report,
+        status: Status,
+        broken: Option<&str>,
+    ) -> Result<(), String> {
+        let now = now_ms();
+        let mut acts = Vec::new();
+        if let End::Halted(halt) = &report.end {
+            let detail = json!({
+                "gate": halt.gate, "record": halt.record, "reason": self.book.pen.commit(&halt.reason),
+            });
+            let key = halt.record.map_or_else(|| run.to_owned(), |record| format!("record {record}"));
+            acts.push(Act::new(now, "halt", detail).key(key).code("HALTED").to("uncommitted"));
+        }
+        let mut detail = counts(&report.counts);
+        if report.end == End::Done && !self.commits {
+            acts.push(Act::new(now, "commit", detail.clone()).key(run).to(&self.sink));
+        }
+        detail["gates"] = json!(report.gates);
+        detail["calls"] = report.calls.into();
+        detail["balanced"] = report.counts.balanced().into();
+        if let Some(what) = broken {
+            detail["error"] = self.book.pen.commit(what);
+        }
+        let word = json!(status);
+        let code = match &report.end {
+            End::TryLater(code, _) => code.as_str().to_owned(),
+            _ => word.as_str().unwrap_or_default().to_uppercase(),
+        };
+        acts.push(Act::new(now, "end", detail).key(run).code(code).to(&self.sink));
+        self.book.enter(acts)?;
+        self.book.close(now)
+    }
+}
+
+fn counts(counts: &Counts) -> Value {
+    json!({
+        "read": counts.read, "written": counts.written(), "inserted": counts.inserted,
+        "updated": counts.updated, "unchanged": counts.unchanged, "rejected": counts.rejected,
+        "filtered": counts.filtered, "deduped": counts.deduped, "added": counts.added,
+        "no_match": counts.no_match, "repaired": counts.repaired,
+    })
+}

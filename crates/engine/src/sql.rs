@@ -1,0 +1,164 @@
+//! Values and statements that SQLite and PostgreSQL both take.
+//!
+//! What is decided about rows is written once, in SQL that both understand; whoever holds a
+//! connection runs it.
+
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, params_from_iter};
+
+/// A value in a statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Val {
+    /// NULL.
+    Null,
+    /// A whole number.
+    Int(i64),
+    /// A number.
+    Real(f64),
+    /// Text.
+    Text(String),
+    /// Bytes.
+    Blob(Vec<u8>),
+}
+
+impl From<&str> for Val {
+    fn from(text: &str) -> Val {
+        Val::Text(text.to_owned())
+    }
+}
+
+impl From<i64> for Val {
+    fn from(n: i64) -> Val {
+        Val::Int(n)
+    }
+}
+
+impl From<Option<i64>> for Val {
+    fn from(n: Option<i64>) -> Val {
+        n.map_or(Val::Null, Val::Int)
+    }
+}
+
+impl From<Option<&str>> for Val {
+    fn from(text: Option<&str>) -> Val {
+        text.map_or(Val::Null, Val::from)
+    }
+}
+
+impl From<&[u8]> for Val {
+    fn from(bytes: &[u8]) -> Val {
+        Val::Blob(bytes.to_vec())
+    }
+}
+
+/// A row of values, read by place. What is missing or of another kind is empty: the statements
+/// are ours.
+#[derive(Clone, Debug, Default)]
+pub struct Vals(pub Vec<Val>);
+
+impl Vals {
+    pub(crate) fn int(&self, at: usize) -> i64 {
+        self.maybe_int(at).unwrap_or_default()
+    }
+
+    pub(crate) fn maybe_int(&self, at: usize) -> Option<i64> {
+        match self.0.get(at) {
+            Some(Val::Int(n)) => Some(*n),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn text(&self, at: usize) -> String {
+        self.maybe_text(at).unwrap_or_default()
+    }
+
+    pub(crate) fn maybe_text(&self, at: usize) -> Option<String> {
+        match self.0.get(at) {
+            Some(Val::Text(text)) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn maybe_blob(&self, at: usize) -> Option<Vec<u8>> {
+        match self.0.get(at) {
+            Some(Val::Blob(bytes)) => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn blob(&self, at: usize) -> Vec<u8> {
+        self.maybe_blob(at).unwrap_or_default()
+    }
+
+    /// Takes a text out.
+    pub(crate) fn take_text(&mut self, at: usize) -> Option<String> {
+        match self.0.get_mut(at) {
+            Some(Val::Text(text)) => Some(std::mem::take(text)),
+            _ => None,
+        }
+    }
+
+    /// Takes bytes out.
+    pub(crate) fn take_blob(&mut self, at: usize) -> Option<Vec<u8>> {
+        match self.0.get_mut(at) {
+            Some(Val::Blob(bytes)) => Some(std::mem::take(bytes)),
+            _ => None,
+        }
+    }
+}
+
+/// A connection, as far as the audit needs one.
+pub(crate) trait Sql {
+    /// Runs a statement with arguments `?1`, `?2` …; how many rows it changed.
+    fn exec(&mut self, sql: &str, args: &[Val]) -> Result<u64, String>;
+    /// Runs a question.
+    fn query(&mut self, sql: &str, args: &[Val]) -> Result<Vec<Vals>, String>;
+    /// Lets nobody else write an audit entry until the transaction is over.
+    fn hold(&mut self) -> Result<(), String>;
+}
+
+impl rusqlite::ToSql for Val {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self {
+            Val::Null => ToSqlOutput::Owned(Value::Null),
+            Val::Int(n) => ToSqlOutput::Owned(Value::Integer(*n)),
+            Val::Real(x) => ToSqlOutput::Owned(Value::Real(*x)),
+            Val::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+            Val::Blob(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
+        })
+    }
+}
+
+fn val(value: ValueRef<'_>) -> Val {
+    match value {
+        ValueRef::Null => Val::Null,
+        ValueRef::Integer(n) => Val::Int(n),
+        ValueRef::Real(x) => Val::Real(x),
+        ValueRef::Text(text) => Val::Text(String::from_utf8_lossy(text).into_owned()),
+        ValueRef::Blob(bytes) => Val::Blob(bytes.to_vec()),
+    }
+}
+
+impl Sql for Connection {
+    fn exec(&mut self, sql: &str, args: &[Val]) -> Result<u64, String> {
+        let mut statement = self.prepare_cached(sql).map_err(|e| e.to_string())?;
+        statement.execute(params_from_iter(args)).map(|n| n as u64).map_err(|e| e.to_string())
+    }
+
+    fn query(&mut self, sql: &str, args: &[Val]) -> Result<Vec<Vals>, String> {
+        let mut statement = self.prepare_cached(sql).map_err(|e| e.to_string())?;
+        let columns = statement.column_count();
+        let mut rows = statement.query(params_from_iter(args)).map_err(|e| e.to_string())?;
+        let mut out = Vec::new();
+        while let Some(row) = rows.next().map_err(|e| e.to_string())? {
+            let vals = (0..columns).map(|i| row.get_ref(i).map(val)).collect::<rusqlite::Result<_>>();
+            out.push(Vals(vals.map_err(|e| e.to_string())?));
+        }
+        Ok(out)
+    }
+
+    fn hold(&mut self) -> Result<(), String> {
+        // There is one writer, and that is us.
+        Ok(())
+    }
+}
