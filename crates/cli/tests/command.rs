@@ -5,7 +5,7 @@ mod common;
 use common::tidegate;
 use std::process::{Command, Stdio};
 
-const VERBS: [&str; 20] = [
+const VERBS: [&str; 21] = [
     "init",
     "plan",
     "run",
@@ -23,6 +23,7 @@ const VERBS: [&str; 20] = [
     "store",
     "dlq",
     "audit",
+    "doctor",
     "keys",
     "completions",
     "man",

@@ -7,6 +7,7 @@ pub mod audit;
 pub mod cache;
 pub mod call;
 pub mod csv;
+pub mod doctor;
 pub mod expr;
 pub mod fetch;
 pub mod gate;

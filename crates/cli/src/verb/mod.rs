@@ -10,6 +10,7 @@ mod completions;
 mod convert;
 mod demo;
 mod dlq;
+mod doctor;
 mod fetch;
 mod geocode;
 mod init;
@@ -48,6 +49,7 @@ pub(crate) enum Verb {
     Store(Box<store::Args>),
     Dlq(dlq::Args),
     Audit(audit::Args),
+    Doctor(doctor::Args),
     Keys(keys::Args),
     Chaos(Box<chaos::Args>),
     Profiles(profiles::Args),
@@ -74,6 +76,7 @@ impl Verb {
             Verb::Store(args) => store::run(args),
             Verb::Dlq(args) => dlq::run(args),
             Verb::Audit(args) => audit::run(args),
+            Verb::Doctor(args) => doctor::run(args),
             Verb::Keys(args) => keys::run(args),
             Verb::Chaos(args) => chaos::run(args),
             Verb::Profiles(args) => profiles::run(args),

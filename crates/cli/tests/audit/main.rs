@@ -1,7 +1,8 @@
-//! The audit of runs and dead letters, through the binary.
+//! Before and after a run, through the binary: plan and doctor, and the audit.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail loudly")]
 
 #[allow(dead_code, reason = "another test binary uses the rest")]
 #[path = "../pipeline/bench.rs"]
 mod bench;
+mod doctor;
 mod trail;

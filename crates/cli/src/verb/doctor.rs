@@ -1,0 +1,138 @@
+//! `tidegate doctor`: can this work, here and now?
+
+use std::fmt::Write;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use serde_json::json;
+use tidegate_engine::doctor::{Finding, Health, examine};
+
+use super::plan;
+use crate::exit::Exit;
+use crate::out;
+
+/// Look whether everything that a run needs is there
+///
+/// Looks at the state directory, the store of dead letters and the projections, and with a MANIFEST
+/// at its source, steps, sink, secrets, audit and services: name, certificate, clock and quota.
+/// Nothing is changed; each service is asked once.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate doctor
+  tidegate doctor parcels.yaml
+  tidegate doctor parcels.yaml --format json | jq '.[] | select(.health != \"ok\")'
+
+Exit codes: 0 a run can work, perhaps with warnings; 1 it cannot; 2 the manifest is not valid; 75 only the
+other side is not ready, try later.")]
+pub(crate) struct Args {
+    /// The manifest
+    #[arg(value_name = "MANIFEST")]
+    file: Option<PathBuf>,
+
+    /// Where state is kept
+    #[arg(long, value_name = "DIR", default_value = ".tidegate")]
+    state: PathBuf,
+
+    /// The store of dead letters: a file or postgres://…
+    #[arg(long, value_name = "STORE", default_value = ".tidegate/letters.db")]
+    store: String,
+
+    /// How to answer
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+/// How to answer.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+pub(crate) fn run(args: &Args) -> io::Result<Exit> {
+    let manifest = match &args.file {
+        Some(file) => match plan::load(file) {
+            Some(manifest) => Some((manifest, plan::folder(file))),
+            None => return Ok(Exit::Usage),
+        },
+        None => None,
+    };
+    let manifest = manifest.as_ref().map(|(manifest, folder)| (manifest, folder.as_path()));
+    let findings = examine(manifest, &args.state, &args.store);
+    match args.format {
+        Format::Json => out::data(&format!("{:#}\n", json!(findings)))?,
+        Format::Table => out::data(&table(&findings, colour()))?,
+    }
+    Ok(exit(&findings))
+}
+
+fn colour() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && io::stdout().is_terminal()
+}
+
+/// Only what is wrong here is a failure; what is wrong over there may be well later.
+fn exit(findings: &[Finding]) -> Exit {
+    let failed: Vec<_> = findings.iter().filter(|finding| finding.health == Health::Fail).collect();
+    match failed.as_slice() {
+        [] => Exit::Done,
+        failed if failed.iter().all(|finding| finding.theirs) => Exit::TryLater,
+        _ => Exit::Failure,
+    }
+}
+
+fn table(findings: &[Finding], colour: bool) -> String {
+    let width = findings.iter().map(|finding| finding.check.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for finding in findings {
+        let word = finding.health.as_str();
+        let code = match finding.health {
+            Health::Ok => "32",
+            Health::Warn => "33",
+            Health::Fail => "31",
+        };
+        let pad = " ".repeat(4 - word.len().min(4));
+        let word = if colour { format!("\x1b[{code}m{word}\x1b[0m{pad}") } else { format!("{word}{pad}") };
+        let clean =
+            |text: &str| -> String { text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect() };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{word}  {:<width$}  {}", finding.check, clean(&finding.found));
+        if let Some(next) = &finding.next {
+            let _ = writeln!(text, "      {:<width$}  → {}", "", clean(next));
+        }
+    }
+    let count = |health| findings.iter().filter(|finding| finding.health == health).count();
+    let _ = writeln!(
+        text,
+        "\n{} ok, {} to look at, {} in the way",
+        count(Health::Ok),
+        count(Health::Warn),
+        count(Health::Fail)
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(health: Health, theirs: bool) -> Finding {
+        Finding { check: "x".into(), health, found: "y\nz".into(), next: Some("do".into()), theirs }
+    }
+
+    #[test]
+    fn what_is_theirs_may_be_well_later() {
+        let (ok, warn) = (finding(Health::Ok, false), finding(Health::Warn, false));
+        let (ours, theirs) = (finding(Health::Fail, false), finding(Health::Fail, true));
+        assert_eq!(exit(&[ok, warn]), Exit::Done);
+        assert_eq!(exit(std::slice::from_ref(&theirs)), Exit::TryLater);
+        assert_eq!(exit(&[theirs, ours]), Exit::Failure);
+    }
+
+    #[test]
+    fn each_finding_says_what_to_do() {
+        let drawn = table(&[finding(Health::Warn, false)], false);
+        assert_eq!(drawn, "warn  x  y z\n         → do\n\n0 ok, 1 to look at, 0 in the way\n");
+    }
+}

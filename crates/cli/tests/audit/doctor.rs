@@ -1,0 +1,97 @@
+//! What the doctor finds, and how it ends.
+
+use serde_json::Value;
+use tidegate_cli::chaos::{Chaos, Config, Fault, FaultKind, spec};
+
+use crate::bench::{Bench, point};
+
+fn findings(bench: &Bench, code: i32, args: &[&str]) -> Vec<Value> {
+    let ran = bench.tidegate(&[&["doctor", "--format", "json"], args].concat());
+    assert_eq!(ran.code, Some(code), "{}\n{}", ran.stdout, ran.stderr);
+    ran.json().as_array().unwrap().clone()
+}
+
+fn health<'a>(findings: &'a [Value], check: &str) -> (&'a str, &'a str, &'a str) {
+    let found =
+        findings.iter().find(|f| f["check"] == check).unwrap_or_else(|| panic!("no {check}: {findings:#?}"));
+    let text = |name: &str| found[name].as_str().unwrap_or_default();
+    (text("health"), text("found"), text("next"))
+}
+
+#[test]
+fn a_machine_is_well_and_nothing_is_left_behind() {
+    let bench = Bench::new();
+    let found = findings(&bench, 0, &[]);
+    for check in ["state", "dead letters", "projections"] {
+        assert_eq!(health(&found, check).0, "ok");
+    }
+    assert_eq!(std::fs::read_dir(bench.dir.path()).unwrap().count(), 0);
+    let table = bench.tidegate(&["doctor"]);
+    assert!(table.stdout.contains("3 ok, 0 to look at, 0 in the way"), "{}", table.stdout);
+}
+
+#[test]
+fn a_pipeline_with_a_service_is_looked_at_wholly() {
+    let server = Chaos::start(Config { threads: 1, seed: 1, ..Config::default() }).unwrap();
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &point(16.0, 48.0, r#"{"id":1}"#));
+    bench.manifest(&format!(
+        "source: {{ file: in.geojsonl }}\nservices: {{ g: {{ profile: generic, url: \"{}\" }} }}\nsteps:\n  - reproject: EPSG:31287\nsink: {{ file: out.gpkg }}",
+        server.url()
+    ));
+    let found = findings(&bench, 0, &["m.yaml"]);
+    for check in
+        ["source", "sink", "service g: name", "service g: answer", "service g: clock", "service g: quota"]
+    {
+        assert_eq!(health(&found, check).0, "ok", "{check}");
+    }
+    assert!(health(&found, "systems").1.contains("EPSG:31287"));
+    assert_eq!(server.stats().requests, 1, "a service is asked once");
+}
+
+#[test]
+fn what_is_wrong_here_is_one_and_what_is_wrong_there_is_seventy_five() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &point(16.0, 48.0, r#"{"id":1}"#));
+    let parts = |service: &str, sink: &str| {
+        format!(
+            "source: {{ file: in.geojsonl }}\nservices: {{ g: {{ {service} }} }}\nsink: {{ file: {sink} }}"
+        )
+    };
+    // Nobody listens there.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    bench.manifest(&parts(&format!("url: \"http://{free}\""), "out.gpkg"));
+    let found = findings(&bench, 75, &["m.yaml"]);
+    let (health_, _, next) = health(&found, "service g: answer");
+    assert_eq!((health_, next.contains("is the service up")), ("fail", true));
+    let refuses = Fault { kind: FaultKind::Status(429), when: spec::when("1").unwrap() };
+    let server =
+        Chaos::start(Config { threads: 1, seed: 1, faults: vec![refuses], ..Config::default() }).unwrap();
+    bench.manifest(&parts(&format!("url: \"{}\"", server.url()), "out.gpkg"));
+    assert_eq!(health(&findings(&bench, 75, &["m.yaml"]), "service g: answer").2, "try later");
+    bench.manifest(&parts(
+        &format!("url: \"{}\", key: \"env:NO_SUCH_KEY_HERE\"", server.url()),
+        "nowhere/out.gpkg",
+    ));
+    let found = findings(&bench, 1, &["m.yaml"]);
+    assert_eq!(health(&found, "service g: key").0, "fail");
+    assert!(health(&found, "sink").2.contains("make the directory"));
+    bench.write("m.yaml", "pipeline: 1\n");
+    assert_eq!(bench.tidegate(&["doctor", "m.yaml"]).code, Some(2));
+}
+
+#[test]
+fn a_killed_run_and_a_touched_audit_are_found() {
+    let bench = Bench::new();
+    let input: String = (0..30).map(|n| point(16.0, 48.0, &format!(r#"{{"id":{n}}}"#))).collect();
+    bench.write("in.geojsonl", &input);
+    bench.manifest("source: { file: in.geojsonl, batch_size: 10 }\nsink: { file: out.gpkg, key: [id] }");
+    bench.command(&["run", "m.yaml"]).env("TIDEGATE_CRASH", "commit:1").output().unwrap();
+    let found = findings(&bench, 0, &["m.yaml"]);
+    let (health_, what, next) = health(&found, "last run");
+    assert_eq!((health_, what, next.contains("--resume")), ("warn", "was killed", true));
+    assert_eq!(health(&found, "audit").0, "ok");
+    let book = rusqlite::Connection::open(bench.path(".tidegate/test/audit.db")).unwrap();
+    book.execute_batch("UPDATE audit SET who = 'nobody' WHERE n = 1").unwrap();
+    assert!(health(&findings(&bench, 1, &["m.yaml"]), "audit").1.contains("entry 1 was edited"));
+}

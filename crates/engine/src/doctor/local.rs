@@ -1,0 +1,298 @@
+//! What is on this machine, and the databases that a manifest names.
+
+use std::path::{Path, PathBuf};
+
+use postgres::NoTls;
+use tidegate_geo::Crs;
+use tidegate_geo::crs::Transform;
+
+use super::Finding;
+use crate::audit::{Book, Copies, PUBLIC_FILE, PublicKey, Signer, Trust};
+use crate::letter::{Place, Store};
+use crate::manifest::{self, Manifest};
+use crate::run::{AUDIT_COPIES, AUDIT_FILE, State, Status, plan};
+use crate::secret::SecretRef;
+use crate::sink::postgis::{config, quote};
+
+/// What every command needs.
+pub(super) fn machine(state: &Path, letters: &str) -> Vec<Finding> {
+    let next = "give another directory with --state, or the right to write this one";
+    vec![writable("state", state, next), letter_store(letters), projections()]
+}
+
+/// The directory itself, or the nearest one above it that is there.
+fn nearest(dir: &Path) -> PathBuf {
+    let mut dir = dir;
+    while !dir.exists() {
+        dir = match dir.parent() {
+            Some(above) if !above.as_os_str().is_empty() => above,
+            _ => Path::new("."),
+        };
+    }
+    dir.to_owned()
+}
+
+/// Whether files can be made in a directory, or the directory itself can.
+fn writable(check: &str, dir: &Path, next: &str) -> Finding {
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let there = nearest(dir);
+    let made = if there == dir { "can be written" } else { "can be made" };
+    match tempfile::Builder::new().prefix(".tidegate-doctor-").tempfile_in(&there) {
+        Ok(file) => match file.close() {
+            Ok(()) => Finding::ok(check, format!("{} {made}", dir.display())),
+            Err(e) => {
+                Finding::warn(check, format!("{}: a file cannot be removed: {e}", there.display()), next)
+            }
+        },
+        Err(e) => Finding::fail(check, format!("{} cannot be written: {e}", there.display()), next),
+    }
+}
+
+fn letter_store(place: &str) -> Finding {
+    let check = "dead letters";
+    let at = Place::from(place);
+    if let Place::File(path) = &at
+        && !path.exists()
+    {
+        let dir = path.parent().unwrap_or(Path::new("."));
+        return writable(check, dir, "give another store with --store");
+    }
+    let mut store = match Store::open(&at) {
+        Ok(store) => store,
+        Err(e) => {
+            let next = match at {
+                Place::File(_) => "is it a store of dead letters, and may you read and write it?",
+                Place::Url(_) => "is the server up, and do name and password of the URL fit?",
+            };
+            return Finding::fail(check, format!("{at}: {e}"), next);
+        }
+    };
+    match (store.count(&crate::letter::Filter::default()), store.capacity()) {
+        (Ok(held), Ok(capacity)) if held as f64 > capacity as f64 * 0.7 => Finding::warn(
+            check,
+            format!("{at} holds {held} of {capacity} letters"),
+            "archive and purge some, or raise `tidegate dlq capacity`",
+        ),
+        (Ok(held), Ok(capacity)) => Finding::ok(check, format!("{at} holds {held} of {capacity} letters")),
+        (Err(e), _) | (_, Err(e)) => {
+            Finding::fail(check, format!("{at}: {e}"), "look with `tidegate dlq ls`")
+        }
+    }
+}
+
+/// A place whose coordinates in another system are known: on the central meridian, at 48° N, the
+/// easting is 500,000 m by definition and the northing the length of the meridian times 0.9996.
+fn projections() -> Finding {
+    let check = "projections";
+    let way = Transform::new(&Crs::wgs84(), &Crs::epsg(25_832)).and_then(|way| way.position(9.0, 48.0, 0.0));
+    let next = "this build is broken; install it again";
+    match way {
+        Ok((x, y, _)) if (x - 500_000.0).hypot(y - NORTHING) < 0.01 => Finding::ok(
+            check,
+            "the table of systems is there and EPSG:25832 places a known point within 1 cm; no grids are needed",
+        ),
+        Ok((x, y, _)) => {
+            Finding::fail(check, format!("a known point in EPSG:25832 came out at {x} {y}"), next)
+        }
+        Err(e) => Finding::fail(check, e.to_string(), next),
+    }
+}
+
+const NORTHING: f64 = 5_316_300.224;
+
+/// What a manifest names here.
+pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path) -> Vec<Finding> {
+    let form = &manifest.pipeline;
+    let mut found = secrets(manifest);
+    found.extend(last_run(manifest, state));
+    found.extend(audit(manifest, folder, state));
+    if form.source.is_none() {
+        found.push(Finding::warn(
+            "pipeline",
+            "the manifest holds policies only",
+            "add `source` and `sink` to `pipeline` to make it run",
+        ));
+        return found;
+    }
+    match plan(manifest, folder) {
+        Ok(plan) => {
+            let records = plan.records.map_or("an unknown number of".to_owned(), |n| n.to_string());
+            found.push(Finding::ok("source", format!("{records} records of {}", plan.layer)));
+            found.extend(accuracy(plan.source_crs.as_deref(), &plan.sink_crs));
+        }
+        Err(what) => {
+            found.push(Finding::fail("pipeline", what, "mend that, then look again with `tidegate plan`"));
+        }
+    }
+    if let Some(sink) = &form.sink {
+        found.push(match (&sink.file, &sink.postgis) {
+            (Some(file), _) => {
+                let path = folder.join(file);
+                let dir = path.parent().unwrap_or(Path::new("."));
+                let there =
+                    path.exists() && std::fs::metadata(&path).is_ok_and(|m| m.permissions().readonly());
+                if there {
+                    Finding::fail("sink", format!("{} is read-only", path.display()), "make it writable")
+                } else if dir.as_os_str().is_empty() || dir.exists() {
+                    writable("sink", dir, "give the right to write there, or another file")
+                } else {
+                    let next = "make the directory, or give another file";
+                    Finding::fail("sink", format!("{} does not exist", dir.display()), next)
+                }
+            }
+            (None, Some(table)) => database(table),
+            (None, None) => Finding::fail("sink", "neither a file nor a table", "see `tidegate schema`"),
+        });
+    }
+    found
+}
+
+/// How exactly the systems of a run can be placed.
+fn accuracy(from: Option<&str>, to: &str) -> Option<Finding> {
+    let check = "systems";
+    let from: Crs = from?.parse().ok()?;
+    let to: Crs = to.parse().ok()?;
+    if from == to {
+        return Some(Finding::ok(check, format!("{to} throughout")));
+    }
+    Some(match Transform::new(&from, &to) {
+        Ok(way) => match way.operation().accuracy {
+            Some(metres) => {
+                Finding::ok(check, format!("from {from} to {to} within {metres} m, without grids"))
+            }
+            None => Finding::warn(
+                check,
+                format!("from {from} to {to} only in the ballpark: no parameters of that datum are known"),
+                "if metres matter, reproject with a tool that has the grid of that datum",
+            ),
+        },
+        Err(e) => Finding::fail(
+            check,
+            format!("from {from} to {to}: {e}"),
+            "name other systems, see `tidegate inspect`",
+        ),
+    })
+}
+
+fn secrets(manifest: &Manifest) -> Vec<Finding> {
+    let form = &manifest.pipeline;
+    let keys = form
+        .services
+        .iter()
+        .filter_map(|(name, service)| Some((format!("service {name}: key"), service.key.clone()?)));
+    let audit = form.audit.key.clone().map(|key| ("audit: key".to_owned(), key));
+    keys.chain(audit)
+        .map(|(check, key)| match key.parse::<SecretRef>().and_then(|from| from.fetch()) {
+            Ok(_) => Finding::ok(check, format!("{key} is there")),
+            Err(e) => Finding::fail(check, e.to_string(), "set it, then look again"),
+        })
+        .collect()
+}
+
+fn last_run(manifest: &Manifest, state: &Path) -> Option<Finding> {
+    let check = "last run";
+    let id = &manifest.pipeline.id;
+    let dir = State::dir_of(state, id);
+    if !dir.exists() {
+        return None;
+    }
+    Some(match State::open(state, id) {
+        Err(what) => Finding::warn(check, what, "wait for it to end"),
+        Ok(state) => match state.last() {
+            None | Some(Status::Done) => Finding::ok(check, "finished, or there was none"),
+            Some(Status::Running) => {
+                Finding::warn(check, "was killed", "`tidegate run --resume` goes on where it was")
+            }
+            Some(_) => Finding::warn(check, "did not finish", "`tidegate run --resume` goes on where it was"),
+        },
+    })
+}
+
+fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Finding> {
+    let check = "audit";
+    let dir = State::dir_of(state, &manifest.pipeline.id);
+    let path = dir.join(AUDIT_FILE);
+    if !path.exists() {
+        return None;
+    }
+    let log = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let copy =
+        manifest.pipeline.audit.copy.as_ref().map_or_else(|| dir.join(AUDIT_COPIES), |p| folder.join(p));
+    let looked = || -> Result<Finding, String> {
+        let mut keys = Vec::new();
+        if let Ok(text) = std::fs::read_to_string(state.join(PUBLIC_FILE)) {
+            keys = PublicKey::all_from_text(&text)?;
+        }
+        if let Some(key) = &manifest.pipeline.audit.key {
+            let from = key.parse::<SecretRef>().map_err(|e| e.to_string())?;
+            let text = from.fetch().map_err(|e| e.to_string())?;
+            keys.push(Signer::from_text(text.reveal())?.public());
+        }
+        let trust = Trust { keys, copies: Copies::new(&copy, &log).all()? };
+        Ok(match Book::look(&path, &log)?.verify(&trust)? {
+            Ok(whole) => Finding::ok(check, format!("{} entries, whole", whole.entries)),
+            Err(what) => Finding::fail(
+                check,
+                what.to_string(),
+                "find out who was there; `tidegate audit verify` says more. Put the directory aside to begin anew",
+            ),
+        })
+    };
+    Some(looked().unwrap_or_else(|e| Finding::fail(check, e, "look with `tidegate audit verify`")))
+}
+
+fn database(table: &manifest::SinkTable) -> Finding {
+    let check = "sink";
+    let told =
+        |e: &postgres::Error| e.as_db_error().map_or_else(|| e.to_string(), |db| db.message().to_owned());
+    let looked = || -> Result<Finding, String> {
+        let config = config(&table.url)?;
+        let mut client = config.connect(NoTls).map_err(|e| told(&e))?;
+        let schema = client
+            .query_one(
+                "SELECT current_user::text, to_regnamespace(quote_ident($1)) IS NOT NULL,
+                     coalesce(has_schema_privilege(to_regnamespace(quote_ident($1))::oid, 'CREATE'), false),
+                     EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'postgis')",
+                &[&table.schema],
+            )
+            .map_err(|e| told(&e))?;
+        let (user, there, create, postgis): (String, bool, bool, bool) =
+            (schema.get(0), schema.get(1), schema.get(2), schema.get(3));
+        let name = format!("{}.{}", quote(&table.schema)?, quote(&table.table)?);
+        let rights = client
+            .query_one(
+                "SELECT to_regclass($1) IS NOT NULL,
+                     coalesce(has_table_privilege(to_regclass($1)::oid, 'INSERT') AND has_table_privilege(to_regclass($1)::oid, 'UPDATE'), false)",
+                &[&name],
+            )
+            .map_err(|e| told(&e))?;
+        let (known, write): (bool, bool) = (rights.get(0), rights.get(1));
+        Ok(if !there {
+            Finding::fail(
+                check,
+                format!("the schema {} does not exist", table.schema),
+                format!("CREATE SCHEMA {}", quote(&table.schema)?),
+            )
+        } else if !create {
+            let next = format!(
+                "GRANT CREATE, USAGE ON SCHEMA {} TO {}: the checkpoint is kept there",
+                quote(&table.schema)?,
+                quote(&user)?
+            );
+            Finding::fail(check, format!("{user} may not make tables in {}", table.schema), next)
+        } else if known && !write {
+            let next = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {name} TO {}", quote(&user)?);
+            Finding::fail(check, format!("{user} may not write {}.{}", table.schema, table.table), next)
+        } else if !postgis {
+            let next = "CREATE EXTENSION postgis, if geometries should be more than bytes";
+            Finding::warn(check, "the database has no PostGIS: geometries become well-known binary", next)
+        } else {
+            let made = if known { "can be written" } else { "can be made" };
+            Finding::ok(check, format!("table {}.{} {made} by {user}", table.schema, table.table))
+        })
+    };
+    looked().unwrap_or_else(|e| {
+        Finding::fail(check, format!("the database: {e}"), "is the server up, and do name and password fit?")
+            .theirs()
+    })
+}

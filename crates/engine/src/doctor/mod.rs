@@ -1,0 +1,89 @@
+//! The doctor: whether a pipeline can work here and now, before it is run.
+//!
+//! It looks and changes nothing: a directory is tried with a file that is gone at once, a store is
+//! opened only if it is there, a service is asked once for its address and no more. Each finding
+//! says what was looked at, how it is, and what to do next.
+//!
+//! | file | looks at |
+//! |---|---|
+//! | `local` | state, audit, dead letters, source, steps, sink, coordinate reference systems, secrets |
+//! | `remote` | services: name, address, certificate, clock, quota |
+
+mod local;
+mod remote;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::manifest::Manifest;
+
+/// How something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// As it should be.
+    Ok,
+    /// A run can work, and may not do what is wanted.
+    Warn,
+    /// A run cannot work.
+    Fail,
+}
+
+impl Health {
+    /// In a word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Health::Ok => "ok",
+            Health::Warn => "warn",
+            Health::Fail => "fail",
+        }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at: `state`, `sink`, `service geo: clock`.
+    pub check: String,
+    /// How it is.
+    pub health: Health,
+    /// What was found.
+    pub found: String,
+    /// What to do next; nothing if all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// The other side is to blame: it may be well later.
+    #[serde(skip)]
+    pub theirs: bool,
+}
+
+impl Finding {
+    fn ok(check: impl Into<String>, found: impl Into<String>) -> Finding {
+        Finding { check: check.into(), health: Health::Ok, found: found.into(), next: None, theirs: false }
+    }
+
+    fn warn(check: impl Into<String>, found: impl Into<String>, next: impl Into<String>) -> Finding {
+        Finding { health: Health::Warn, next: Some(next.into()), ..Finding::ok(check, found) }
+    }
+
+    fn fail(check: impl Into<String>, found: impl Into<String>, next: impl Into<String>) -> Finding {
+        Finding { health: Health::Fail, next: Some(next.into()), ..Finding::ok(check, found) }
+    }
+
+    fn theirs(self) -> Finding {
+        Finding { theirs: true, ..self }
+    }
+}
+
+/// Looks at this machine, and at a manifest and everything it names if there is one.
+#[must_use]
+pub fn examine(manifest: Option<(&Manifest, &Path)>, state: &Path, letters: &str) -> Vec<Finding> {
+    let mut found = local::machine(state, letters);
+    if let Some((manifest, folder)) = manifest {
+        found.extend(local::pipeline(manifest, folder, state));
+        found.extend(remote::services(manifest));
+    }
+    found
+}
