@@ -8,6 +8,7 @@ mod exit;
 mod layer;
 mod metrics;
 mod out;
+mod predict;
 mod progress;
 mod report;
 mod summary;

@@ -3,24 +3,30 @@
 use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::ValueEnum;
-use tidegate_engine::manifest::{self, Manifest, human};
+use tidegate_engine::manifest::{self, Manifest, Policy, human};
 use tidegate_engine::run::{Plan, plan};
 
 use crate::exit::Exit;
 use crate::out;
-use crate::progress::thousands;
+use crate::predict::{Prediction, predict};
+use crate::progress::{self, thousands};
 
 /// Show what a run would do, without writing or asking anything
 ///
 /// Opens the source, holds every step, gate and the sink against its fields, and tells what would
-/// be read, changed, judged and written, and what the services would be asked at most.
+/// be read, changed, judged and written. What services would be asked is simulated under the
+/// manifest's policy: how long it takes, how often they are called and how long a record waits, if
+/// they keep their terms, fail now and then, are down, or never answer.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tidegate plan parcels.yaml
   tidegate plan --format json parcels.yaml
+  tidegate plan --price 0.50 addresses.yaml
+  tidegate plan --records 250000 addresses.yaml
 
 Exit codes: 0 if the run can begin, 2 if it cannot.")]
 pub(crate) struct Args {
@@ -28,9 +34,22 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
+    /// What a thousand calls cost, for services of which the manifest does not say it
+    #[arg(long, value_name = "PRICE", value_parser = price)]
+    price: Option<f64>,
+
+    /// So many records, if the source does not tell
+    #[arg(long, value_name = "N")]
+    records: Option<u64>,
+
     /// How to answer
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+}
+
+fn price(text: &str) -> Result<f64, String> {
+    let price: f64 = text.parse().map_err(|_| format!("{text:?} is no price"))?;
+    if (0.0..=1e9).contains(&price) { Ok(price) } else { Err(format!("{text:?} is no price")) }
 }
 
 /// How to answer.
@@ -60,18 +79,37 @@ pub(crate) fn folder(file: &Path) -> PathBuf {
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     match load(&args.file) {
-        Some(manifest) => tell(&manifest, &args.file, args.format),
+        Some(manifest) => tell(&manifest, &args.file, args.format, (args.price, args.records)),
         None => Ok(Exit::Usage),
     }
 }
 
 /// Plans and tells; `run --dry-run` is the same.
-pub(crate) fn tell(manifest: &Manifest, file: &Path, format: Format) -> io::Result<Exit> {
+pub(crate) fn tell(
+    manifest: &Manifest,
+    file: &Path,
+    format: Format,
+    (price, records): (Option<f64>, Option<u64>),
+) -> io::Result<Exit> {
     match plan(manifest, &folder(file)) {
         Ok(plan) => {
+            let policy = Policy::from(manifest);
+            let predictions: Vec<Prediction> = plan
+                .asked
+                .iter()
+                .filter_map(|asked| {
+                    let questions = asked.questions.or(records.map(|n| n * asked.steps))?;
+                    Some(predict(asked, questions, &policy, asked.price_per_thousand.or(price)))
+                })
+                .flatten()
+                .collect();
             match format {
-                Format::Table => out::data(&table(&plan))?,
-                Format::Json => out::data(&format!("{:#}\n", serde_json::json!(plan)))?,
+                Format::Table => out::data(&table(&plan, &predictions))?,
+                Format::Json => {
+                    let mut value = serde_json::json!(plan);
+                    value["predictions"] = serde_json::json!(predictions);
+                    out::data(&format!("{value:#}\n"))?;
+                }
             }
             Ok(Exit::Done)
         }
@@ -82,7 +120,7 @@ pub(crate) fn tell(manifest: &Manifest, file: &Path, format: Format) -> io::Resu
     }
 }
 
-fn table(plan: &Plan) -> String {
+fn table(plan: &Plan, predictions: &[Prediction]) -> String {
     let mut text = format!("{}: nothing was written\n\n", plan.pipeline);
     let mut row = |name: &str, value: String| {
         // Writing to a string cannot fail.
@@ -127,19 +165,57 @@ fn table(plan: &Plan) -> String {
         .to_owned(),
     );
     if let (Some(calls), Some(most)) = (plan.calls, plan.calls_max) {
-        let pace =
-            plan.seconds_min.map(|s| format!("; at least {} at the told rate", human(s))).unwrap_or_default();
         let each = human(plan.record_seconds_max);
         row(
             "calls",
             format!(
-                "{} without repeats, at most {} if all fail; a record waits {each} at most{pace}",
+                "{} without repeats, at most {} if all fail; a record waits {each} at most",
                 thousands(calls),
                 thousands(most)
             ),
         );
     }
+    for asked in &plan.asked {
+        let own: Vec<&Prediction> = predictions.iter().filter(|p| p.service == asked.service).collect();
+        let terms = match asked.allowed {
+            Some((rate, burst)) => format!("its profile names {rate} calls/s, burst {burst}"),
+            None => "its limit is not known; none is assumed".to_owned(),
+        };
+        let told = asked
+            .lane
+            .limit
+            .rate_max
+            .map(|rate| format!("; at most {rate}/s by the manifest"))
+            .unwrap_or_default();
+        row("service", format!("{}: {terms}{told}", asked.service));
+        if own.is_empty() {
+            row("", "the number of records is not known; say it with --records".to_owned());
+        }
+        for p in own {
+            row("", format!("{:<18}{}", p.case, outcome(p)));
+        }
+    }
     text
+}
+
+/// What a case comes to.
+fn outcome(p: &Prediction) -> String {
+    let mut text = format!("{}, {}", span(p.seconds), count(p.calls, "call"));
+    let mut add = |more: String| text.push_str(&format!(", {more}"));
+    for (n, word) in [(p.dead, "given up"), (p.parked, "put off")] {
+        if n > 0 {
+            add(format!("{} {word}", thousands(n)));
+        }
+    }
+    add(format!("a record waits {} at most", span(p.wait_max_seconds)));
+    if let Some(cost) = p.cost {
+        add(format!("costs {cost:.2}"));
+    }
+    text
+}
+
+fn span(seconds: f64) -> String {
+    progress::span(Duration::from_secs_f64(seconds.clamp(0.0, 1e9)))
 }
 
 fn fields(fields: &[(String, String)]) -> String {

@@ -64,7 +64,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let Some(manifest) = plan::load(&args.file) else { return Ok(Exit::Usage) };
     if args.dry_run {
-        return plan::tell(&manifest, &args.file, args.format);
+        return plan::tell(&manifest, &args.file, args.format, (None, None));
     }
     let options = Options {
         folder: plan::folder(&args.file),

@@ -5,4 +5,5 @@
 #[path = "../pipeline/bench.rs"]
 mod bench;
 mod doctor;
+mod plan;
 mod trail;

@@ -40,7 +40,7 @@ mod transform;
 pub use build::{Parts, build};
 pub use counts::Counts;
 pub use drive::{Options, Watch, run};
-pub use plan::{Plan, plan};
+pub use plan::{Asked, Plan, plan};
 pub use report::{End, Report, RunError};
 pub use state::{Checkpoint, State, Status};
 pub use trail::{AUDIT_COPIES, AUDIT_FILE, Pending};

@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
+use tidegate_core::lane::LaneConfig;
 
 use super::build::build;
 use crate::manifest::{Manifest, Policy};
+use crate::profile::Profiles;
 use crate::sink::Target;
 
 /// What a run would do.
@@ -46,10 +48,60 @@ pub struct Plan {
     pub calls: Option<u64>,
     /// The most calls, if every one fails as often as the policy allows.
     pub calls_max: Option<u64>,
-    /// The least time that the told rate allows for the calls, in seconds.
-    pub seconds_min: Option<f64>,
+    /// The services that are asked.
+    pub asked: Vec<Asked>,
     /// The longest that one record may take, in seconds.
     pub record_seconds_max: f64,
+}
+
+/// What a service is asked.
+#[derive(Clone, Debug, Serialize)]
+pub struct Asked {
+    /// The service.
+    pub service: String,
+    /// Its profile, if it has one.
+    pub profile: Option<String>,
+    /// Steps that ask it, each once per record.
+    pub steps: u64,
+    /// Questions if no answer is kept yet, none is repeated, and the number of records is known.
+    pub questions: Option<u64>,
+    /// Calls per second and burst that its profile names.
+    pub allowed: Option<(f64, u32)>,
+    /// What a thousand calls cost, if the manifest says.
+    pub price_per_thousand: Option<f64>,
+    /// The lane that all calls share.
+    #[serde(skip)]
+    pub lane: LaneConfig,
+}
+
+fn asked(manifest: &Manifest, policy: &Policy, records: Option<u64>) -> Vec<Asked> {
+    let pipeline = &manifest.pipeline;
+    let mut all: Vec<Asked> = Vec::new();
+    for step in &pipeline.steps {
+        let name = step.geocode.as_ref().map(|g| &g.service).or(step.http.as_ref().map(|h| &h.service));
+        let Some((name, service)) = name.and_then(|name| Some((name, pipeline.services.get(name)?))) else {
+            continue;
+        };
+        if let Some(known) = all.iter_mut().find(|asked| asked.service == *name) {
+            known.steps += 1;
+            known.questions = records.map(|records| records * known.steps);
+            continue;
+        }
+        let profile =
+            service.profile.as_ref().and_then(|name| Profiles::embedded().ok()?.get(name).ok().cloned());
+        let mut lane = policy.lane;
+        lane.limit.rate_max = service.requests_per_second.or(lane.limit.rate_max);
+        all.push(Asked {
+            service: name.clone(),
+            profile: service.profile.clone(),
+            steps: 1,
+            questions: records,
+            allowed: profile.filter(|p| p.form().rate.is_some()).map(|p| (p.rate_per_second(), p.burst())),
+            price_per_thousand: service.price_per_thousand,
+            lane,
+        });
+    }
+    all
 }
 
 /// Plans a run. Nothing is written and no service is asked.
@@ -67,16 +119,10 @@ pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, String> {
     let batch_size = u64::from(pipeline.source.as_ref().map_or(1, |source| source.batch_size)).max(1);
     let remote = parts.remote.len() as u64;
     let calls = layer.records.map(|records| records * remote);
-    let rate = |form: &crate::manifest::Step| {
-        let name = form.geocode.as_ref().map(|g| &g.service).or(form.http.as_ref().map(|h| &h.service))?;
-        let own = pipeline.services.get(name).and_then(|service| service.requests_per_second);
-        own.or(pipeline.rate_limit.requests_per_second)
-    };
-    let slowest = pipeline.steps.iter().filter_map(rate).reduce(f64::min);
     let attempts = u64::from(policy.call.attempts_max)
         + u64::from(policy.call.throttles_free)
         + u64::from(policy.call.outages_free);
-    let seconds_min = calls.zip(slowest).map(|(calls, rate)| calls as f64 / rate);
+    let asked = asked(manifest, &policy, layer.records);
     let mode = serde_json::to_value(parts.sink.mode)
         .ok()
         .and_then(|mode| mode.as_str().map(str::to_owned))
@@ -103,7 +149,7 @@ pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, String> {
         batches: layer.records.map(|records| records.div_ceil(batch_size)),
         calls: calls.filter(|calls| *calls > 0),
         calls_max: calls.filter(|calls| *calls > 0).map(|calls| calls.saturating_mul(attempts)),
-        seconds_min,
+        asked,
         record_seconds_max: pipeline.retry_policy.deadline_seconds,
     })
 }

@@ -33,6 +33,11 @@ pub struct Service {
     #[schemars(with = "f64", range(max = 1_000_000.0), extend("exclusiveMinimum" = 0))]
     pub requests_per_second: Option<f64>,
 
+    /// What a thousand calls cost, in whatever currency; `tidegate plan` multiplies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(min = 0.0, max = 1_000_000_000.0))]
+    pub price_per_thousand: Option<f64>,
+
     /// Whether its name may resolve to a private address.
     pub allow_private: bool,
 }
