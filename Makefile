@@ -44,6 +44,10 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (60) each; installs cargo-fuzz
 oracle: ## geo against GEOS, PROJ and GDAL, which are installed under target/
 	crates/geo/oracle/run
 
+.PHONY: crs
+crs: ## take the tables of coordinate systems from PROJ again, and verify them
+	crates/geo/tools/run
+
 .PHONY: bench
 bench: ## every benchmark in memory and in virtual time, printed as tables
 	$(CARGO) build --release --locked -p tidegate-benches --bins

@@ -91,10 +91,29 @@ pub fn filter(data: &[u8]) {
     }
 }
 
+/// Any bytes as a grid of datum shifts.
+pub fn grid(mut data: &[u8]) {
+    let _ = tidegate_geo::crs::grid::Grid::read(&mut data);
+}
+
+fn path(extension: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("tidegate-fuzz-{}.{extension}", std::process::id()))
+}
+
+/// Any bytes as a GeoTIFF.
+pub fn tiff(data: &[u8]) {
+    let path = path("tif");
+    if std::fs::write(&path, data).is_ok() {
+        if let Ok(raster) = tidegate_geo::raster::Raster::open(&path) {
+            let _ = raster.bounds();
+        }
+        let _ = std::fs::remove_file(&path);
+    }
+}
+
 /// Any bytes as a file of this name.
 pub fn file(extension: &str, data: &[u8]) {
-    let path: PathBuf =
-        std::env::temp_dir().join(format!("tidegate-fuzz-{}.{extension}", std::process::id()));
+    let path = path(extension);
     if std::fs::write(&path, data).is_err() {
         return;
     }

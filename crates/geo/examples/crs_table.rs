@@ -1,6 +1,6 @@
-//! `crs_table CANDIDATES ALIASES OUT`: verifies what `tools/crs_candidates.py` took from PROJ and
-//! writes `data/crs.bin`. A system is verified if proj4rs brings all nine points to within a
-//! centimetre of PROJ, and back to within a metre.
+//! `crs_table CANDIDATES SAME ALIASES OUT`: verifies what `tools/crs_candidates.py` took from PROJ and
+//! writes `data/crs.bin`. A system is verified if proj4rs brings all sixteen points to within a
+//! centimetre of where PROJ brings them, there and back. `make crs` runs the whole chain.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -12,6 +12,7 @@ const METRES_PER_DEGREE: f64 = 111_320.0;
 
 struct Row {
     code: u32,
+    base: u32,
     flags: u8,
     accuracy: f32,
     area: [f32; 4],
@@ -21,49 +22,59 @@ struct Row {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().collect();
-    let [_, candidates, aliases, out] = args.as_slice() else {
-        return Err("usage: crs_table IN ALIASES OUT".into());
+    let [_, candidates, same, aliases, out] = args.as_slice() else {
+        return Err("usage: crs_table CANDIDATES SAME ALIASES OUT".into());
     };
     let wgs84 = Proj::from_proj_string("+proj=longlat +ellps=WGS84 +towgs84=0,0,0")?;
     let mut rows = Vec::new();
-    let mut tally: HashMap<(&str, &str), u32> = HashMap::new();
+    let mut tally: HashMap<(String, &str), u32> = HashMap::new();
     for line in std::fs::read_to_string(candidates)?.lines() {
         let cells: Vec<&str> = line.split('\t').collect();
-        let [code, kind, north_first, deprecated, name, area, accuracy, _operation, proj, points] =
-            cells.as_slice()
+        let [
+            authority,
+            code,
+            kind,
+            north_first,
+            deprecated,
+            name,
+            area,
+            accuracy,
+            operation,
+            proj,
+            points,
+            base,
+        ] = cells.as_slice()
         else {
             return Err(format!("a line of {} cells", cells.len()).into());
         };
-        let group = match (*kind, *deprecated) {
-            ("P", "0") => "projected",
-            ("G", "0") => "geographic",
-            ("-", _) => "unsupported by the recipe",
-            _ => "deprecated",
-        };
+        let age = if *deprecated == "1" { ", deprecated" } else { "" };
+        let of =
+            |kind: &str| format!("{authority} {}{age}", if kind == "G" { "geographic" } else { "projected" });
         if *kind == "-" {
-            *tally.entry((group, "refused")).or_default() += 1;
+            *tally.entry((of(operation), "refused, another operation")).or_default() += 1;
             continue;
         }
-        let errors = errors(&wgs84, proj, points, *kind == "G");
-        let verdict = match errors {
-            Some((there, back)) if there <= 0.001 && back <= 1.0 => "within 1 mm",
-            Some((there, back)) if there <= 0.01 && back <= 1.0 => "within 1 cm",
-            Some((there, _)) if there <= 1.0 => "within 1 m, refused",
-            Some(_) => "worse, refused",
-            None => "no projection, refused",
+        let verdict = match errors(&wgs84, proj, points, *kind == "G") {
+            Some(worst) if worst <= 0.001 => "within 1 mm",
+            Some(worst) if worst <= 0.01 => "within 1 cm",
+            Some(worst) if worst <= 1.0 => "refused, within 1 m",
+            Some(_) => "refused, worse",
+            None => "refused, no projection",
         };
-        *tally.entry((group, verdict)).or_default() += 1;
-        if *deprecated == "0" && *kind == "P" && accuracy.starts_with('-') && !verdict.contains("refused") {
-            *tally.entry((group, "of these only ballpark")).or_default() += 1;
+        *tally.entry((of(kind), verdict)).or_default() += 1;
+        if verdict.starts_with("refused") {
+            writeln!(std::io::stderr(), "{authority}:{code} {verdict}: {proj}")?;
         }
-        let verified = !verdict.contains("refused");
+        let verified = !verdict.starts_with("refused");
         let area: Vec<f32> = area.split(',').map(str::parse).collect::<Result<_, _>>()?;
         rows.push(Row {
             code: code.parse()?,
+            base: base.parse()?,
             flags: u8::from(*kind == "G")
                 | u8::from(*north_first == "1") << 1
                 | u8::from(*deprecated == "1") << 2
-                | u8::from(verified) << 3,
+                | u8::from(verified) << 3
+                | u8::from(*authority == "ESRI") << 4,
             accuracy: accuracy.parse()?,
             area: area.try_into().map_err(|_| "an area of other than four numbers")?,
             name: (*name).to_owned(),
@@ -74,41 +85,47 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tally.sort_unstable();
     let mut said = std::io::stdout().lock();
     for ((group, verdict), count) in tally {
-        writeln!(said, "{group:28} {verdict:26} {count}")?;
+        writeln!(said, "{group:28} {verdict:28} {count}")?;
     }
     rows.sort_by_key(|row| row.code);
-    std::fs::write(out, table(&rows, &std::fs::read_to_string(aliases)?)?)?;
+    let (same, aliases) = (std::fs::read_to_string(same)?, std::fs::read_to_string(aliases)?);
+    std::fs::write(out, table(&rows, &same, &aliases)?)?;
     Ok(())
 }
 
-/// The largest errors in metres, there and back.
-fn errors(wgs84: &Proj, proj: &str, points: &str, geographic: bool) -> Option<(f64, f64)> {
+/// The largest error in metres, there or back.
+fn errors(wgs84: &Proj, proj: &str, points: &str, geographic: bool) -> Option<f64> {
     let system = Proj::from_proj_string(proj).ok()?;
-    let scale = if geographic { METRES_PER_DEGREE } else { 1.0 };
     let unit = |x: f64| if geographic { x.to_radians() } else { x };
-    let (mut worst_there, mut worst_back) = (0.0f64, 0.0f64);
+    let mut worst = 0.0f64;
     for point in points.split(';') {
         let numbers: Vec<f64> = point.split(',').filter_map(|x| x.parse().ok()).collect();
-        let [lon, lat, x, y] = numbers.as_slice() else { return None };
-        if !x.is_finite() {
+        let [lon, lat, x, y, back_lon, back_lat] = numbers.as_slice() else { return None };
+        if !x.is_finite() || !back_lon.is_finite() {
             continue;
         }
         let mut there = (lon.to_radians(), lat.to_radians(), 0.0);
         transform(wgs84, &system, &mut there).ok()?;
-        if geographic {
-            there = (there.0.to_degrees(), there.1.to_degrees(), 0.0);
-        }
-        worst_there = worst_there.max(f64::hypot(there.0 - x, there.1 - y) * scale);
+        worst = worst.max(if geographic {
+            apart((there.0.to_degrees(), there.1.to_degrees()), (*x, *y))
+        } else {
+            f64::hypot(there.0 - x, there.1 - y)
+        });
         let mut back = (unit(*x), unit(*y), 0.0);
         transform(&system, wgs84, &mut back).ok()?;
-        let around = (back.0.to_degrees() - lon).rem_euclid(360.0);
-        let east = around.min(360.0 - around) * lat.to_radians().cos();
-        worst_back = worst_back.max(f64::hypot(east, back.1.to_degrees() - lat) * METRES_PER_DEGREE);
+        worst = worst.max(apart((back.0.to_degrees(), back.1.to_degrees()), (*back_lon, *back_lat)));
     }
-    Some((worst_there, worst_back)).filter(|(a, b)| a.is_finite() && b.is_finite())
+    Some(worst).filter(|worst| worst.is_finite())
 }
 
-fn table(rows: &[Row], aliases: &str) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+/// The distance of two close positions in degrees, in metres.
+fn apart(a: (f64, f64), b: (f64, f64)) -> f64 {
+    let around = (a.0 - b.0).rem_euclid(360.0);
+    let east = around.min(360.0 - around) * b.1.to_radians().cos();
+    f64::hypot(east, a.1 - b.1) * METRES_PER_DEGREE
+}
+
+fn table(rows: &[Row], same: &str, aliases: &str) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let mut words: Vec<&str> = Vec::new();
     let mut number_of: HashMap<&str, u16> = HashMap::new();
     for word in rows.iter().flat_map(|row| row.proj.split_ascii_whitespace()) {
@@ -131,6 +148,7 @@ fn table(rows: &[Row], aliases: &str) -> Result<Vec<u8>, Box<dyn std::error::Err
     out.extend(u32::try_from(rows.len())?.to_le_bytes());
     for row in rows {
         out.extend(row.code.to_le_bytes());
+        out.extend(row.base.to_le_bytes());
         out.push(row.flags);
         out.extend(row.accuracy.to_le_bytes());
         out.extend(row.area.iter().flat_map(|x| x.to_le_bytes()));
@@ -141,10 +159,24 @@ fn table(rows: &[Row], aliases: &str) -> Result<Vec<u8>, Box<dyn std::error::Err
         out.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
     }
     let known: std::collections::HashSet<u32> = rows.iter().map(|row| row.code).collect();
+    let same: Vec<(u32, u32, &str)> = same
+        .lines()
+        .filter_map(|line| {
+            let mut cells = line.split('\t');
+            Some((cells.next()?.parse().ok()?, cells.next()?.parse().ok()?, cells.next()?))
+        })
+        .filter(|(_, epsg, _)| known.contains(epsg))
+        .collect();
+    out.extend(u32::try_from(same.len())?.to_le_bytes());
+    for (esri, epsg, _) in &same {
+        out.extend(esri.to_le_bytes());
+        out.extend(epsg.to_le_bytes());
+    }
     let aliases: Vec<(u32, &str)> = aliases
         .lines()
         .filter_map(|line| line.split_once('\t').and_then(|(code, name)| Some((code.parse().ok()?, name))))
         .filter(|(code, _)| known.contains(code))
+        .chain(same.iter().map(|(_, epsg, name)| (*epsg, *name)))
         .collect();
     out.extend(u32::try_from(aliases.len())?.to_le_bytes());
     for (code, name) in aliases {

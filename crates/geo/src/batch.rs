@@ -47,6 +47,8 @@ pub struct Batch {
     ids: Vec<Option<Box<str>>>,
     spans: Vec<Span>,
     raw: Arena,
+    /// What a GeoJSON feature holds besides what the standard names, as text between commas.
+    foreign: Arena,
     /// The number of each row's record in the source.
     records: Vec<u64>,
     next_record: u64,
@@ -64,6 +66,7 @@ impl Batch {
             ids: Vec::new(),
             spans: Vec::new(),
             raw: Arena::default(),
+            foreign: Arena::default(),
             records: Vec::new(),
             next_record: 0,
         }
@@ -102,7 +105,10 @@ impl Batch {
     /// Roughly the memory that the values take, to bound a batch by.
     #[must_use]
     pub fn byte_len(&self) -> usize {
-        self.geometry.byte_len() + self.raw.byte_len() + self.len() * 16 * (self.columns.len() + 1)
+        self.geometry.byte_len()
+            + self.raw.byte_len()
+            + self.foreign.byte_len()
+            + self.len() * 16 * (self.columns.len() + 1)
     }
 
     /// The number of this row's record in the source.
@@ -147,6 +153,13 @@ impl Batch {
     #[must_use]
     pub fn id(&self, row: usize) -> Option<&str> {
         self.ids.get(row).and_then(|id| id.as_deref())
+    }
+
+    /// The foreign members of the feature as the text of JSON members with commas between them; empty
+    /// if there are none or they were not asked for.
+    #[must_use]
+    pub fn foreign(&self, row: usize) -> &str {
+        std::str::from_utf8(self.foreign.get(row)).unwrap_or_default()
     }
 
     /// The bytes of the record as the source held them and their place; empty if the source
@@ -240,6 +253,16 @@ impl Batch {
         }
     }
 
+    /// Gives the last feature foreign members, as the text of JSON members with commas between them.
+    pub fn set_foreign(&mut self, members: &str) {
+        let before = self.len().saturating_sub(1);
+        self.foreign.truncate(before);
+        while self.foreign.len() < before {
+            self.foreign.push(&[]);
+        }
+        self.foreign.push(members.as_bytes());
+    }
+
     /// Keeps the source's bytes of the last feature.
     pub fn set_origin(&mut self, span: Span, raw: &[u8]) {
         let before = self.len().saturating_sub(1);
@@ -260,6 +283,7 @@ impl Batch {
         self.ids.truncate(rows);
         self.spans.truncate(rows);
         self.raw.truncate(rows);
+        self.foreign.truncate(rows);
     }
 
     /// Removes all features and keeps the room; the next one is this record of the source.

@@ -28,6 +28,7 @@ pub mod filter;
 pub mod format;
 pub mod mapping;
 mod number;
+pub mod raster;
 pub mod repair;
 pub mod schema;
 pub mod validity;

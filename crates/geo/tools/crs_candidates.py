@@ -1,19 +1,23 @@
-"""Writes what PROJ knows about every EPSG projected and geographic system, for crs_table to verify.
+"""Writes what PROJ knows about every projected and geographic system of EPSG and ESRI, for
+crs_table to verify, and the points that tests/crs.rs compares with.
 
-One line per system: code, kind, axis order, deprecated, name, area of use, stated accuracy of the
-operation from WGS 84 (-1: ballpark), a PROJ string with the datum shift of that operation, and
-nine points transformed by PROJ.
+candidates: a line per system: authority, code, kind, north first, deprecated, name, area of use, stated accuracy
+of the operation from WGS 84 (-1: ballpark), that operation, a PROJ string with its datum shift, and sixteen points
+transformed by PROJ, there and back. golden: a line per system: authority and code, kind, deprecated, accuracy, and three
+other points, with the way back where it leads elsewhere. ESRI's systems that have an EPSG code are left out of both.
 
-    target/venv/bin/python crates/geo/tools/crs_candidates.py target/crs_candidates.tsv
+    target/venv/bin/python crates/geo/tools/crs_candidates.py target/crs_same.tsv target/crs_candidates.tsv target/crs_golden.tsv
 """
-import re, sys, warnings
+import random, re, sys, warnings
 import pyproj
 from pyproj.aoi import AreaOfInterest
+from pyproj.enums import PJType, TransformDirection
 from pyproj.transformer import TransformerGroup
 
 warnings.filterwarnings("ignore")
 pyproj.network.set_network_enabled(False)
 WGS84 = pyproj.CRS.from_epsg(4326)
+SHARES = (0.02, 0.3, 0.7, 0.98)
 
 def numbers(step):
     return {k: v for k, v in re.findall(r"(\w+)=([^ ]+)", step)}
@@ -41,41 +45,86 @@ def plain(proj4):
         proj4 = proj4.replace(f"+datum={datum}", f"+ellps={ellps}")
     return re.sub(r" \+(towgs84|nadgrids)=[^ ]+", "", proj4)
 
-def main(path):
-    infos = [i for t in ("PROJECTED_CRS", "GEOGRAPHIC_2D_CRS") for i in pyproj.database.query_crs_info(auth_name="EPSG", pj_types=[getattr(pyproj.enums.PJType, t)], allow_deprecated=True)]
-    with open(path, "w") as out:
-        for n, info in enumerate(infos):
-            try:
-                crs = pyproj.CRS.from_epsg(int(info.code))
-                a = info.area_of_use
-                w, s, e, north = a.bounds if a else (-180, -90, 180, 90)
-                e2 = e if e >= w else e + 360
-                cx, cy = (w + e2) / 2, (s + north) / 2
-                cx = cx - 360 if cx > 180 else cx
-                group = TransformerGroup(WGS84, crs, always_xy=True, area_of_interest=AreaOfInterest(cx, cy, cx, cy))
-                if not group.transformers:
-                    raise ValueError("no operation")
-                t = group.transformers[0]
-                shift = towgs84(t.definition)
-                ballpark = "Ballpark" in t.description
-                accuracy = -1 if ballpark else t.accuracy
-                proj4 = plain(crs.to_proj4())
-                if shift is not None:
-                    proj4 += " +towgs84=" + ",".join(f"{v + 0:.12g}" for v in shift)
-                points = []
-                for fx in (0.1, 0.5, 0.9):
-                    for fy in (0.1, 0.5, 0.9):
-                        lon, lat = w + (e2 - w) * fx, s + (north - s) * fy
-                        lon = lon - 360 if lon > 180 else lon
-                        x, y = t.transform(lon, lat)
-                        points.append(f"{lon!r},{lat!r},{x!r},{y!r}")
-                axes = [x.direction for x in crs.axis_info]
-                swapped = int(bool(axes) and axes[0] in ("north", "south"))
-                kind = "G" if crs.is_geographic else "P"
-                out.write("\t".join([info.code, kind, str(swapped), str(int(info.deprecated)), info.name, f"{w},{s},{e},{north}", f"{accuracy:g}", t.description.replace("\t", " "), proj4, ";".join(points)]) + "\n")
-            except Exception as problem:
-                out.write("\t".join([info.code, "-", "0", "0", info.name, "", "", "", str(problem).replace("\n", " ").replace("\t", " ")[:80], ""]) + "\n")
-            if n % 500 == 0:
-                out.flush()
+def there_and_back(t, lon, lat):
+    """Where PROJ brings a point, and where it brings that. Small rotations are taken as such in both directions, so
+    that a datum shift leads back to within millimetres only."""
+    x, y = t.transform(lon, lat)
+    return x, y, *t.transform(x, y, direction=TransformDirection.INVERSE)
 
-main(sys.argv[1])
+def base(crs):
+    """The EPSG code of the geographic system under a system; 0 if it has none."""
+    definition = crs.to_json_dict()
+    found = definition.get("base_crs", definition).get("id", {})
+    return found["code"] if found.get("authority") == "EPSG" else 0
+
+def size(info):
+    if not info.area_of_use:
+        return 0
+    w, s, e, n = info.area_of_use.bounds
+    return (e - w if e >= w else e - w + 360) * (n - s)
+
+def infos():
+    """Every system once; of several areas of use the largest."""
+    for authority in ("EPSG", "ESRI"):
+        for kind in ("PROJECTED_CRS", "GEOGRAPHIC_2D_CRS"):
+            found = {}
+            for info in pyproj.database.query_crs_info(auth_name=authority, pj_types=[getattr(PJType, kind)], allow_deprecated=True):
+                if info.code not in found or size(info) > size(found[info.code]):
+                    found[info.code] = info
+            yield from found.values()
+
+def row(info, chance):
+    """The candidate's cells, and the line of golden points."""
+    crs = pyproj.CRS.from_authority(info.auth_name, info.code)
+    w, s, e, north = info.area_of_use.bounds if info.area_of_use else (-180, -90, 180, 90)
+    e2 = e if e >= w else e + 360
+    cx, cy = (w + e2) / 2, (s + north) / 2
+    cx = cx - 360 if cx > 180 else cx
+    group = TransformerGroup(WGS84, crs, always_xy=True, area_of_interest=AreaOfInterest(cx, cy, cx, cy))
+    if not group.transformers:
+        raise ValueError("no operation")
+    t = group.transformers[0]
+    shift = towgs84(t.definition)
+    accuracy = -1 if "Ballpark" in t.description else t.accuracy
+    proj4 = plain(crs.to_proj4())
+    if shift is not None:
+        proj4 += " +towgs84=" + ",".join(f"{v + 0:.12g}" for v in shift)
+    def at(fx, fy):
+        lon, lat = w + (e2 - w) * fx, s + (north - s) * fy
+        return lon - 360 if lon > 180 else lon, lat
+    points = []
+    for fx in SHARES:
+        for fy in SHARES:
+            lon, lat = at(fx, fy)
+            points.append(",".join(map(repr, (lon, lat, *there_and_back(t, lon, lat)))))
+    axes = [x.direction for x in crs.axis_info]
+    swapped = int(bool(axes) and axes[0] in ("north", "south"))
+    kind, decimals = ("G", 10) if crs.is_geographic else ("P", 5)
+    if re.search(r"\+(k=1\.0+\d*e-06|to_meter=\d{4})", proj4):
+        decimals = 12  # metres are the fifth or sixth decimal of what such a system counts
+    cells = [info.auth_name, info.code, kind, str(swapped), str(int(info.deprecated)), info.name, f"{w},{s},{e},{north}", f"{accuracy:g}", t.description.replace("\t", " "), proj4, ";".join(points), str(base(crs))]
+    golden = []
+    for _ in range(3):
+        lon, lat = (round(v, 6) for v in at(chance.uniform(0.03, 0.97), chance.uniform(0.03, 0.97)))
+        x, y, back_lon, back_lat = there_and_back(t, lon, lat)
+        far = abs(back_lat - lat) > 1e-9 or abs(back_lon - lon) > 1e-9
+        golden.append(f"{lon},{lat},{x:.{decimals}f},{y:.{decimals}f}" + (f",{back_lon:.11f},{back_lat:.11f}" if far else ""))
+    return cells, f"{info.auth_name}:{info.code}\t{kind}\t{int(info.deprecated)}\t{accuracy:g}\t{';'.join(golden)}"
+
+def main(same, candidates, golden):
+    known = {("ESRI", line.split("\t")[0]) for line in open(same)}
+    with open(candidates, "w") as out, open(golden, "w") as gold:
+        for info in infos():
+            if (info.auth_name, info.code) in known:
+                continue
+            try:
+                cells, points = row(info, random.Random(f"{info.auth_name}:{info.code}"))
+                out.write("\t".join(cells) + "\n")
+                gold.write(points + "\n")
+            except Exception as problem:
+                kind = "G" if info.type == PJType.GEOGRAPHIC_2D_CRS else "P"
+                out.write("\t".join([info.auth_name, info.code, "-", "0", str(int(info.deprecated)), info.name, "", "", kind, str(problem).replace("\n", " ").replace("\t", " ")[:80], "", "0"]) + "\n")
+                gold.write(f"{info.auth_name}:{info.code}\t{kind}\t{int(info.deprecated)}\t\t\n")
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

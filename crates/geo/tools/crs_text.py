@@ -1,11 +1,12 @@
-"""Writes data/crs_text.bin: how PROJ spells every EPSG projected and geographic system as PROJJSON
-(for GeoParquet) and as ESRI's well-known text (for .prj files).
+"""Writes data/crs_text.bin: how PROJ spells every projected and geographic system of EPSG and ESRI as
+PROJJSON (for GeoParquet) and as ESRI's well-known text (for .prj files). ESRI's systems that have an EPSG code
+are left out.
 
 The file: the number of systems, then code and block of each, then the blocks. A block is 64 systems,
 deflated; within it each system is its PROJJSON, a zero byte, its ESRI text, a zero byte. Numbers are
 32 bits, little-endian; a block is preceded by its length.
 
-    target/venv/bin/python crates/geo/tools/crs_text.py crates/geo/data/crs_text.bin
+    target/venv/bin/python crates/geo/tools/crs_text.py target/crs_same.tsv crates/geo/data/crs_text.bin
 """
 import json, struct, sys, warnings, zlib
 import pyproj
@@ -21,16 +22,19 @@ def strip(value):
 
 rows = []
 kinds = ("PROJECTED_CRS", "GEOGRAPHIC_2D_CRS")
-infos = pyproj.database.query_crs_info(auth_name="EPSG", allow_deprecated=True)
-for code in sorted({int(i.code) for i in infos if i.type.name in kinds}):
-    crs = pyproj.CRS.from_epsg(code)
+known = {int(line.split("\t")[0]) for line in open(sys.argv[1])}
+infos = [i for a in ("EPSG", "ESRI") for i in pyproj.database.query_crs_info(auth_name=a, allow_deprecated=True)]
+for code, authority in sorted({(int(i.code), i.auth_name) for i in infos if i.type.name in kinds}):
+    if authority == "ESRI" and code in known:
+        continue
+    crs = pyproj.CRS.from_authority(authority, code)
     text = json.dumps(strip(json.loads(crs.to_json())), separators=(",", ":"), ensure_ascii=False)
     try:
         esri = crs.to_wkt("WKT1_ESRI") or ""
     except pyproj.exceptions.CRSError:
         esri = ""
     rows.append((code, text, esri))
-with open(sys.argv[1], "wb") as out:
+with open(sys.argv[2], "wb") as out:
     out.write(struct.pack("<I", len(rows)))
     for at, (code, _, _) in enumerate(rows):
         out.write(struct.pack("<II", code, at // BLOCK))

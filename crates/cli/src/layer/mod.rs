@@ -8,12 +8,12 @@ pub(crate) use braille::map;
 pub(crate) use page::{Page, page};
 pub(crate) use sample::Sample;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tidegate_core::Code;
 use tidegate_geo::check::Report;
-use tidegate_geo::crs::Operation;
+use tidegate_geo::crs::{Grids, Operation};
 use tidegate_geo::error::{Error, Problem};
 use tidegate_geo::format::Rejected;
 use tidegate_geo::{Bounds, Crs};
@@ -41,6 +41,14 @@ pub(crate) fn give_up(verb: &str, file: &Path, error: &Error) -> Exit {
 /// A coordinate reference system from the command line.
 pub(crate) fn crs(text: &str) -> Result<Crs, String> {
     text.parse().map_err(|problem: Problem| problem.message)
+}
+
+/// A system with its name.
+pub(crate) fn crs_words(crs: &Crs) -> String {
+    match crs.entry() {
+        Some(entry) => format!("{crs}, {}", entry.name),
+        None => crs.to_string(),
+    }
 }
 
 /// A problem as JSON.
@@ -80,6 +88,13 @@ pub(crate) fn operation(operation: &Operation) -> Value {
         "accuracy_m": operation.accuracy,
         "ballpark": operation.accuracy.is_none(),
         "definition": [operation.definition.0, operation.definition.1],
+        "grids": operation.grids.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
+        "missing_grids": operation.missing.iter().map(|missing| json!({
+            "crs": missing.crs.to_string(),
+            "files": missing.grid.files,
+            "operation": missing.grid.operation,
+            "accuracy_m": missing.grid.accuracy,
+        })).collect::<Vec<_>>(),
     })
 }
 
@@ -94,6 +109,27 @@ pub(crate) fn operation_words(operation: &Operation) -> String {
              it may be off by hundreds of metres"
         ),
     }
+}
+
+/// The grids of a way between systems in words, a line each.
+pub(crate) fn grid_words(operation: &Operation) -> Vec<String> {
+    let used = operation.grids.iter().map(|path| format!("over the grid {}", path.display()));
+    let missing = operation.missing.iter().map(|missing| {
+        let grid = &missing.grid;
+        let file = grid.files.first().copied().unwrap_or_default();
+        format!("not used: the grid {file} for {}, accurate to {} m; --grids DIR", missing.crs, grid.accuracy)
+    });
+    used.chain(missing).collect()
+}
+
+/// The folders of grids: those given, else those of the environment.
+pub(crate) fn grids(given: &[PathBuf]) -> Grids {
+    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if !given.is_empty() {
+        return Grids::in_folders(given.to_vec());
+    }
+    let folders = from("TIDEGATE_GRIDS").or_else(|| from("PROJ_DATA"));
+    Grids::in_folders(folders.map_or_else(Vec::new, |all| std::env::split_paths(&all).collect()))
 }
 
 /// A report as JSON.

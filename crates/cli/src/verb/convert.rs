@@ -20,8 +20,8 @@ use crate::{layer, out};
 
 /// Convert features from one file to another
 ///
-/// The names of the files say the formats: .gpkg, .geojson, .geojsonl, .geojsons, .fgb, .parquet, .shp, .csv;
-/// read also .gml and ESRI JSON. Memory does not depend on the size of the file, and
+/// The names of the files say the formats: .gpkg, .geojson, .geojsonl, .geojsons, .fgb, .parquet, .shp, .csv,
+/// .gml, .esrijson; IN may also lie in a .zip. Memory does not depend on the size of the file, and
 /// the output appears whole or not at all. A record that cannot be handled is set aside with its
 /// reason; the others go on.
 #[derive(clap::Args)]
@@ -96,9 +96,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "METRES")]
     accuracy: Option<f32>,
 
+    /// Folders with grids of datum shifts (NTv2, .gsb); else those of TIDEGATE_GRIDS or PROJ_DATA
+    #[arg(long, value_name = "DIR")]
+    grids: Vec<PathBuf>,
+
     /// The format to write, if the name of OUT does not say it
     #[arg(long = "to", value_name = "FORMAT", value_enum)]
     to_format: Option<FormatArg>,
+
+    /// The members of GeoJSON features that the standard does not name; kept from GeoJSON to GeoJSON
+    /// unless you say drop, dropped elsewhere
+    #[arg(long, value_enum)]
+    foreign: Option<Foreign>,
 
     /// How CSV shows the geometry
     #[arg(long, value_enum, default_value = "auto")]
@@ -149,6 +158,16 @@ enum FormatArg {
     Fgb,
     Parquet,
     Shp,
+    Gml,
+    Esrijson,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Foreign {
+    /// As they are spelt, beside type, id, properties and geometry
+    Keep,
+    /// Left out
+    Drop,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -196,6 +215,7 @@ impl Args {
                 // What will be repaired must first be let in.
                 rules: if self.make_valid.is_some() { Rules::Pass } else { Rules::Refuse },
                 keep_raw: self.rejects.is_some(),
+                keep_foreign: self.holds_foreign() && self.foreign != Some(Foreign::Drop),
                 ..ReadOptions::default()
             },
             write: Options {
@@ -222,7 +242,14 @@ impl Args {
                 OutsideArg::Refuse => Outside::Refuse,
             },
             accuracy_max: self.accuracy,
+            grids: layer::grids(&self.grids),
         }
+    }
+
+    /// Whether OUT has a place for foreign members.
+    fn holds_foreign(&self) -> bool {
+        let format = self.to_format.map(FormatArg::format).or_else(|| Format::of_path(&self.to));
+        format.is_some_and(Format::is_only_wgs84)
     }
 
     fn method(&self) -> Option<Method> {
@@ -244,12 +271,18 @@ impl FormatArg {
             FormatArg::Fgb => Format::FlatGeobuf,
             FormatArg::Parquet => Format::GeoParquet,
             FormatArg::Shp => Format::Shapefile,
+            FormatArg::Gml => Format::Gml,
+            FormatArg::Esrijson => Format::EsriJson,
         }
     }
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let to_stdout = args.to == Path::new("-");
+    if let Some(folder) = args.grids.iter().find(|folder| !folder.is_dir()) {
+        out::say(&format!("tidegate convert: --grids {}: there is no such folder", folder.display()));
+        return Ok(Exit::Usage);
+    }
     if let Some(why) = refusal(args, to_stdout) {
         out::say(&format!("tidegate convert: {why}"));
         return Ok(Exit::Usage);
@@ -288,6 +321,9 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 fn refusal(args: &Args, to_stdout: bool) -> Option<String> {
     if to_stdout && (args.to_format.is_none() || args.format == Answer::Json) {
         return Some("standard output needs --to FORMAT, and cannot carry --format json besides".into());
+    }
+    if args.foreign == Some(Foreign::Keep) && !args.holds_foreign() {
+        return Some("only GeoJSON has a place for foreign members; leave --foreign keep out".into());
     }
     let adds = args.overwrite || args.append || args.upsert.is_some();
     if !to_stdout && !adds && args.to.exists() {
@@ -344,6 +380,7 @@ fn say(args: &Args, done: &Converted) {
     }
     if let Some(operation) = &done.operation {
         out::say(&format!("  {}", layer::operation_words(operation)));
+        layer::grid_words(operation).iter().for_each(|line| out::say(&format!("  {line}")));
     }
     if done.outside > 0 {
         let count = thousands(done.outside);

@@ -9,6 +9,7 @@ use tidegate_geo::check::{self, Checks, Report, Watch};
 use tidegate_geo::column::Value as Cell;
 use tidegate_geo::format::geojson::ReadOptions;
 use tidegate_geo::format::{self, Format};
+use tidegate_geo::raster::Raster;
 use tidegate_geo::validity::{Flaw, Warning};
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
@@ -22,6 +23,7 @@ use crate::progress::thousands;
 ///
 /// Its layers, each with fields, coordinate reference system, counts, bounds, a summary of validity
 /// and a small map. The file is read to its end; a large one takes as long as reading it takes.
+/// Of a GeoTIFF only the head is read: size, place and coordinate reference system.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,6 +31,7 @@ Examples:
   tidegate inspect parcels.gpkg --layer roads --no-map
   tidegate inspect parcels.geojson --html parcels.html
   tidegate inspect parcels.fgb --format json | jq '.layers[0].crs'
+  tidegate inspect scene.tif
 
 Exit codes: 0 if the file could be read, whatever is in it; 1 if it cannot be read to its end;
 2 if there is no such file, layer or format.")]
@@ -116,6 +119,12 @@ fn shown(value: Cell<'_>) -> Option<String> {
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let give_up = |error: &tidegate_geo::Error| Ok(layer::give_up("inspect", &args.file, error));
+    if Raster::is_likely(&args.file).unwrap_or(false) {
+        return match Raster::open(&args.file) {
+            Ok(raster) => raster_told(args, &raster),
+            Err(error) => give_up(&error),
+        };
+    }
     let names = match format::layers(&args.file, &ReadOptions::default()) {
         Ok(names) => names,
         Err(error) => return give_up(&error),
@@ -161,6 +170,59 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// What a GeoTIFF says of itself.
+fn raster_told(args: &Args, raster: &Raster) -> io::Result<Exit> {
+    let Raster { width, height, bands, sample, compression, .. } = raster;
+    let crs = raster.crs.as_ref().and_then(|crs| crs.as_ref().ok());
+    let problem = raster.crs.as_ref().and_then(|crs| crs.as_ref().err());
+    if args.format == Answer::Json {
+        let said = json!({
+            "file": args.file.display().to_string(),
+            "format": "GeoTIFF",
+            "raster": {
+                "width": width,
+                "height": height,
+                "bands": bands,
+                "sample": sample,
+                "compression": compression,
+                "tiled": raster.tiled,
+                "nodata": raster.nodata,
+                "transform": raster.transform,
+                "bbox": raster.bounds().map(|b| [b.min_x, b.min_y, b.max_x, b.max_y]),
+                "crs": crs.map(ToString::to_string),
+                "crs_name": crs.and_then(Crs::entry).map(|entry| entry.name),
+                "crs_problem": problem.map(|problem| problem.message.as_str()),
+            },
+        });
+        out::data(&format!("{said:#}\n"))?;
+        return Ok(Exit::Done);
+    }
+    let mut facts = vec![
+        ("system", crs.map_or_else(|| "not said".to_owned(), layer::crs_words)),
+        ("size", format!("{} x {} pixels, {bands} of {sample} each", thousands(*width), thousands(*height))),
+        ("packed", format!("{compression}, in {}", if raster.tiled { "tiles" } else { "strips" })),
+    ];
+    if let Some([_, xc, _, _, _, yr]) = raster.transform {
+        facts.push(("pixel", format!("{xc} x {}", yr.abs())));
+    }
+    if let Some(bounds) = raster.bounds() {
+        facts.push(("bounds", layer::bounds_words(bounds)));
+    }
+    if let Some(nodata) = &raster.nodata {
+        facts.push(("no data", layer::plain(nodata)));
+    }
+    if let Some(problem) = problem {
+        facts[0].1 = format!("not found: {}", layer::plain(&problem.message));
+    }
+    let size = std::fs::metadata(&args.file).map_or(0, |file| file.len());
+    let mut said = format!("{}: GeoTIFF, {} bytes\n\n", args.file.display(), thousands(size));
+    for (name, value) in facts {
+        said.push_str(&format!("  {name:<12} {value}\n"));
+    }
+    out::data(&said)?;
+    Ok(Exit::Done)
+}
+
 fn answer(report: &Report, notes: &Notes) -> Value {
     let mut said = layer::report(report);
     if let Some(fields) = said["fields"].as_array_mut() {
@@ -176,11 +238,7 @@ fn answer(report: &Report, notes: &Notes) -> Value {
 fn facts(report: &Report) -> Vec<(String, String)> {
     let mut facts = Vec::new();
     let mut fact = |name: &str, value: String| facts.push((name.to_owned(), value));
-    let crs = report.layer.crs.as_ref().map(|crs| match crs.entry() {
-        Some(entry) => format!("{crs}, {}", entry.name),
-        None => crs.to_string(),
-    });
-    fact("system", crs.unwrap_or_else(|| "not said".into()));
+    fact("system", report.layer.crs.as_ref().map_or_else(|| "not said".into(), layer::crs_words));
     fact("features", thousands(report.features));
     let shapes: Vec<String> =
         report.shapes.iter().map(|(shape, n)| format!("{} {}", thousands(*n), shape.name())).collect();

@@ -25,6 +25,8 @@ pub(crate) fn tidegate_with(args: &[&str], stdin: &[u8]) -> Ran {
         .args(args)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env_remove("NO_COLOR")
+        .env_remove("PROJ_DATA")
+        .env_remove("TIDEGATE_GRIDS")
         .env("COLUMNS", "100")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -158,3 +158,83 @@ fn what_is_not_what_its_name_says_is_a_failure_and_leaves_nothing() {
         assert!(!desk.path("out.csv").exists());
     }
 }
+
+#[test]
+fn foreign_members_are_kept_or_dropped_by_choice() {
+    let desk = Desk::new();
+    desk.write(
+        "foreign.geojson",
+        r#"{"type":"FeatureCollection","features":[
+{"type":"Feature","id":1,"title":"é \"x\"","properties":{"n":1},"geometry":{"type":"Point","coordinates":[1,2]},"links":[
+  {"rel":"self"}],"typ\u0065":"Other"},
+{"type":"Feature","properties":{"n":{"a":
+ 1}},"geometry":null}]}"#,
+    );
+    for (name, choice) in [("a.geojsonl", None), ("b.geojson", Some("keep")), ("c.geojsons", Some("keep"))] {
+        let file = format!("@{name}");
+        let mut job =
+            vec!["convert", "@foreign.geojson", &file, "--where", "$record >= 0", "--promote-to-multi"];
+        job.extend(choice.iter().flat_map(|choice| ["--foreign", choice]));
+        let ran = desk.run(&job);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let text = desk.read(name);
+        assert!(text.contains(r#","title":"é \"x\"","links":[   {"rel":"self"}]}"#), "{text}");
+        assert!(text.contains(r#"{"n":{"a":  1}}"#), "a record is one line: {text}");
+        assert!(!text.contains("Other"), "{text}");
+        assert_eq!(desk.run(&["check", &file]).code, 0);
+    }
+    assert_eq!(desk.run(&["convert", "@foreign.geojson", "@d.geojsonl", "--foreign", "drop"]).code, 0);
+    assert!(!desk.read("d.geojsonl").contains("title"));
+    let ran = desk.run(&["convert", "@foreign.geojson", "@e.gpkg", "--foreign", "keep"]);
+    assert_eq!((ran.code, desk.path("e.gpkg").exists()), (2, false), "{}", ran.stderr);
+}
+
+#[test]
+fn esri_json_and_gml_come_back_as_they_were() {
+    let desk = Desk::new();
+    desk.write(
+        "in.geojsonl",
+        concat!(
+            r#"{"type":"Feature","properties":{"a b":"x < & é","n":-9007199254740993,"x":0.1,"yes":true,"day":"2026-11-15","at":"2026-11-15T04:05:06.789Z"},"geometry":{"type":"Polygon","coordinates":[[[0,0,1],[9,0,2],[9,9,3],[0,0,1]],[[5,1,1],[6,3,1],[7,2,1],[5,1,1]]]}}"#,
+            "\n",
+            r#"{"type":"Feature","properties":{"a b":null,"n":2,"x":null,"yes":false,"day":null,"at":null},"geometry":null}"#,
+            "\n",
+            r#"{"type":"Feature","properties":{"a b":"z","n":3,"x":1e300,"yes":null,"day":"2026-01-01","at":null},"geometry":{"type":"MultiPolygon","coordinates":[[[[0,0,0],[1,0,0],[1,1,0],[0,0,0]]],[[[5,5,0],[6,5,0],[6,6,0],[5,5,0]]]]}}"#,
+            "\n",
+        ),
+    );
+    for (name, crs) in [("a.esrijson", "EPSG:4326"), ("a.gml", "EPSG:4326"), ("b.gml", "OGC:CRS84")] {
+        let (file, back) = (format!("@{name}"), format!("@{name}.geojsonl"));
+        let ran = desk.run(&["convert", "@in.geojsonl", &file, "--to-crs", crs]);
+        assert_eq!(ran.code, 0, "{name}: {}", ran.stderr);
+        let ran = desk.run(&["convert", &file, &back]);
+        assert_eq!(ran.code, 0, "{name}: {}", ran.stderr);
+        let rows: Vec<serde_json::Value> = desk
+            .read(&format!("{name}.geojsonl"))
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(rows.len(), 3, "{name}");
+        let text = if name.ends_with("gml") { "a_b" } else { "a b" };
+        let (first, last) = (&rows[0]["properties"], &rows[2]["properties"]);
+        assert_eq!(
+            (&first[text], &first["x"], &first["n"]),
+            (&"x < & é".into(), &0.1.into(), &(-9_007_199_254_740_993i64).into())
+        );
+        assert_eq!(
+            (&first["day"], &first["at"]),
+            (&"2026-11-15".into(), &"2026-11-15T04:05:06.789Z".into()),
+            "{name}"
+        );
+        assert_eq!((&last["x"], &last["at"]), (&1e300.into(), &serde_json::Value::Null));
+        let holes = rows[0]["geometry"]["coordinates"].to_string();
+        assert!(holes.contains("[9.0,0.0,2.0]") || holes.contains("[9,0,2]"), "{name} {holes}");
+        assert!(holes.contains("[5,1,1]") || holes.contains("[5.0,1.0,1.0]"), "{name} {holes}");
+        assert!(rows[1]["geometry"].is_null(), "{name}");
+        assert_eq!(rows[2]["geometry"]["coordinates"].as_array().map(Vec::len), Some(2), "{name}");
+    }
+    assert!(desk.read("a.gml").contains("<gml:posList>0 0 1 0 9 2"), "north first: {}", desk.read("a.gml"));
+    let mixed = desk.run(&["convert", "@four.geojson", "@m.esrijson", "--make-valid"]);
+    assert_eq!((mixed.code, desk.path("m.esrijson").exists()), (2, false));
+    assert!(mixed.stderr.contains("one family of shapes"), "{}", mixed.stderr);
+}

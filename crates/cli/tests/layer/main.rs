@@ -6,6 +6,7 @@ mod common;
 
 mod check;
 mod convert;
+mod crs;
 mod hostile;
 mod inspect;
 

@@ -208,7 +208,7 @@ impl Service for Esri {
         if self.limits {
             more.push(("resultRecordCount", &size));
         }
-        let out = self.crs.as_ref().and_then(Crs::epsg_code).map(|code| code.to_string());
+        let out = self.crs.as_ref().and_then(Crs::number).map(|code| code.to_string());
         if let Some(out) = out.as_deref().filter(|_| !self.geojson) {
             more.push(("outSR", out));
         }

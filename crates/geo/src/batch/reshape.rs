@@ -72,6 +72,9 @@ impl Batch {
         if let Some(id) = from.id(row) {
             self.set_id(id);
         }
+        if !from.foreign(row).is_empty() {
+            self.set_foreign(from.foreign(row));
+        }
         let (span, raw) = from.origin(row);
         if span != Span::default() || !raw.is_empty() {
             self.set_origin(span, raw);

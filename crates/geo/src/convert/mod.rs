@@ -15,7 +15,7 @@ use std::sync::mpsc::sync_channel;
 use tidegate_core::Code;
 
 use crate::batch::Batch;
-use crate::crs::{Crs, Operation};
+use crate::crs::{Crs, Grids, Operation};
 use crate::error::{Error, Problem};
 use crate::format::{self, Format, Options, Reader, Rejected, Writer, geojson::ReadOptions};
 use crate::mapping::Rule;
@@ -50,6 +50,8 @@ pub struct Steps {
     /// Refuse a way between systems that is less accurate than this, in metres, or whose accuracy
     /// nobody states.
     pub accuracy_max: Option<f32>,
+    /// Where grids of datum shifts lie.
+    pub grids: Grids,
 }
 
 /// What to do with a feature outside the area that one of the two systems is meant for. There the

@@ -40,7 +40,7 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn new(layer: &Layer, crs: &Crs, target: &Crs, steps: &Steps) -> Result<Work, Error> {
         let same = target == crs || (target.is_wgs84() && crs.is_wgs84());
-        let transform = if same { None } else { Some(Transform::new(crs, target)?) };
+        let transform = if same { None } else { Some(Transform::with_grids(crs, target, &steps.grids)?) };
         if let (Some(transform), Some(max)) = (&transform, steps.accuracy_max) {
             accurate_enough(transform.operation(), max)?;
         }
@@ -193,6 +193,9 @@ fn copy_row(batch: &Batch, row: usize, geometry: Option<&[u8]>, out: &mut Batch)
     out.push_with(copy, batch.columns().iter().map(|column| column.get(row)))?;
     if let Some(id) = batch.id(row) {
         out.set_id(id);
+    }
+    if !batch.foreign(row).is_empty() {
+        out.set_foreign(batch.foreign(row));
     }
     let (span, raw) = batch.origin(row);
     out.set_origin(span, raw);

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use tidegate_core::Code;
 
-use super::{Crs, table};
+use super::{Crs, definition, table};
 use crate::error::Problem;
 
 impl FromStr for Crs {
@@ -20,7 +20,7 @@ impl FromStr for Crs {
         } else if text.starts_with('+') {
             proj_string(text)
         } else if text.contains('[') || text.contains('(') {
-            well_known_text(text)
+            definition::identify(text)
         } else {
             short(text)
         };
@@ -38,18 +38,22 @@ impl FromStr for Crs {
 }
 
 /// An authority and a code, as both are written in many places.
-fn known(authority: &str, code: &str) -> Option<Crs> {
+pub(super) fn known(authority: &str, code: &str) -> Option<Crs> {
     let authority = authority.trim().to_ascii_uppercase();
     let code = code.trim();
     match authority.as_str() {
-        "EPSG" => code.parse().ok().map(Crs::epsg),
+        // Each number belongs to one of the two, and people write either name before it.
+        "EPSG" | "ESRI" => code.parse().ok().map(numbered),
         "OGC" | "CRS" if matches!(code, "CRS84" | "84" | "CRS84h") => Some(Crs::wgs84()),
-        "ESRI" => match code.parse().ok()? {
-            102_100 | 102_113 => Some(Crs::epsg(3857)),
-            code => Some(Crs::epsg(code)).filter(|crs| crs.entry().is_some()),
-        },
         _ => None,
     }
+}
+
+/// The system of this number, EPSG's or ESRI's.
+pub(super) fn numbered(number: u32) -> Crs {
+    let is_esri =
+        table::same_as_esri(number).is_some() || table::entry(number).is_some_and(|entry| entry.esri);
+    if is_esri { Crs::esri(number) } else { Crs::epsg(number) }
 }
 
 fn short(text: &str) -> Option<Crs> {
@@ -81,7 +85,7 @@ fn short(text: &str) -> Option<Crs> {
     if lower == "crs84" {
         return Some(Crs::wgs84());
     }
-    table::code_of_name(text).map(Crs::epsg)
+    table::code_of_name(text).map(numbered)
 }
 
 fn proj_string(text: &str) -> Option<Crs> {
@@ -109,7 +113,7 @@ fn proj_string(text: &str) -> Option<Crs> {
     let matches = |code: &u32| {
         table::entry(*code).is_some_and(|entry| !entry.deprecated && plain(&entry.proj) == wanted)
     };
-    table::codes().into_iter().find(matches).map(Crs::epsg)
+    table::codes().into_iter().find(matches).map(numbered)
 }
 
 /// The `id` of a PROJJSON system or, if it is compound or bound, of the part that counts.
@@ -172,7 +176,7 @@ fn projjson(text: &str) -> Option<Crs> {
             "authority" if counts && authority.is_none() => authority = Some(value),
             "code" if counts && code.is_none() => code = Some(value),
             "name" if here.is_empty() && named.is_none() => {
-                named = table::code_of_name(&value).map(Crs::epsg);
+                named = table::code_of_name(&value).map(numbered);
             }
             _ => {}
         }
@@ -180,59 +184,6 @@ fn projjson(text: &str) -> Option<Crs> {
     // Several codes may share a name, so that the name counts only without a code.
     authority.zip(code).map_or(named, |(authority, code)| known(&authority, &code))
 }
-
-/// The authority of well-known text: of the root, or of the first part of a compound or bound
-/// system. Without one (ESRI writes none), the name is looked up.
-fn well_known_text(text: &str) -> Option<Crs> {
-    let mut nodes: Vec<String> = Vec::new();
-    let mut system: Option<usize> = None;
-    let mut name: Option<String> = None;
-    let mut values: Vec<String> = Vec::new();
-    let mut word = String::new();
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '[' | '(' => {
-                let node = std::mem::take(&mut word).trim().to_ascii_uppercase();
-                if nodes.len() > 64 {
-                    return None;
-                }
-                nodes.push(node);
-                let is_wrapper = nodes.iter().all(|node| WRAPPERS.contains(&node.as_str()));
-                if system.is_none() && !is_wrapper {
-                    system = Some(nodes.len());
-                }
-                values.clear();
-            }
-            ']' | ')' => {
-                values.push(std::mem::take(&mut word).trim().to_owned());
-                let node = nodes.pop()?;
-                let is_own = system == Some(nodes.len());
-                if is_own && (node == "AUTHORITY" || node == "ID") {
-                    let mut parts = values.iter().filter(|value| !value.is_empty());
-                    return known(parts.next()?, parts.next()?);
-                }
-                values.clear();
-                if system.is_some_and(|system| nodes.len() < system) {
-                    break;
-                }
-            }
-            '"' => {
-                let quoted: String = chars.by_ref().take_while(|c| *c != '"').collect();
-                if system == Some(nodes.len()) && name.is_none() {
-                    name = Some(quoted.clone());
-                }
-                word.push_str(&quoted);
-            }
-            ',' => values.push(std::mem::take(&mut word).trim().to_owned()),
-            c => word.push(c),
-        }
-    }
-    table::code_of_name(&name?).map(Crs::epsg)
-}
-
-/// Nodes around a system: what lies first in them counts.
-const WRAPPERS: [&str; 4] = ["COMPD_CS", "COMPOUNDCRS", "BOUNDCRS", "SOURCECRS"];
 
 #[cfg(test)]
 mod tests {
@@ -247,6 +198,19 @@ mod tests {
             ("OGC:CRS84", "OGC:CRS84"),
             ("CRS:84", "OGC:CRS84"),
             ("ESRI:102100", "EPSG:3857"),
+            ("ESRI:102113", "EPSG:3857"),
+            ("EPSG:102100", "EPSG:3857"),
+            ("ESRI:102039", "EPSG:5070"),
+            ("ESRI:102718", "EPSG:2263"),
+            ("ESRI:54030", "ESRI:54030"),
+            ("ESRI:54009", "ESRI:54009"),
+            ("ESRI:102003", "ESRI:102003"),
+            ("ESRI:102008", "ESRI:102008"),
+            ("102003", "ESRI:102003"),
+            ("ESRI:4326", "EPSG:4326"),
+            ("World_Robinson", "ESRI:54030"),
+            ("WGS_1984_Web_Mercator_Auxiliary_Sphere", "EPSG:3857"),
+            ("urn:ogc:def:crs:ESRI::54009", "ESRI:54009"),
             ("EPSG:7405", "EPSG:7405 missing"),
             ("EPSG:27700+5701", "EPSG:27700"),
             ("urn:ogc:def:crs:EPSG::25832", "EPSG:25832"),

@@ -13,8 +13,12 @@ static FILE: &[u8] = include_bytes!("../../data/crs.bin");
 /// What the table knows of a system.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The EPSG code.
+    /// The code of EPSG or ESRI. Their numbers do not overlap: ESRI's begin where EPSG's end.
     pub code: u32,
+    /// Whether the code is ESRI's.
+    pub esri: bool,
+    /// The EPSG code of the geographic system under it, itself if it is one.
+    pub base: Option<u32>,
     /// The name.
     pub name: String,
     /// Whether coordinates are degrees.
@@ -34,7 +38,7 @@ pub struct Entry {
     pub proj: String,
 }
 
-/// The entry of this EPSG code.
+/// The entry of this number of EPSG or ESRI.
 #[must_use]
 pub fn entry(code: u32) -> Option<Entry> {
     let table = table();
@@ -42,7 +46,13 @@ pub fn entry(code: u32) -> Option<Entry> {
     Input { bytes: FILE, at: *at }.entry(&table.words)
 }
 
-/// The EPSG code of the system that EPSG or ESRI calls so, in any spelling of case, spaces and
+/// The EPSG code of the system to which ESRI gives this number, if it has one.
+#[must_use]
+pub fn same_as_esri(code: u32) -> Option<u32> {
+    table().same.get(&code).copied()
+}
+
+/// The number of the system that EPSG or ESRI calls so, in any spelling of case, spaces and
 /// punctuation.
 #[must_use]
 pub fn code_of_name(name: &str) -> Option<u32> {
@@ -65,32 +75,49 @@ struct Table {
     words: Vec<String>,
     offsets: HashMap<u32, usize>,
     names: HashMap<String, u32>,
+    same: HashMap<u32, u32>,
 }
 
 fn table() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
     TABLE.get_or_init(|| {
-        read().unwrap_or(Table { words: Vec::new(), offsets: HashMap::new(), names: HashMap::new() })
+        read().unwrap_or(Table {
+            words: Vec::new(),
+            offsets: HashMap::new(),
+            names: HashMap::new(),
+            same: HashMap::new(),
+        })
     })
 }
 
 fn read() -> Option<Table> {
     let mut input = Input { bytes: FILE, at: 0 };
     let words: Vec<String> = (0..input.u32()?).map(|_| input.text()).collect::<Option<_>>()?;
-    let (mut offsets, mut names) = (HashMap::new(), HashMap::new());
+    let (mut offsets, mut names, mut same) = (HashMap::new(), HashMap::new(), HashMap::new());
+    // A name that is still in use counts before one that is not, whoever gave it.
+    let mut outdated = Vec::new();
     for _ in 0..input.u32()? {
         let at = input.at;
         let entry = input.entry(&words)?;
         offsets.insert(entry.code, at);
-        if !entry.deprecated {
+        if entry.deprecated {
+            outdated.push((plain(&entry.name), entry.code));
+        } else {
             names.entry(plain(&entry.name)).or_insert(entry.code);
         }
+    }
+    for _ in 0..input.u32()? {
+        let (esri, epsg) = (input.u32()?, input.u32()?);
+        same.insert(esri, epsg);
     }
     for _ in 0..input.u32()? {
         let (code, name) = (input.u32()?, input.text()?);
         names.entry(plain(&name)).or_insert(code);
     }
-    Some(Table { words, offsets, names })
+    for (name, code) in outdated {
+        names.entry(name).or_insert(code);
+    }
+    Some(Table { words, offsets, names, same })
 }
 
 struct Input<'a> {
@@ -122,6 +149,7 @@ impl Input<'_> {
 
     fn entry(&mut self, words: &[String]) -> Option<Entry> {
         let code = self.u32()?;
+        let base = Some(self.u32()?).filter(|base| *base != 0);
         let [flags] = self.take()?;
         let accuracy = self.f32()?;
         let [min_x, min_y, max_x, max_y] =
@@ -138,7 +166,9 @@ impl Input<'_> {
         }
         Some(Entry {
             code,
+            base,
             name,
+            esri: flags & 16 != 0,
             geographic: flags & 1 != 0,
             north_first: flags & 2 != 0,
             deprecated: flags & 4 != 0,

@@ -25,18 +25,52 @@ impl Crs {
                 "{\"authority\":\"OGC\",\"code\":\"CRS84\"}",
             ));
         }
-        texts(self.epsg_code()?).map(|texts| texts.0)
+        texts(self.number()?).map(|texts| texts.0)
     }
 
     /// The definition as ESRI's well-known text, as a `.prj` file wants it.
     #[must_use]
     pub fn esri_wkt(&self) -> Option<String> {
-        texts(self.epsg_code()?).map(|texts| texts.1).filter(|text| !text.is_empty())
+        esri(self.number()?)
+    }
+}
+
+/// ESRI's text of the system of this number.
+pub(super) fn esri(number: u32) -> Option<String> {
+    texts(number).map(|texts| texts.1).filter(|text| !text.is_empty())
+}
+
+/// ESRI's text of every system that has one, in the order of numbers.
+pub(super) fn each_esri(mut visit: impl FnMut(u32, &str)) {
+    let count = word(0).unwrap_or(0) as usize;
+    let mut row = 0;
+    while row < count {
+        let Some(block) = word(8 + row * 8) else { return };
+        let Some(plain) = unpack(block) else { return };
+        let mut parts = plain.split('\0');
+        while row < count && word(8 + row * 8) == Some(block) {
+            let (Some(_), Some(text)) = (parts.next(), parts.next()) else { return };
+            if let Some(number) = word(4 + row * 8).filter(|_| !text.is_empty()) {
+                visit(number, text);
+            }
+            row += 1;
+        }
     }
 }
 
 fn word(at: usize) -> Option<u32> {
     FILE.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+fn unpack(block: u32) -> Option<String> {
+    let mut at = 4 + word(0)? as usize * 8;
+    for _ in 0..block {
+        at += 4 + word(at)? as usize;
+    }
+    let packed = FILE.get(at + 4..at + 4 + word(at)? as usize)?;
+    let mut plain = String::new();
+    flate2::read::ZlibDecoder::new(packed).take(BLOCK_LEN_MAX).read_to_string(&mut plain).ok()?;
+    Some(plain)
 }
 
 /// PROJJSON and ESRI's text of a code.
@@ -53,13 +87,7 @@ fn texts(code: u32) -> Option<(String, String)> {
     }
     let block = word(8 + low * 8)?;
     let first = (0..low).rev().take_while(|row| word(8 + row * 8) == Some(block)).count();
-    let mut at = 4 + count * 8;
-    for _ in 0..block {
-        at += 4 + word(at)? as usize;
-    }
-    let packed = FILE.get(at + 4..at + 4 + word(at)? as usize)?;
-    let mut plain = String::new();
-    flate2::read::ZlibDecoder::new(packed).take(BLOCK_LEN_MAX).read_to_string(&mut plain).ok()?;
+    let plain = unpack(block)?;
     let mut parts = plain.split('\0').skip(first * 2);
     Some((parts.next()?.to_owned(), parts.next()?.to_owned()))
 }
@@ -71,7 +99,7 @@ mod tests {
     #[test]
     fn every_system_of_the_table_is_spelt_out_and_understood_again() {
         for code in super::super::table::codes().into_iter().step_by(97).chain([4326, 27700, 3857, 2056]) {
-            let crs = Crs::epsg(code);
+            let crs = super::super::parse::numbered(code);
             let json = crs.projjson().unwrap_or_else(|| panic!("{crs}"));
             assert_eq!(json.parse::<Crs>().unwrap(), crs, "{json}");
         }

@@ -5,6 +5,7 @@ use proj4rs::transform::{Transform as Positions, TransformClosure, transform};
 use tidegate_core::Code;
 
 use super::Crs;
+use super::grid::{Grids, Known, Shift};
 use crate::bounds::Bounds;
 use crate::error::Problem;
 use crate::wkb;
@@ -21,6 +22,19 @@ pub struct Operation {
     /// The stated accuracy in metres, the sum of both ways over WGS 84; `None` if one of them is
     /// only a ballpark.
     pub accuracy: Option<f32>,
+    /// The grids in use, by their files.
+    pub grids: Vec<std::path::PathBuf>,
+    /// Grids that would be more accurate, but are not there.
+    pub missing: Vec<Missing>,
+}
+
+/// A grid that would be more accurate, but is not there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Missing {
+    /// The system that it is for.
+    pub crs: Crs,
+    /// What it is called and how accurate it is.
+    pub grid: Known,
 }
 
 /// A way from one system to another.
@@ -39,11 +53,32 @@ struct Side {
     proj: Proj,
     geographic: bool,
     is_wgs84: bool,
+    /// The grids that lead to WGS 84 and back, the most accurate first; without any, the parameters
+    /// of the projection do.
+    shifts: Vec<Shift>,
     /// Where the system is meant to be used, in degrees.
     area: Bounds,
 }
 
 impl Side {
+    /// Over the first grid that holds the position, in degrees.
+    fn shifted(&self, x: f64, y: f64, to_wgs84: bool) -> Option<(f64, f64)> {
+        if self.shifts.is_empty() {
+            return Some((x, y));
+        }
+        let (lon, lat) = (x.to_degrees(), y.to_degrees());
+        let over = |shift: &Shift| {
+            if to_wgs84 { shift.there(lon, lat) } else { shift.back(lon, lat) }
+        };
+        self.shifts.iter().find_map(over).map(|(lon, lat)| (lon.to_radians(), lat.to_radians()))
+    }
+
+    /// As [`Side::shifted`]; a position outside every grid is none.
+    fn shift(&self, position: &mut Position, to_wgs84: bool) {
+        let shifted = self.shifted(position.0, position.1, to_wgs84);
+        (position.0, position.1) = shifted.unwrap_or((f64::NAN, f64::NAN));
+    }
+
     /// Whether a box in degrees lies in the area; its west may be greater than its east, over the
     /// antimeridian.
     fn holds(&self, found: Bounds) -> bool {
@@ -62,18 +97,32 @@ impl Side {
 const WGS84: &str = "+proj=longlat +ellps=WGS84 +towgs84=0,0,0";
 
 impl Transform {
-    /// The way between two systems.
+    /// The way between two systems, without grids.
     ///
     /// # Errors
     /// `CRS_NOT_FOUND` if one is unknown, or known but not verified.
     pub fn new(from: &Crs, to: &Crs) -> Result<Transform, Problem> {
-        let ((from_side, from_definition, a), (to_side, to_definition, b)) = (side(from)?, side(to)?);
+        Transform::with_grids(from, to, &Grids::default())
+    }
+
+    /// The way between two systems, over the grids that are there and more accurate.
+    ///
+    /// # Errors
+    /// As [`Transform::new`], or if a grid is broken.
+    pub fn with_grids(from: &Crs, to: &Crs, grids: &Grids) -> Result<Transform, Problem> {
+        let (a, b) = (side(from, grids)?, side(to, grids)?);
+        let missing = [(from, &a), (to, &b)]
+            .into_iter()
+            .filter_map(|(crs, ready)| Some(Missing { crs: crs.clone(), grid: ready.missing.clone()? }));
         let operation = Operation {
             from: from.clone(),
             to: to.clone(),
-            definition: (from_definition, to_definition),
-            accuracy: a.zip(b).map(|(a, b)| a + b),
+            accuracy: a.accuracy.zip(b.accuracy).map(|(a, b)| a + b),
+            grids: a.side.shifts.iter().chain(&b.side.shifts).map(|shift| shift.path.clone()).collect(),
+            missing: missing.collect(),
+            definition: (a.definition, b.definition),
         };
+        let (from_side, to_side) = (a.side, b.side);
         let wgs84 = Proj::from_proj_string(WGS84)
             .map_err(|e| Problem::new(Code::CRS_NOT_FOUND, format!("WGS 84 cannot be projected: {e}")))?;
         Ok(Transform { from: from_side, to: to_side, wgs84, operation })
@@ -98,8 +147,10 @@ impl Transform {
         let mut done = Ok(());
         if !self.from.is_wgs84 {
             done = transform(&self.from.proj, &self.wgs84, &mut position);
+            self.from.shift(&mut position, true);
         }
         if done.is_ok() && !self.to.is_wgs84 {
+            self.to.shift(&mut position, false);
             done = transform(&self.wgs84, &self.to.proj, &mut position);
         }
         let Position(mut to_x, mut to_y, to_z) = position;
@@ -107,7 +158,10 @@ impl Transform {
             (to_x, to_y) = (to_x.to_degrees(), to_y.to_degrees());
         }
         if done.is_err() || !to_x.is_finite() || !to_y.is_finite() {
-            let message = format!("({x} {y}) has no place in {}", self.operation.to);
+            let message = match self.operation.grids.as_slice() {
+                [] => format!("({x} {y}) has no place in {}", self.operation.to),
+                grids => format!("({x} {y}) lies outside the grid {}", names(grids)),
+            };
             return Err(Problem::new(Code::INVALID_GEOMETRY, message));
         }
         Ok((to_x, to_y, to_z))
@@ -131,9 +185,11 @@ impl Transform {
         let mut done = Ok(());
         if !self.from.is_wgs84 {
             done = transform(&self.from.proj, &self.wgs84, &mut all);
+            all.0.iter_mut().for_each(|position| self.from.shift(position, true));
         }
         let inside = bounds(&all.0).is_none_or(|found| self.from.holds(found) && self.to.holds(found));
         if done.is_ok() && !self.to.is_wgs84 {
+            all.0.iter_mut().for_each(|position| self.to.shift(position, false));
             done = transform(&self.wgs84, &self.to.proj, &mut all);
         }
         if done.is_err() || all.0.iter().any(|p| !p.0.is_finite() || !p.1.is_finite()) {
@@ -189,16 +245,44 @@ fn each_position(wkb: &mut [u8], mut visit: impl FnMut(&mut f64, &mut f64)) {
     });
 }
 
-fn side(crs: &Crs) -> Result<(Side, String, Option<f32>), Problem> {
+/// The names of files, without their folders.
+fn names(paths: &[std::path::PathBuf]) -> String {
+    let names = paths.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// One side, and what the record of a run tells of it.
+struct Ready {
+    side: Side,
+    definition: String,
+    accuracy: Option<f32>,
+    missing: Option<Known>,
+}
+
+fn side(crs: &Crs, grids: &Grids) -> Result<Ready, Problem> {
     let refuse = |why: &str| Problem::new(Code::CRS_NOT_FOUND, format!("{crs} {why}"));
     let entry = crs.entry().ok_or_else(|| refuse("is not in the table of systems"))?;
     if !entry.verified {
         return Err(refuse("is known, but our projection of it is not verified"));
     }
+    let (shifts, missing) = grids.find(&entry)?;
+    let mut definition = entry.proj;
+    let mut accuracy = entry.accuracy;
+    if !shifts.is_empty() {
+        // Without parameters the projection leaves the datum alone; the grid then shifts it.
+        let words = definition.split_ascii_whitespace().filter(|word| !word.starts_with("+towgs84="));
+        definition = words.collect::<Vec<_>>().join(" ");
+        accuracy = shifts.iter().map(|shift| shift.known.accuracy).reduce(f32::max);
+    }
     let proj =
-        Proj::from_proj_string(&entry.proj).map_err(|e| refuse(&format!("cannot be projected: {e}")))?;
-    let side = Side { proj, geographic: entry.geographic, is_wgs84: crs.is_wgs84(), area: entry.area };
-    Ok((side, entry.proj, entry.accuracy))
+        Proj::from_proj_string(&definition).map_err(|e| refuse(&format!("cannot be projected: {e}")))?;
+    let (geographic, is_wgs84, area) = (entry.geographic, crs.is_wgs84(), entry.area);
+    if let [first, rest @ ..] = shifts.as_slice() {
+        definition.push_str(" +nadgrids=");
+        let paths = [first].into_iter().chain(rest).map(|shift| shift.path.clone());
+        definition.push_str(&names(&paths.collect::<Vec<_>>()).replace(", ", ","));
+    }
+    Ok(Ready { side: Side { proj, geographic, is_wgs84, shifts, area }, definition, accuracy, missing })
 }
 
 struct Position(f64, f64, f64);

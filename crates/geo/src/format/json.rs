@@ -14,7 +14,7 @@ pub(crate) fn write_value<E>(out: &mut Vec<u8>, value: Value<'_>) -> Result<(), 
         Value::Real(x) if x.is_finite() => number::real(out, x),
         Value::Real(_) => out.extend_from_slice(b"null"),
         Value::Text(text) => write_text(out, text),
-        Value::Json(json) => out.extend_from_slice(json.as_bytes()),
+        Value::Json(json) => write_json(out, json),
         Value::Bytes(bytes) => {
             out.push(b'"');
             write_hex(out, bytes);
@@ -22,6 +22,17 @@ pub(crate) fn write_value<E>(out: &mut Vec<u8>, value: Value<'_>) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// Appends JSON text in one line: a line may be a record. Line breaks of JSON stand only between its
+/// words; within a text they are escaped.
+pub(crate) fn write_json(out: &mut Vec<u8>, json: &str) {
+    let from = out.len();
+    out.extend_from_slice(json.as_bytes());
+    if memchr::memchr2(b'\n', b'\r', json.as_bytes()).is_some() {
+        let written = out.get_mut(from..).unwrap_or_default();
+        written.iter_mut().filter(|b| matches!(b, b'\n' | b'\r')).for_each(|b| *b = b' ');
+    }
 }
 
 /// Appends bytes as lower-case hexadecimal.
@@ -76,5 +87,12 @@ mod tests {
         write_value::<()>(&mut out, Value::Real(f64::NAN)).unwrap();
         write_value::<()>(&mut out, Value::Bytes(&[0, 255])).unwrap();
         assert_eq!(out, b"null\"00ff\"");
+    }
+
+    #[test]
+    fn json_stays_in_one_line() {
+        let mut out = Vec::new();
+        write_value::<()>(&mut out, Value::Json("{\n \"a\":\r\n [1,\n2]}")).unwrap();
+        assert_eq!(out, b"{  \"a\":   [1, 2]}");
     }
 }

@@ -32,6 +32,7 @@ pub(crate) mod json;
 pub mod parquet;
 pub mod shp;
 mod time;
+mod zip;
 
 use std::io::Write;
 use std::path::Path;
@@ -59,9 +60,9 @@ pub enum Format {
     Csv,
     /// FlatGeobuf, `.fgb`.
     FlatGeobuf,
-    /// ESRI JSON, what ArcGIS servers answer; `.esrijson`, or known by its content. Read only.
+    /// ESRI JSON, what ArcGIS servers answer; `.esrijson`, or known by its content.
     EsriJson,
-    /// GML of WFS 1.1 and 2.0, `.gml` or `.xml`. Read only.
+    /// GML of WFS 1.1 and 2.0, `.gml` or `.xml`; written as GML 3.2.
     Gml,
     /// GeoParquet, `.parquet` or `.geoparquet`.
     GeoParquet,
@@ -89,11 +90,15 @@ impl Format {
         })
     }
 
-    /// The format of an existing file: by its name, else by its first bytes.
+    /// The format of an existing file: by its name, else by its first bytes; of an archive, that of
+    /// the only file in it.
     ///
     /// # Errors
     /// If the file cannot be read.
     pub fn detect(path: &Path) -> std::io::Result<Option<Format>> {
+        if zip::is_likely(path)? {
+            return Ok(zip::format(path));
+        }
         let mut head = [0; 4096];
         let mut file = std::fs::File::open(path)?;
         let len = read_up_to(&mut file, &mut head)?;
@@ -231,6 +236,9 @@ pub trait Reader: Send {
 /// # Errors
 /// If the format is unknown or the file is not of it.
 pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reader>, Error> {
+    if zip::is_likely(path)? {
+        return zip::open(path, options);
+    }
     match Format::detect(path)? {
         Some(Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq) => {
             Ok(Box::new(geojson::open(path, options.clone())?))
@@ -254,7 +262,9 @@ pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reade
 /// # Errors
 /// If the file is not of its format.
 pub fn layers(path: &Path, options: &geojson::ReadOptions) -> Result<Vec<String>, Error> {
-    let _ = options;
+    if zip::is_likely(path)? {
+        return zip::layers(path, options);
+    }
     match Format::detect(path)? {
         Some(Format::GeoPackage) => gpkg::layers(path),
         _ => Ok(vec![path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned()]),
@@ -318,16 +328,13 @@ pub fn create(
     match format {
         Format::GeoPackage => Ok(Box::new(gpkg::Writer::create(path, schema, crs, options)?)),
         Format::Shapefile => Ok(Box::new(shp::Writer::create(path, schema, crs, options)?)),
-        Format::EsriJson | Format::Gml => {
-            let message = format!("{} is read, not written", format.name());
-            Err(Problem::new(Code::UNPROCESSABLE, message).into())
-        }
         Format::GeoParquet => Ok(Box::new(parquet::Writer::create(path, schema, crs, options)?)),
         Format::FlatGeobuf => Ok(Box::new(fgb::Writer::create(path, schema, crs, options)?)),
         text => {
             let file = atomic::Pending::new(path)?;
             let out = std::io::BufWriter::with_capacity(1 << 18, file);
-            text_writer(text, Out::File(out), schema, crs, options)
+            let stem = path.file_stem().and_then(|stem| stem.to_str());
+            text_writer(text, Out::File(out), schema, crs, options, stem)
         }
     }
 }
@@ -343,7 +350,7 @@ pub fn create_stream(
     crs: &Crs,
     options: &Options,
 ) -> Result<Box<dyn Writer>, Error> {
-    text_writer(format, Out::Stream(to), schema, crs, options)
+    text_writer(format, Out::Stream(to), schema, crs, options, None)
 }
 
 fn text_writer(
@@ -352,20 +359,18 @@ fn text_writer(
     schema: &Arc<Schema>,
     crs: &Crs,
     options: &Options,
+    stem: Option<&str>,
 ) -> Result<Box<dyn Writer>, Error> {
     Ok(match format {
-        Format::GeoPackage
-        | Format::FlatGeobuf
-        | Format::GeoParquet
-        | Format::Shapefile
-        | Format::EsriJson
-        | Format::Gml => {
+        Format::GeoPackage | Format::FlatGeobuf | Format::GeoParquet | Format::Shapefile => {
             return Err(Problem::new(Code::UNPROCESSABLE, "this format cannot be streamed").into());
         }
         Format::GeoJson => Box::new(geojson::Writer::new(out, geojson::Frame::Collection, schema, crs)?),
         Format::GeoJsonLines => Box::new(geojson::Writer::new(out, geojson::Frame::Lines, schema, crs)?),
         Format::GeoJsonSeq => Box::new(geojson::Writer::new(out, geojson::Frame::Sequence, schema, crs)?),
         Format::Csv => Box::new(csv::Writer::new(out, schema, options)?),
+        Format::EsriJson => Box::new(esri::Writer::new(out, schema, crs)?),
+        Format::Gml => Box::new(gml::Writer::new(out, schema, crs, options, stem.unwrap_or("features"))?),
     })
 }
 

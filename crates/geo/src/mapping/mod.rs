@@ -162,6 +162,9 @@ impl Mapping {
                         if let Some(id) = batch.id(row) {
                             out.set_id(id);
                         }
+                        if !batch.foreign(row).is_empty() {
+                            out.set_foreign(batch.foreign(row));
+                        }
                         let (span, raw) = batch.origin(row);
                         out.set_origin(span, raw);
                         continue;

@@ -1,4 +1,4 @@
-//! ESRI JSON: the feature sets that ArcGIS servers answer with. Read only.
+//! ESRI JSON: the feature sets that ArcGIS servers answer with.
 //!
 //! The text goes through the same stream as GeoJSON, feature by feature, so that memory does not
 //! depend on its size. What stands beside the features (fields, system) may stand before or after
@@ -9,8 +9,10 @@
 
 mod geometry;
 mod read;
+mod write;
 
 pub use read::Reader;
+pub use write::Writer;
 
 /// Whether the first bytes of a JSON text are those of ESRI JSON.
 pub(super) fn is_likely(head: &[u8]) -> bool {

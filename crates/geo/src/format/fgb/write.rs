@@ -100,9 +100,9 @@ impl Writer {
                 flat.table(first + at * 4, &[(0, Field::To), (1, Field::U8(column_type(field.kind)))]);
             flat.text(column[0], &field.name);
         }
-        let code = self.crs.epsg_code().and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
+        let code = self.crs.number().and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
         let crs = flat.table(places[3], &[(0, Field::To), (1, Field::I32(code))]);
-        flat.text(crs[0], "EPSG");
+        flat.text(crs[0], self.crs.organization());
     }
 
     fn is_indexed(&self) -> bool {

@@ -36,6 +36,9 @@ pub(super) struct Features {
     scratch: Vec<u8>,
     wkb: Vec<u8>,
     id: Option<(usize, usize)>,
+    /// Whether foreign members are kept, and those of the record.
+    pub(super) keep_foreign: bool,
+    foreign: Vec<u8>,
     /// The `crs` member of a feature or bare geometry.
     pub(super) crs: Option<(usize, usize)>,
 }
@@ -52,6 +55,8 @@ impl Features {
             scratch: Vec::new(),
             wkb: Vec::new(),
             id: None,
+            keep_foreign: false,
+            foreign: Vec::new(),
             crs: None,
         }
     }
@@ -61,6 +66,7 @@ impl Features {
         self.slots.fill(Slot::Null);
         self.scratch.clear();
         self.wkb.clear();
+        self.foreign.clear();
         (self.id, self.crs, self.geometries.crs) = (None, None, None);
         let from = scan.at;
         if !scan.eat(b'{')? {
@@ -96,6 +102,7 @@ impl Features {
                     scan.skip()?;
                     self.crs = Some((start, scan.at));
                 }
+                _ if self.keep_foreign => self.foreign(scan, key)?,
                 _ => scan.skip()?,
             }
             more = scan.comma_or(b'}')?;
@@ -112,6 +119,39 @@ impl Features {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Keeps a member as it is spelt, unless it could be taken for one of the standard.
+    fn foreign(&mut self, scan: &mut Scan<'_>, key: Text) -> Result<(), Stop> {
+        const NAMED: [&[u8]; 9] = [
+            b"type",
+            b"geometry",
+            b"properties",
+            b"id",
+            b"bbox",
+            b"crs",
+            b"coordinates",
+            b"geometries",
+            b"features",
+        ];
+        let at = scan.at;
+        scan.skip()?;
+        let mut name = Vec::new();
+        if key.escaped && unescape(raw(scan, key), &mut name).is_err() {
+            return Ok(());
+        }
+        let spelt = raw(scan, key);
+        if NAMED.contains(&if key.escaped { name.as_slice() } else { spelt }) {
+            return Ok(());
+        }
+        if !self.foreign.is_empty() {
+            self.foreign.push(b',');
+        }
+        self.foreign.push(b'"');
+        self.foreign.extend_from_slice(spelt);
+        self.foreign.extend_from_slice(b"\":");
+        self.foreign.extend_from_slice(scan.bytes.get(at..scan.at).unwrap_or_default());
         Ok(())
     }
 
@@ -318,6 +358,9 @@ impl Features {
         batch: &mut Batch,
     ) -> Result<(), Problem> {
         self.check_utf8(text)?;
+        let Ok(foreign) = std::str::from_utf8(&self.foreign) else {
+            return Err(Problem::new(Code::DATA_EXCEPTION, "the text of a foreign member is not UTF-8"));
+        };
         let values = self.slots.iter().map(|slot| match *slot {
             Slot::Null => Value::Null,
             Slot::Bool(b) => Value::Bool(b),
@@ -336,6 +379,9 @@ impl Features {
         )?;
         if let Some((start, end)) = self.id {
             batch.set_id(utf8(text, start, end));
+        }
+        if !foreign.is_empty() {
+            batch.set_foreign(foreign);
         }
         batch.set_origin(span, keep);
         Ok(())

@@ -14,4 +14,5 @@ pub(super) use file::open;
 pub use geometry::Rules;
 pub use infer::{Inferred, infer};
 pub use read::{ReadOptions, Reader};
+pub(in crate::format) use write::is_clockwise;
 pub use write::{Frame, Writer, geometry};

@@ -20,6 +20,9 @@ pub struct ReadOptions {
     pub rules: Rules,
     /// Drop properties that the schema does not name instead of refusing the record.
     pub drop_unknown: bool,
+    /// Keep the members of a feature that the standard does not name; GeoJSON can be written with
+    /// them, nothing else can.
+    pub keep_foreign: bool,
     /// Keep the bytes of every record with it, for dead letters.
     pub keep_raw: bool,
     /// The largest record, in bytes.
@@ -36,6 +39,7 @@ impl Default for ReadOptions {
             layer: None,
             rules: Rules::Refuse,
             drop_unknown: false,
+            keep_foreign: false,
             keep_raw: false,
             record_len_max: 64 << 20,
             batch_rows_max: 4096,
@@ -56,7 +60,8 @@ impl<R: Read> Reader<R> {
     /// Reads records of this schema. [`super::infer`] finds the schema of a file.
     #[must_use]
     pub fn new(input: R, schema: Arc<Schema>, options: ReadOptions) -> Reader<R> {
-        let features = Features::new(schema.clone(), options.rules, options.drop_unknown);
+        let mut features = Features::new(schema.clone(), options.rules, options.drop_unknown);
+        features.keep_foreign = options.keep_foreign;
         Reader { stream: Stream::new(input, options.record_len_max), features, schema, options }
     }
 

@@ -83,6 +83,10 @@ impl Writer {
             Some(wkb) => geometry(wkb, out)?,
             None => out.extend_from_slice(b"null"),
         }
+        if !batch.foreign(row).is_empty() {
+            out.push(b',');
+            json::write_json(out, batch.foreign(row));
+        }
         out.push(b'}');
         if self.frame != Frame::Collection {
             out.push(b'\n');
@@ -174,7 +178,7 @@ fn refuse(message: &str) -> Problem {
 }
 
 /// By the sign of the area, measured from the first position to keep the digits.
-fn is_clockwise(wkb: &[u8], run: Run) -> bool {
+pub(in crate::format) fn is_clockwise(wkb: &[u8], run: Run) -> bool {
     let mut positions = run.xy(wkb);
     let Some((x0, y0)) = positions.next() else { return false };
     let (mut before_x, mut before_y, mut twice_area) = (0.0, 0.0, 0.0);

@@ -1,4 +1,4 @@
-//! GML, the subset that WFS 1.1 and 2.0 answer with for simple features. Read only.
+//! GML, the subset that WFS 1.1 and 2.0 answer with for simple features.
 //!
 //! Features are taken out of the stream one by one as small trees (`tree`), so that memory does not
 //! depend on the size of the file. Without the server's schema at hand, names and kinds are found by
@@ -13,5 +13,7 @@
 mod geometry;
 mod read;
 mod tree;
+mod write;
 
 pub use read::Reader;
+pub use write::Writer;

@@ -18,9 +18,11 @@ pub use read::{Reader, body, layers};
 pub use store::{Landed, Store, Writing};
 pub use write::Writer;
 
+use rusqlite::Connection;
 use tidegate_core::Code;
 
-use crate::error::Problem;
+use crate::crs::Crs;
+use crate::error::{Error, Problem};
 
 /// An identifier in quotes, the only way names from outside enter a statement.
 fn quote(name: &str) -> Result<String, Problem> {
@@ -28,4 +30,25 @@ fn quote(name: &str) -> Result<String, Problem> {
         return Err(Problem::new(Code::SCHEMA_MISMATCH, "a name holds a zero byte").under(name));
     }
     Ok(format!("\"{}\"", name.replace('"', "\"\"")))
+}
+
+/// The number that stands for a system in a file.
+fn srs_id(crs: &Crs) -> Result<i32, Problem> {
+    crs.number().and_then(|number| i32::try_from(number).ok()).ok_or_else(|| {
+        Problem::new(Code::CRS_NOT_FOUND, format!("{crs} has no number to stand in a GeoPackage"))
+    })
+}
+
+/// Adds a system to the table of them, unless it is there.
+fn add_system(db: &Connection, crs: &Crs) -> Result<(), Error> {
+    db.execute(
+        "INSERT OR IGNORE INTO gpkg_spatial_ref_sys VALUES (?1, ?2, ?3, ?2, ?4, NULL)",
+        (
+            crs.entry().map_or_else(|| crs.to_string(), |entry| entry.name),
+            srs_id(crs)?,
+            crs.organization(),
+            crs.esri_wkt().unwrap_or_else(|| "undefined".into()),
+        ),
+    )?;
+    Ok(())
 }

@@ -79,10 +79,7 @@ impl Store {
         crs: &Crs,
         writing: Writing,
     ) -> Result<Store, Error> {
-        let Some(srs_id) = crs.epsg_code().and_then(|code| i32::try_from(code).ok()) else {
-            let message = format!("{crs} has no number to stand in a GeoPackage");
-            return Err(Problem::new(Code::CRS_NOT_FOUND, message).into());
-        };
+        let srs_id = super::srs_id(crs)?;
         let fresh = !path.exists();
         let db = Connection::open(path)?;
         db.busy_timeout(std::time::Duration::from_secs(30))?;
@@ -200,10 +197,7 @@ impl Store {
         let db = &self.db;
         let (table, column) = (&self.names.table, &self.names.geometry);
         db.execute_batch(&self.names.create_table(&self.schema)?)?;
-        db.execute(
-            "INSERT OR IGNORE INTO gpkg_spatial_ref_sys VALUES (?1, ?2, 'EPSG', ?2, 'undefined', NULL)",
-            (crs.entry().map_or_else(|| crs.to_string(), |entry| entry.name), self.srs_id),
-        )?;
+        super::add_system(db, crs)?;
         db.execute(
             "INSERT INTO gpkg_contents (table_name, data_type, identifier, srs_id) VALUES (?1, 'features', ?1, ?2)",
             (table, self.srs_id),

@@ -116,21 +116,15 @@ impl Layer {
                 key: key_at,
             });
         }
-        let Some(code) = crs.epsg_code().and_then(|code| i32::try_from(code).ok()) else {
-            let message = format!("{crs} has no number to stand in a GeoPackage");
-            return Err(Problem::new(Code::CRS_NOT_FOUND, message).into());
-        };
+        let srs_id = super::srs_id(crs)?;
         let names = Names::new(name, schema);
         db.execute_batch(&names.create_table(schema)?)?;
-        db.execute(
-            "INSERT OR IGNORE INTO gpkg_spatial_ref_sys VALUES (?1, ?2, 'EPSG', ?2, 'undefined', NULL)",
-            (crs.entry().map_or_else(|| crs.to_string(), |entry| entry.name), code),
-        )?;
+        super::add_system(db, crs)?;
         let mut layer = Layer {
             insert: names.insert()?,
             names,
             shape: schema.shape,
-            srs_id: code,
+            srs_id,
             rows: Rows::Bulk(0),
             dims: None,
             index: Collector::new(),

@@ -1,0 +1,55 @@
+"""What PROJ calls a system, we know: every system of the table in every spelling, named as PROJ would name it."""
+import collections, json, re, subprocess, sys, warnings
+import pyproj
+from pyproj.enums import PJType
+
+warnings.filterwarnings("ignore")
+SPELLINGS = ["WKT1_ESRI", "WKT1_GDAL", "WKT2_2015", "WKT2_2019"]
+KINDS = [PJType.PROJECTED_CRS, PJType.GEOGRAPHIC_2D_CRS]
+wanted, texts = [], []
+for authority in ("EPSG", "ESRI"):
+    for info in pyproj.database.query_crs_info(auth_name=authority, pj_types=KINDS, allow_deprecated=True):
+        crs = pyproj.CRS.from_authority(authority, info.code)
+        spelt = []
+        for version in SPELLINGS:
+            try:
+                spelt.append((version, crs.to_wkt(version)))
+            except pyproj.exceptions.CRSError:
+                pass
+        esri = dict(spelt).get("WKT1_ESRI")
+        if esri:
+            # As somebody's own tool would call it, so that only the numbers tell.
+            spelt.append(("unnamed", re.sub(r'"[^"]*"', '"Custom"', esri, count=1)))
+        spelt += [("PROJJSON", crs.to_json()), ("URN", f"urn:ogc:def:crs:{authority}::{info.code}")]
+        for version, text in spelt:
+            if text:
+                wanted.append((f"{authority}:{info.code}", version, crs, bool(info.deprecated)))
+                texts.append(json.dumps(text))
+out = subprocess.run(["cargo", "run", "-q", "-p", "tidegate-geo", "--example", "crs_names"], input="\n".join(texts) + "\n", stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+assert len(out) == len(wanted), (len(out), len(wanted))
+tally, shown, wrong = collections.Counter(), collections.defaultdict(list), []
+
+def same(crs, code):
+    """Whether another code names the same places: the same definition, whatever its age or datum's edition."""
+    other = pyproj.CRS.from_user_input(code)
+    if crs.equals(other, ignore_axis_order=True):
+        return True
+    plain = lambda c: re.sub(r" \+(type|towgs84|nadgrids)=\S+", "", c.to_proj4())
+    return plain(crs) == plain(other) and crs.ellipsoid == other.ellipsoid
+
+for (code, version, crs, deprecated), got in zip(wanted, out):
+    if got == code:
+        verdict = "as named"
+    elif got == "-":
+        verdict = "refused"
+    elif same(crs, got):
+        verdict = "same system"
+    else:
+        verdict = "WRONG"
+        wrong.append((code, version, got))
+    tally[version, verdict] += 1
+    if verdict in ("refused", "WRONG") and not deprecated and len(shown[version, verdict]) < 6:
+        shown[version, verdict].append((code, got, crs.name))
+for (version, verdict), count in sorted(tally.items()):
+    print(f"{version:10} {verdict:12} {count}", *(shown.get((version, verdict)) or [])[:4])
+sys.exit(bool(wrong))

@@ -1,0 +1,269 @@
+//! Well-known text: which system it defines.
+//!
+//! A code in the text settles it. Without one, as in every `.prj` file of ESRI, the name is looked
+//! up and the numbers beside it are held against those of the system of that name, because a file
+//! may call anything "British_National_Grid". What is called something else is found by its
+//! numbers: the same method, parameters, datum, ellipsoid and unit. Everything is held against ESRI's
+//! spelling of each system ([`super::text`]), the one that carries no codes.
+
+use super::{Crs, parse, table, text};
+
+const DEPTH_MAX: usize = 64;
+
+/// Nodes around a system: the first one in them counts.
+const WRAPPERS: [&str; 4] = ["COMPD_CS", "COMPOUNDCRS", "BOUNDCRS", "SOURCECRS"];
+
+/// One `KEYWORD[value, …, NODE[…]]`.
+#[derive(Debug, Default)]
+struct Node {
+    keyword: String,
+    values: Vec<String>,
+    nodes: Vec<Node>,
+}
+
+impl Node {
+    /// The first complete node of a text.
+    fn parse(text: &str) -> Option<Node> {
+        let mut open: Vec<Node> = Vec::new();
+        let mut word = String::new();
+        let mut chars = text.chars();
+        while let Some(c) = chars.next() {
+            match c {
+                '[' | '(' => {
+                    let keyword = std::mem::take(&mut word).trim().to_ascii_uppercase();
+                    if open.len() >= DEPTH_MAX {
+                        return None;
+                    }
+                    open.push(Node { keyword, ..Node::default() });
+                }
+                ']' | ')' => {
+                    let mut node = open.pop()?;
+                    node.close_value(&mut word);
+                    match open.last_mut() {
+                        Some(outer) => outer.nodes.push(node),
+                        None => return Some(node),
+                    }
+                }
+                '"' => word.extend(chars.by_ref().take_while(|c| *c != '"')),
+                ',' => open.last_mut()?.close_value(&mut word),
+                c => word.push(c),
+            }
+        }
+        None
+    }
+
+    fn close_value(&mut self, word: &mut String) {
+        let value = std::mem::take(word).trim().to_owned();
+        if !value.is_empty() {
+            self.values.push(value);
+        }
+    }
+
+    fn node(&self, keywords: &[&str]) -> Option<&Node> {
+        self.nodes.iter().find(|node| keywords.contains(&node.keyword.as_str()))
+    }
+
+    fn name(&self) -> &str {
+        self.values.first().map_or("", String::as_str)
+    }
+
+    fn number(&self, at: usize) -> Option<f64> {
+        self.values.get(at)?.parse().ok().filter(|number: &f64| number.is_finite())
+    }
+}
+
+/// The system that a text defines, if it is one of the table.
+pub(super) fn identify(text: &str) -> Option<Crs> {
+    let root = Node::parse(text)?;
+    let mut system = &root;
+    while WRAPPERS.contains(&system.keyword.as_str()) {
+        system = system.nodes.first()?;
+    }
+    let code = system.node(&["AUTHORITY", "ID"]).and_then(|id| {
+        let [authority, code, ..] = id.values.as_slice() else { return None };
+        parse::known(authority, code).filter(|crs| crs.entry().is_some())
+    });
+    if code.is_some() {
+        return code;
+    }
+    let given = Numbers::of(system);
+    if let Some(number) = table::code_of_name(system.name()) {
+        let known = text::esri(number).and_then(|text| Some(Numbers::of(&Node::parse(&text)?)));
+        if known.is_none_or(|known| !given.contradicts(&known)) {
+            return Some(parse::numbered(number));
+        }
+    }
+    given.find().map(parse::numbered)
+}
+
+/// What the numbers of a definition are, as far as it tells them.
+#[derive(Debug, Default)]
+struct Numbers {
+    projected: bool,
+    method: String,
+    datum: String,
+    parameters: Vec<(String, f64)>,
+    axis: Option<f64>,
+    flattening: Option<f64>,
+    meridian: f64,
+    unit: Option<f64>,
+}
+
+impl Numbers {
+    /// Of well-known text of the first version; of the second only the ellipsoid is read.
+    fn of(system: &Node) -> Numbers {
+        let projected = matches!(system.keyword.as_str(), "PROJCS" | "PROJCRS" | "PROJECTEDCRS");
+        let geographic =
+            if projected { system.node(&["GEOGCS", "BASEGEOGCRS", "BASEGEODCRS"]) } else { Some(system) };
+        let datum = geographic.and_then(|geographic| geographic.node(&["DATUM", "ENSEMBLE"]));
+        let ellipsoid = datum.and_then(|datum| datum.node(&["SPHEROID", "ELLIPSOID"]));
+        let meridian = geographic.and_then(|geographic| geographic.node(&["PRIMEM"]));
+        let parameters = system.nodes.iter().filter(|node| node.keyword == "PARAMETER");
+        Numbers {
+            projected,
+            method: system.node(&["PROJECTION"]).map_or_else(String::new, |node| method(node.name())),
+            datum: datum.map_or_else(String::new, |datum| datum_name(datum.name())),
+            parameters: parameters
+                .filter_map(|node| Some((parameter(node.name()), node.number(1)?)))
+                .collect(),
+            axis: ellipsoid.and_then(|ellipsoid| ellipsoid.number(1)),
+            flattening: ellipsoid.and_then(|ellipsoid| ellipsoid.number(2)),
+            meridian: meridian.and_then(|meridian| meridian.number(1)).unwrap_or(0.0),
+            unit: system.node(&["UNIT"]).and_then(|unit| unit.number(1)),
+        }
+    }
+
+    fn parameter(&self, name: &str) -> Option<f64> {
+        self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    /// Whether a number is told twice and differently.
+    fn contradicts(&self, known: &Numbers) -> bool {
+        let other =
+            |a: Option<f64>, b: Option<f64>, slack: f64| a.zip(b).is_some_and(|(a, b)| (a - b).abs() > slack);
+        self.projected != known.projected
+            || other(self.axis, known.axis, 0.01)
+            || other(self.flattening, known.flattening, 1e-4)
+            || other(self.unit, known.unit, 1e-9)
+            || (self.meridian - known.meridian).abs() > 1e-6
+            || self.parameters.iter().any(|(name, value)| {
+                // Lengths to a millimetre, angles to a centimetre on the ground.
+                let slack = if name.contains("false") { 1e-3 } else { 1e-7 };
+                other(Some(*value), known.parameter(name), slack)
+            })
+    }
+
+    /// Whether both define the same, whatever they call it. What one of them does not tell must be
+    /// what it is when nobody tells it.
+    fn equals(&self, known: &Numbers) -> bool {
+        let plain = |name: &str, value: f64| {
+            let usual = if name.contains("scale") { 1.0 } else { 0.0 };
+            // On a cone with one parallel, that and the origin are one.
+            value == usual
+                || (name == "standardparallel1" && self.parameter("latitudeoforigin") == Some(value))
+        };
+        let covers = |a: &Numbers, b: &Numbers| {
+            a.parameters.iter().all(|(name, value)| b.parameter(name).is_some() || plain(name, *value))
+        };
+        self.method == known.method
+            && self.datum == known.datum
+            && self.axis.is_some()
+            && self.unit.is_some()
+            && !self.contradicts(known)
+            && covers(self, known)
+            && covers(known, self)
+    }
+
+    /// The number of the system of the table with these numbers; one in use before one that is not.
+    fn find(&self) -> Option<u32> {
+        if self.datum.is_empty() || (self.projected && self.method.is_empty()) {
+            return None;
+        }
+        let mut found = None;
+        text::each_esri(|number, text| {
+            let same = Node::parse(text).is_some_and(|node| self.equals(&Numbers::of(&node)));
+            if same && found.is_none_or(|(_, outdated)| outdated) {
+                let outdated = table::entry(number).is_none_or(|entry| entry.deprecated);
+                found = found.filter(|_| outdated).or(Some((number, outdated)));
+            }
+        });
+        found.map(|(number, _)| number)
+    }
+}
+
+fn plain(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// A method's name, in ESRI's words where GDAL has its own.
+fn method(name: &str) -> String {
+    let name = plain(name);
+    let known = match name.as_str() {
+        "lambertconformalconic1sp" | "lambertconformalconic2sp" => "lambertconformalconic",
+        "albersconicequalarea" => "albers",
+        "obliquestereographic" => "doublestereographic",
+        "mercator1sp" | "mercator2sp" => "mercator",
+        "cassinisoldner" => "cassini",
+        "equirectangular" => "equidistantcylindrical",
+        "hotineobliquemercator" => "hotineobliquemercatorazimuthnaturalorigin",
+        _ => return name,
+    };
+    known.to_owned()
+}
+
+/// A parameter's name. The centre of a map and its origin are the same place.
+fn parameter(name: &str) -> String {
+    let name = plain(name);
+    let known = match name.as_str() {
+        "latitudeofcenter" => "latitudeoforigin",
+        "longitudeofcenter" | "longitudeoforigin" => "centralmeridian",
+        _ => return name,
+    };
+    known.to_owned()
+}
+
+/// A datum's name. ESRI writes `D_` before it and leaves "Datum" out.
+fn datum_name(name: &str) -> String {
+    let name = plain(name.strip_prefix("D_").unwrap_or(name)).replace("datum", "");
+    let known = match name.as_str() {
+        "europeanterrestrialreferencesystem1989" => "etrs1989",
+        "worldgeodeticsystem1984" => "wgs1984",
+        _ => return name,
+    };
+    known.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BRITISH: &str = r#"PROJCS["NAME",GEOGCS["GCS_OSGB_1936",DATUM["D_OSGB_1936",SPHEROID["Airy_1830",6377563.396,299.3249646]],PRIMEM["Greenwich",0.0],UNIT["Degree",0.0174532925199433]],PROJECTION["Transverse_Mercator"],PARAMETER["False_Easting",400000.0],PARAMETER["False_Northing",-100000.0],PARAMETER["Central_Meridian",-2.0],PARAMETER["Scale_Factor",0.9996012717],PARAMETER["Latitude_Of_Origin",49.0],UNIT["Meter",1.0]]"#;
+
+    #[test]
+    fn a_name_counts_only_with_its_numbers_and_numbers_count_without_a_name() {
+        let named = BRITISH.replace("NAME", "British_National_Grid");
+        assert_eq!(identify(&named), Some(Crs::epsg(27700)));
+        assert_eq!(identify(BRITISH), Some(Crs::epsg(27700)), "by its numbers");
+        for (from, to) in [
+            ("-2.0", "-3.0"),
+            ("400000.0", "400100.0"),
+            ("6377563.396", "6378137.0"),
+            ("\"Meter\",1.0", "\"Foot\",0.3048"),
+        ] {
+            assert_eq!(identify(&named.replace(from, to)), None, "{to}");
+        }
+        assert_eq!(identify(&BRITISH.replace("D_OSGB_1936", "D_Atlantis")), None);
+    }
+
+    #[test]
+    fn a_code_of_nobody_known_is_passed_over() {
+        let text = BRITISH.replace("\"Meter\",1.0]]", "\"Meter\",1.0],AUTHORITY[\"ACME\",\"7\"]]");
+        assert_eq!(identify(&text), Some(Crs::epsg(27700)));
+    }
+
+    #[test]
+    fn cut_and_deep_text_is_no_system() {
+        assert_eq!(identify(&BRITISH[..BRITISH.len() - 2]), None);
+        assert_eq!(identify(&"GEOGCS[".repeat(100_000)), None);
+    }
+}

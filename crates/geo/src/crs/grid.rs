@@ -1,0 +1,454 @@
+//! Grids of datum shifts: files of NTv2 (`.gsb`), and which system each is for.
+//!
+//! A grid is more accurate than the few parameters of the table, often by metres, but its file must
+//! be there. Which grids there are is a list taken from PROJ's database (`tools/crs_grids.py`);
+//! which of them lie in a folder is looked up when a transformation is made. Where there are grids,
+//! every position must lie in one of them: falling back to the parameters for some positions would
+//! tear a geometry apart without a word.
+//!
+//! Why our own reader: proj4rs keeps the grids of a process in one list for ever, believes the
+//! counts in a file, and takes every file to be in seconds.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tidegate_core::Code;
+
+use super::table::Entry;
+use crate::bounds::Bounds;
+use crate::error::{Error, Problem};
+
+static LIST: &str = include_str!("../../data/crs_grids.tsv");
+
+const RECORD_LEN: usize = 16;
+const HEAD_LEN: usize = 11 * RECORD_LEN;
+const PARTS_MAX: u32 = 10_000;
+/// 128 MB of shifts; the largest grid in use has a tenth of it.
+const NODES_MAX: usize = 16 << 20;
+/// Positions this close to an edge, in cells, are in the grid.
+const SLACK: f64 = 1e-5;
+
+/// What the list knows of a grid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Known {
+    /// The names under which its file goes round.
+    pub files: Vec<&'static str>,
+    /// The operation's name.
+    pub operation: &'static str,
+    /// The stated accuracy of the whole way to WGS 84 in metres.
+    pub accuracy: f32,
+    /// Where it is meant to be used, in degrees.
+    pub area: Bounds,
+    /// Whether the file leads from WGS 84 to the system, not from the system to WGS 84.
+    reversed: bool,
+}
+
+/// Folders with grids.
+#[derive(Clone, Debug, Default)]
+pub struct Grids {
+    folders: Vec<PathBuf>,
+}
+
+impl Grids {
+    /// The grids in these folders.
+    #[must_use]
+    pub fn in_folders(folders: Vec<PathBuf>) -> Grids {
+        Grids { folders }
+    }
+
+    /// The grids for a system that are more accurate than its parameters: those whose files are here,
+    /// read, and the best of those that are not and that are meant for the middle of its area.
+    ///
+    /// # Errors
+    /// If a file cannot be read or is broken: a grid that is there and not used would be a silent
+    /// loss of accuracy.
+    pub(super) fn find(&self, entry: &Entry) -> Result<(Vec<Shift>, Option<Known>), Problem> {
+        let mut known = entry.base.map_or_else(Vec::new, listed);
+        known.retain(|grid| {
+            entry.accuracy.is_none_or(|stated| grid.accuracy < stated) && meet(grid.area, entry.area)
+        });
+        // Of two that are as accurate, the one with the later year in its name.
+        known.sort_by(|a, b| a.accuracy.total_cmp(&b.accuracy).then_with(|| b.files.cmp(&a.files)));
+        let (mut shifts, mut missing) = (Vec::new(), None);
+        for grid in known {
+            let place = self
+                .folders
+                .iter()
+                .flat_map(|folder| grid.files.iter().map(|file| folder.join(file)))
+                .find(|path| path.is_file());
+            match place {
+                Some(path) => {
+                    let grid_of = Grid::open(&path).map_err(|e| {
+                        Problem::new(Code::CRS_NOT_FOUND, format!("the grid {}: {e}", path.display()))
+                    })?;
+                    shifts.push(Shift { grid: Arc::new(grid_of), known: grid, path });
+                }
+                None if missing.is_none() && shifts.is_empty() && holds_middle(grid.area, entry.area) => {
+                    missing = Some(grid);
+                }
+                None => {}
+            }
+        }
+        Ok((shifts, missing))
+    }
+}
+
+/// Whether two boxes touch; a west greater than its east goes over the antimeridian, and is then
+/// taken to touch everything.
+fn meet(a: Bounds, b: Bounds) -> bool {
+    let wraps = a.min_x > a.max_x || b.min_x > b.max_x;
+    (wraps || (a.min_x <= b.max_x && b.min_x <= a.max_x)) && a.min_y <= b.max_y && b.min_y <= a.max_y
+}
+
+fn holds_middle(grid: Bounds, area: Bounds) -> bool {
+    let middle = Bounds {
+        min_x: f64::midpoint(area.min_x, area.max_x),
+        max_x: f64::midpoint(area.min_x, area.max_x),
+        min_y: f64::midpoint(area.min_y, area.max_y),
+        max_y: f64::midpoint(area.min_y, area.max_y),
+    };
+    meet(grid, middle)
+}
+
+/// The grids listed for a geographic system.
+fn listed(base: u32) -> Vec<Known> {
+    let read = |line: &'static str| {
+        let mut cells = line.split('\t');
+        if cells.next()?.parse() != Ok(base) {
+            return None;
+        }
+        let reversed = cells.next()? == "1";
+        let accuracy = cells.next()?.parse().ok()?;
+        let mut sides = cells.next()?.split(',').filter_map(|side| side.parse().ok());
+        let (min_x, min_y, max_x, max_y) = (sides.next()?, sides.next()?, sides.next()?, sides.next()?);
+        let area = Bounds { min_x, min_y, max_x, max_y };
+        Some(Known {
+            files: cells.next()?.split('|').collect(),
+            operation: cells.next()?,
+            accuracy,
+            area,
+            reversed,
+        })
+    };
+    LIST.lines().filter_map(read).collect()
+}
+
+/// A grid in use.
+#[derive(Clone, Debug)]
+pub(super) struct Shift {
+    grid: Arc<Grid>,
+    pub(super) known: Known,
+    pub(super) path: PathBuf,
+}
+
+impl Shift {
+    /// From the system to WGS 84, in degrees; nothing outside the grid.
+    pub(super) fn there(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
+        if self.known.reversed { self.grid.backward(lon, lat) } else { self.grid.forward(lon, lat) }
+    }
+
+    /// From WGS 84 to the system.
+    pub(super) fn back(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
+        if self.known.reversed { self.grid.forward(lon, lat) } else { self.grid.backward(lon, lat) }
+    }
+}
+
+/// A file of NTv2.
+#[derive(Debug)]
+pub struct Grid {
+    parts: Vec<Part>,
+}
+
+/// One rectangle of a file. A finer one may lie inside a coarser one.
+#[derive(Debug)]
+struct Part {
+    south: f64,
+    east: f64,
+    /// The size of a cell.
+    step: (f64, f64),
+    columns: usize,
+    rows: usize,
+    /// Shifts to the east and north in degrees; from the south-eastern corner west, then north.
+    shifts: Vec<[f32; 2]>,
+}
+
+fn broken(message: &str) -> Error {
+    Problem::new(Code::CORRUPTED_HEADER, message).into()
+}
+
+struct Head {
+    bytes: [u8; HEAD_LEN],
+    big_endian: bool,
+}
+
+impl Head {
+    fn read(file: &mut impl Read, big_endian: bool) -> Result<Head, Error> {
+        let mut bytes = [0; HEAD_LEN];
+        file.read_exact(&mut bytes).map_err(|_| broken("the file ends within a header of NTv2"))?;
+        Ok(Head { bytes, big_endian })
+    }
+
+    /// The value of a record, which stands in its second half.
+    fn value<const N: usize>(&self, record: usize) -> [u8; N] {
+        let at = record * RECORD_LEN + 8;
+        let mut value = self.bytes.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; N]);
+        if self.big_endian {
+            value.reverse();
+        }
+        value
+    }
+
+    fn int(&self, record: usize) -> u32 {
+        u32::from_le_bytes(self.value(record))
+    }
+
+    fn real(&self, record: usize) -> f64 {
+        f64::from_le_bytes(self.value(record))
+    }
+
+    fn starts(&self, record: usize, with: &[u8]) -> bool {
+        self.bytes.get(record * RECORD_LEN..).is_some_and(|bytes| bytes.starts_with(with))
+    }
+}
+
+impl Grid {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it is not NTv2, cut off, or too large.
+    pub fn open(path: &Path) -> Result<Grid, Error> {
+        Grid::read(&mut BufReader::with_capacity(1 << 16, File::open(path)?))
+    }
+
+    /// Reads the bytes of a file.
+    ///
+    /// # Errors
+    /// As [`Grid::open`].
+    pub fn read(file: &mut impl Read) -> Result<Grid, Error> {
+        let mut head = Head::read(file, false)?;
+        head.big_endian = head.int(0) != 11;
+        if !head.starts(0, b"NUM_OREC") || head.int(0) != 11 || head.int(1) != 11 {
+            return Err(broken("the file is not NTv2"));
+        }
+        let big_endian = head.big_endian;
+        // Degrees in one unit of the file.
+        let unit = match head.bytes.get(3 * RECORD_LEN + 8..4 * RECORD_LEN) {
+            Some(kind) if kind.starts_with(b"SECONDS") => 1.0 / 3600.0,
+            Some(kind) if kind.starts_with(b"MINUTES") => 1.0 / 60.0,
+            Some(kind) if kind.starts_with(b"DEGREES") => 1.0,
+            _ => return Err(broken("the grid is in no unit that NTv2 knows")),
+        };
+        let count = head.int(2);
+        if count == 0 || count > PARTS_MAX {
+            return Err(broken("the file tells a number of parts that it cannot have"));
+        }
+        let (mut parts, mut nodes) = (Vec::new(), 0);
+        for _ in 0..count {
+            let part = Part::read(file, big_endian, unit, NODES_MAX - nodes)?;
+            nodes += part.shifts.len();
+            parts.push(part);
+        }
+        // The finest part that holds a position counts.
+        parts.sort_by(|a, b| a.step.0.total_cmp(&b.step.0));
+        Ok(Grid { parts })
+    }
+
+    fn shift(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
+        self.parts.iter().find_map(|part| part.shift(lon, lat))
+    }
+
+    fn forward(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
+        let (east, north) = self.shift(lon, lat)?;
+        Some((lon + east, lat + north))
+    }
+
+    /// The position that is shifted to this one.
+    fn backward(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
+        const ROUNDS_MAX: usize = 20;
+        let (mut at_lon, mut at_lat) = (lon, lat);
+        for _ in 0..ROUNDS_MAX {
+            let (east, north) = self.shift(at_lon, at_lat)?;
+            let (next_lon, next_lat) = (lon - east, lat - north);
+            let moved = (next_lon - at_lon).abs().max((next_lat - at_lat).abs());
+            (at_lon, at_lat) = (next_lon, next_lat);
+            if moved < 1e-12 {
+                return Some((at_lon, at_lat));
+            }
+        }
+        None
+    }
+}
+
+impl Part {
+    fn read(file: &mut impl Read, big_endian: bool, unit: f64, nodes_max: usize) -> Result<Part, Error> {
+        let head = Head::read(file, big_endian)?;
+        if !head.starts(0, b"SUB_NAME") {
+            return Err(broken("a part of the grid has no name"));
+        }
+        let [south, north, east, west, step_y, step_x] = [4, 5, 6, 7, 8, 9].map(|at| head.real(at) * unit);
+        let count = head.int(10) as usize;
+        // Longitudes count to the west.
+        let cells = |from: f64, to: f64, step: f64| -> Option<usize> {
+            let cells = ((to - from) / step).round();
+            (step > 0.0 && cells >= 1.0 && cells < NODES_MAX as f64).then(|| cells as usize + 1)
+        };
+        let size = cells(south, north, step_y).zip(cells(east, west, step_x));
+        let Some((rows, columns)) = size.filter(|(rows, columns)| rows.checked_mul(*columns) == Some(count))
+        else {
+            return Err(broken("the grid's size and its number of nodes do not agree"));
+        };
+        if count > nodes_max {
+            return Err(broken("the grid is larger than any in use"));
+        }
+        let mut shifts = Vec::new();
+        let mut node = [0; RECORD_LEN];
+        for _ in 0..count {
+            file.read_exact(&mut node).map_err(|_| broken("the file ends within its grid"))?;
+            let [north, west] = [0, 4].map(|at| {
+                let mut bytes = [0; 4];
+                bytes.copy_from_slice(node.get(at..at + 4).unwrap_or(&[0; 4]));
+                if big_endian { f32::from_be_bytes(bytes) } else { f32::from_le_bytes(bytes) }
+            });
+            shifts.push([-west, north]);
+        }
+        let shifts = shifts.into_iter().map(|shift| shift.map(|x| x * unit as f32)).collect();
+        Ok(Part { south, east: -east, step: (step_x, step_y), columns, rows, shifts })
+    }
+
+    /// The shift at a position, between the four nodes around it.
+    fn shift(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
+        let (column, x) = cell((self.east - lon) / self.step.0, self.columns)?;
+        let (row, y) = cell((lat - self.south) / self.step.1, self.rows)?;
+        let node = |column: usize, row: usize| self.shifts.get(row * self.columns + column);
+        let (a, b) = (node(column, row)?, node(column + 1, row)?);
+        let (c, d) = (node(column, row + 1)?, node(column + 1, row + 1)?);
+        let [east, north] = [0, 1].map(|at| {
+            let of = |node: &[f32; 2]| f64::from(node.get(at).copied().unwrap_or(f32::NAN));
+            (of(a) * (1.0 - x) + of(b) * x) * (1.0 - y) + (of(c) * (1.0 - x) + of(d) * x) * y
+        });
+        (east.is_finite() && north.is_finite()).then_some((east, north))
+    }
+}
+
+/// The cell of a place along one side, and how far into it.
+fn cell(place: f64, nodes: usize) -> Option<(usize, f64)> {
+    let last = nodes.checked_sub(2)?;
+    if !(-SLACK..=last as f64 + 1.0 + SLACK).contains(&place) {
+        return None;
+    }
+    let at = (place.max(0.0) as usize).min(last);
+    Some((at, place - at as f64))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A grid of one part, in seconds, whose shifts a function tells.
+    pub(in crate::crs) fn file(
+        [south, north, east, west]: [f64; 4],
+        step: f64,
+        big_endian: bool,
+        shift: impl Fn(f64, f64) -> (f32, f32),
+    ) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut record = |name: &str, value: &[u8]| {
+            let mut bytes = name.as_bytes().to_vec();
+            bytes.resize(8, b' ');
+            bytes.extend(value);
+            bytes.resize(16, b' ');
+            out.extend(bytes);
+        };
+        let int = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+        let real = |x: f64| if big_endian { x.to_be_bytes() } else { x.to_le_bytes() };
+        let pad = |n: u32| [&int(n)[..], &[0; 4]].concat();
+        record("NUM_OREC", &pad(11));
+        record("NUM_SREC", &pad(11));
+        record("NUM_FILE", &pad(1));
+        record("GS_TYPE", b"SECONDS ");
+        for name in ["VERSION", "SYSTEM_F", "SYSTEM_T"] {
+            record(name, b"TEST    ");
+        }
+        for name in ["MAJOR_F", "MINOR_F", "MAJOR_T", "MINOR_T"] {
+            record(name, &real(6_378_137.0));
+        }
+        for (name, value) in [("SUB_NAME", b"PART    "), ("PARENT", b"NONE    ")] {
+            record(name, value);
+        }
+        record("CREATED", b"20261115");
+        record("UPDATED", b"20261115");
+        for (name, value) in [
+            ("S_LAT", south),
+            ("N_LAT", north),
+            ("E_LONG", -east),
+            ("W_LONG", -west),
+            ("LAT_INC", step),
+            ("LONG_INC", step),
+        ] {
+            record(name, &real(if name.ends_with("INC") { value } else { value * 3600.0 }));
+        }
+        let columns = ((east - west) * 3600.0 / step).round() as u32 + 1;
+        let rows = ((north - south) * 3600.0 / step).round() as u32 + 1;
+        record("GS_COUNT", &pad(columns * rows));
+        for row in 0..rows {
+            for column in 0..columns {
+                let (lon, lat) =
+                    (east - f64::from(column) * step / 3600.0, south + f64::from(row) * step / 3600.0);
+                let (dlon, dlat) = shift(lon, lat);
+                for x in [dlat, -dlon, 0.0, 0.0] {
+                    out.extend(if big_endian { x.to_be_bytes() } else { x.to_le_bytes() });
+                }
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn positions_are_shifted_and_come_back() {
+        for big_endian in [false, true] {
+            let bytes =
+                file([50.0, 52.0, 1.0, -2.0], 1800.0, big_endian, |lon, lat| (lon as f32, lat as f32 - 45.0));
+            let grid = Grid::read(&mut bytes.as_slice()).unwrap();
+            let (lon, lat) = grid.forward(-1.25, 51.1).unwrap();
+            assert!(
+                (lon - (-1.25 - 1.25 / 3600.0)).abs() < 1e-9 && (lat - (51.1 + 6.1 / 3600.0)).abs() < 1e-9
+            );
+            let (lon, lat) = grid.backward(lon, lat).unwrap();
+            assert!((lon + 1.25).abs() < 1e-11 && (lat - 51.1).abs() < 1e-11);
+            assert!(grid.forward(1.0, 52.0).is_some() && grid.forward(-2.0, 50.0).is_some());
+            assert!(grid.forward(1.1, 51.0).is_none() && grid.forward(0.0, 49.9).is_none());
+            assert!(grid.forward(f64::NAN, 51.0).is_none());
+        }
+    }
+
+    #[test]
+    fn hostile_grids_end_in_an_answer() {
+        let good = file([50.0, 51.0, 1.0, 0.0], 1800.0, false, |_, _| (0.1, 0.1));
+        for cut in 0..good.len() {
+            assert!(Grid::read(&mut &good[..cut]).is_err(), "{cut}");
+        }
+        for at in 0..HEAD_LEN * 2 {
+            for byte in [0, 0x7f, 0xff] {
+                let mut bent = good.clone();
+                bent[at] = byte;
+                let _ = Grid::read(&mut bent.as_slice());
+            }
+        }
+    }
+
+    #[test]
+    fn the_list_is_whole() {
+        let british = listed(4277);
+        assert!(british.iter().any(|grid| grid.files.contains(&"OSTN15_NTv2_OSGBtoETRS.gsb")), "{british:?}");
+        for code in [27700, 4277] {
+            assert_eq!(super::super::table::entry(code).unwrap().base, Some(4277));
+        }
+        let lines = LIST.lines().filter(|line| !line.starts_with('#'));
+        for line in lines {
+            let base: u32 = line.split('\t').next().unwrap().parse().unwrap();
+            assert!(!listed(base).is_empty(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! A file inside a `.zip` archive: a Shapefile with its companions, a GeoJSON file, or any other
+//! format in one or a few files.
+//!
+//! What is asked for is unpacked into a folder of its own, which goes when the reader goes. Why not
+//! read in place: half of the formats jump about in their file. Why our own reader: a list of
+//! names, two methods and limits are all that is needed of the format.
+//!
+//! Limits against archives made to break the reader: the sizes told must be within a ratio and a
+//! total, and unpacking stops where what comes out differs from what was told. Paths inside the
+//! archive are never used as paths; encrypted files and other methods are refused.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use tidegate_core::Code;
+
+use super::geojson::ReadOptions;
+use super::{Format, Layer, Reader, Rejected};
+use crate::batch::Batch;
+use crate::error::{Error, Problem};
+
+/// More files than a data set has.
+const FILES_MAX: u64 = 65_535;
+const DIRECTORY_LEN_MAX: u64 = 16 << 20;
+/// All that is unpacked of one archive.
+const TOTAL_MAX: u64 = 8 << 30;
+/// What is larger than `FREE` may be this many times its packed size. Coordinates reach 20.
+const RATIO_MAX: u64 = 100;
+const FREE: u64 = 32 << 20;
+/// What belongs to a Shapefile.
+const COMPANIONS: [&str; 5] = ["shp", "dbf", "shx", "prj", "cpg"];
+
+fn broken(message: impl Into<String>) -> Error {
+    Problem::new(Code::CORRUPTED_HEADER, message).into()
+}
+
+/// A file in the archive.
+#[derive(Clone, Debug)]
+struct Entry {
+    /// The name without folders.
+    name: String,
+    method: u16,
+    encrypted: bool,
+    crc: u32,
+    packed: u64,
+    size: u64,
+    at: u64,
+}
+
+impl Entry {
+    fn path(&self) -> &Path {
+        Path::new(&self.name)
+    }
+
+    fn stem(&self) -> String {
+        self.path().file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
+    }
+
+    fn is_companion_of(&self, shapes: &Entry) -> bool {
+        let extension = self.path().extension().map(|extension| extension.to_string_lossy().to_lowercase());
+        self.stem() == shapes.stem() && extension.is_some_and(|found| COMPANIONS.contains(&found.as_str()))
+    }
+}
+
+/// Whether this is an archive, by its name and its first bytes.
+pub(super) fn is_likely(path: &Path) -> io::Result<bool> {
+    let named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zip"));
+    if !named && Format::of_path(path).is_some() {
+        return Ok(false);
+    }
+    let mut head = Vec::new();
+    File::open(path)?.take(4).read_to_end(&mut head)?;
+    Ok(head == b"PK\x03\x04" || (named && head == b"PK\x05\x06"))
+}
+
+/// The names of the layers in an archive: the names of its files, or the layers of its only one.
+pub(super) fn layers(path: &Path, options: &ReadOptions) -> Result<Vec<String>, Error> {
+    let all = directory(path)?;
+    match data_sets(&all).as_slice() {
+        [only] if Format::of_path(only.path()) == Some(Format::GeoPackage) => {
+            let unpacked = unpack(path, only, &all)?;
+            super::layers(&unpacked.path, options)
+        }
+        several => Ok(several.iter().map(|entry| entry.stem()).collect()),
+    }
+}
+
+/// The format of what the archive holds, if that is one thing.
+pub(super) fn format(path: &Path) -> Option<Format> {
+    let all = directory(path).ok()?;
+    match data_sets(&all).as_slice() {
+        [only] => Format::of_path(only.path()),
+        _ => None,
+    }
+}
+
+/// Unpacks and opens what is asked for.
+pub(super) fn open(path: &Path, options: &ReadOptions) -> Result<Box<dyn Reader>, Error> {
+    let all = directory(path)?;
+    let sets = data_sets(&all);
+    let names: Vec<String> = sets.iter().map(|entry| entry.stem()).collect();
+    let (chosen, inner) = match (sets.as_slice(), &options.layer) {
+        ([], _) => return Err(broken("the archive holds no file of a format that can be read")),
+        ([only], _) => (*only, options.clone()),
+        (_, Some(layer)) => match sets.iter().find(|entry| entry.stem() == *layer) {
+            Some(found) => (*found, ReadOptions { layer: None, ..options.clone() }),
+            None => {
+                let message = format!("no such layer; the archive has {names:?}");
+                return Err(Problem::new(Code::NOT_FOUND, message).into());
+            }
+        },
+        (_, None) => {
+            let message = format!("the archive holds several files; choose one of {names:?}");
+            return Err(Problem::new(Code::NOT_FOUND, message).into());
+        }
+    };
+    let unpacked = unpack(path, chosen, &all)?;
+    let reader = super::open(&unpacked.path, &inner)?;
+    Ok(Box::new(Zipped { reader, _unpacked: unpacked }))
+}
+
+/// The files that are something by themselves.
+fn data_sets(all: &[Entry]) -> Vec<&Entry> {
+    let is_one = |entry: &&Entry| {
+        // What macOS and others leave beside a file is hidden.
+        !entry.name.starts_with('.') && Format::of_path(entry.path()).is_some()
+    };
+    let found: Vec<&Entry> = all.iter().filter(is_one).collect();
+    let shapes = |other: &Entry| {
+        found.iter().any(|shp| {
+            Format::of_path(shp.path()) == Some(Format::Shapefile)
+                && other.name != shp.name
+                && other.name.starts_with(&format!("{}.", shp.name))
+        })
+    };
+    // `roads.shp.xml` describes `roads.shp`.
+    found.iter().filter(|entry| !shapes(entry)).copied().collect()
+}
+
+/// A data set unpacked into a folder that goes with it.
+struct Unpacked {
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+fn unpack(archive: &Path, chosen: &Entry, all: &[Entry]) -> Result<Unpacked, Error> {
+    let mut parts: Vec<&Entry> = vec![chosen];
+    if Format::of_path(chosen.path()) == Some(Format::Shapefile) {
+        parts.extend(all.iter().filter(|entry| entry.is_companion_of(chosen) && entry.name != chosen.name));
+    }
+    let total: u64 = parts.iter().fold(0, |sum, entry| sum.saturating_add(entry.size));
+    if total > TOTAL_MAX {
+        let message = format!("the archive would unpack to {total} bytes, more than {TOTAL_MAX}");
+        return Err(Problem::new(Code::PAYLOAD_TOO_LARGE, message).into());
+    }
+    let folder = tempfile::tempdir()?;
+    let mut file = File::open(archive)?;
+    for entry in parts {
+        let place = |problem: Problem| Error::from(problem.at(entry.at).under(&entry.name));
+        if entry.encrypted {
+            return Err(place(Problem::new(Code::UNPROCESSABLE, "the file in the archive is encrypted")));
+        }
+        if entry.size > FREE && entry.size / entry.packed.max(1) > RATIO_MAX {
+            let message = format!("the archive would unpack to over {RATIO_MAX} times its size");
+            return Err(place(Problem::new(Code::PAYLOAD_TOO_LARGE, message)));
+        }
+        write_out(&mut file, entry, &folder.path().join(safe(entry)))?;
+    }
+    Ok(Unpacked { path: folder.path().join(safe(chosen)), _folder: folder })
+}
+
+/// A name in a folder of our own, without anything that means more than a name, and with the
+/// extension in the case that readers look for.
+fn safe(entry: &Entry) -> String {
+    let plain = |c: char| if c.is_alphanumeric() || "-_. ".contains(c) { c } else { '_' };
+    let stem: String = entry.stem().chars().map(plain).take(100).collect();
+    let extension = entry.path().extension().map_or_else(String::new, |e| e.to_string_lossy().to_lowercase());
+    format!("{stem}.{}", extension.chars().filter(char::is_ascii_alphanumeric).collect::<String>())
+}
+
+fn write_out(file: &mut File, entry: &Entry, to: &Path) -> Result<(), Error> {
+    let differs = || broken(format!("{}: the archive does not hold what it says", entry.name));
+    let mut head = [0; 30];
+    file.seek(SeekFrom::Start(entry.at))?;
+    file.read_exact(&mut head).map_err(|_| differs())?;
+    if !head.starts_with(b"PK\x03\x04") {
+        return Err(differs());
+    }
+    let skip = u64::from(short(&head, 26)) + u64::from(short(&head, 28));
+    file.seek(SeekFrom::Start(entry.at.saturating_add(30).saturating_add(skip)))?;
+    let packed = BufReader::with_capacity(1 << 16, (&*file).take(entry.packed));
+    let mut plain: Box<dyn Read + '_> = match entry.method {
+        0 => Box::new(packed),
+        8 => Box::new(flate2::bufread::DeflateDecoder::new(packed)),
+        other => {
+            let message = format!("{}: packed by method {other}; only deflate is read", entry.name);
+            return Err(Problem::new(Code::UNPROCESSABLE, message).into());
+        }
+    };
+    let mut out = io::BufWriter::with_capacity(1 << 16, File::create(to)?);
+    let (mut crc, mut left, mut buffer) = (flate2::Crc::new(), entry.size, vec![0; 1 << 16]);
+    loop {
+        let read = plain.read(&mut buffer).map_err(|_| differs())?;
+        let some = buffer.get(..read).unwrap_or_default();
+        if some.is_empty() {
+            break;
+        }
+        left = left.checked_sub(read as u64).ok_or_else(differs)?;
+        crc.update(some);
+        out.write_all(some)?;
+    }
+    out.flush()?;
+    if left > 0 || crc.sum() != entry.crc {
+        return Err(differs());
+    }
+    Ok(())
+}
+
+fn short(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u16::from_le_bytes(*bytes))
+}
+
+fn long(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+fn longest(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// The list of files, which stands at the end of an archive.
+fn directory(path: &Path) -> Result<Vec<Entry>, Error> {
+    let mut file = File::open(path)?;
+    let len = file.metadata()?.len();
+    let tail_len = len.min(66_000);
+    file.seek(SeekFrom::Start(len - tail_len))?;
+    let mut tail = Vec::new();
+    (&file).take(tail_len).read_to_end(&mut tail)?;
+    let end = memchr::memmem::rfind(&tail, b"PK\x05\x06");
+    let end = end.ok_or_else(|| broken("the archive has no list of its files; it may be cut off"))?;
+    let record = tail.get(end..).unwrap_or_default();
+    let (mut count, mut size, mut at) =
+        (u64::from(short(record, 10)), u64::from(long(record, 12)), u64::from(long(record, 16)));
+    // Larger archives tell the same in a record of their own, which stands before.
+    let locator =
+        end.checked_sub(20).and_then(|at| tail.get(at..end)).filter(|l| l.starts_with(b"PK\x06\x07"));
+    if let Some(locator) = locator {
+        let mut large = [0; 56];
+        file.seek(SeekFrom::Start(longest(locator, 8)))?;
+        file.read_exact(&mut large).map_err(|_| broken("the archive is cut off"))?;
+        if large.starts_with(b"PK\x06\x06") {
+            (count, size, at) = (longest(&large, 32), longest(&large, 40), longest(&large, 48));
+        }
+    }
+    if count > FILES_MAX || size > DIRECTORY_LEN_MAX {
+        return Err(Problem::new(Code::PAYLOAD_TOO_LARGE, "the archive holds too many files").into());
+    }
+    file.seek(SeekFrom::Start(at))?;
+    let mut list = Vec::new();
+    (&file).take(size).read_to_end(&mut list)?;
+    let mut entries = Vec::new();
+    let mut rest = list.as_slice();
+    for _ in 0..count {
+        let (entry, entry_len) =
+            entry(rest).ok_or_else(|| broken("the archive's list of files is broken"))?;
+        rest = rest.get(entry_len..).unwrap_or_default();
+        entries.extend(entry);
+    }
+    Ok(entries)
+}
+
+/// One line of the list, and its length; a folder is none.
+fn entry(line: &[u8]) -> Option<(Option<Entry>, usize)> {
+    if !line.starts_with(b"PK\x01\x02") {
+        return None;
+    }
+    let [name_len, extra_len, comment_len] = [28, 30, 32].map(|at| usize::from(short(line, at)));
+    let name = line.get(46..46 + name_len)?;
+    let extra = line.get(46 + name_len..46 + name_len + extra_len)?;
+    let (mut packed, mut size, mut at) =
+        (u64::from(long(line, 20)), u64::from(long(line, 24)), u64::from(long(line, 42)));
+    let mut field = extra;
+    while field.len() >= 4 {
+        let (kind, len) = (short(field, 0), usize::from(short(field, 2)));
+        let value = field.get(4..4 + len)?;
+        if kind == 1 {
+            // The numbers that do not fit, in this order.
+            let mut from = 0;
+            for number in [&mut size, &mut packed, &mut at] {
+                if *number == u64::from(u32::MAX) {
+                    *number = longest(value, from);
+                    from += 8;
+                }
+            }
+        }
+        field = field.get(4 + len..)?;
+    }
+    let full = String::from_utf8_lossy(name).replace('\\', "/");
+    let name = full.rsplit('/').next().unwrap_or_default().to_owned();
+    let hidden = full.starts_with("__MACOSX/");
+    let made = (!name.is_empty() && !hidden).then(|| Entry {
+        name,
+        method: short(line, 10),
+        encrypted: short(line, 8) & 1 != 0,
+        crc: long(line, 16),
+        packed,
+        size,
+        at,
+    });
+    Some((made, 46 + name_len + extra_len + comment_len))
+}
+
+/// A reader of an unpacked file.
+struct Zipped {
+    reader: Box<dyn Reader>,
+    _unpacked: Unpacked,
+}
+
+impl Reader for Zipped {
+    fn layer(&self) -> &Layer {
+        self.reader.layer()
+    }
+
+    fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error> {
+        self.reader.next_batch(rejected)
+    }
+}
