@@ -15,13 +15,22 @@ pub(crate) enum Exit {
     Halted = 3,
     /// Finished; some records are dead letters.
     DeadLetters = 4,
+    /// Finished; an alert fired that the manifest wants told by the exit code.
+    Alerted = 5,
     /// Stopped by the other side: try later.
     TryLater = 75,
 }
 
 /// The codes, for `--help`. `docs/exit-codes.md` says more.
 pub(crate) const HELP: &str = "Exit codes: 0 all done; 1 failure; 2 usage or invalid manifest; \
-3 a gate halted the run; 4 finished with dead letters; 75 stopped by the other side, try later.";
+3 a gate halted the run; 4 finished with dead letters; 5 finished, but an alert fired; 75 stopped by the other side, try later.";
+
+impl Exit {
+    /// The same, unless all is done and an alert is to be told.
+    pub(crate) fn or_alerted(self, alerted: bool) -> Exit {
+        if alerted && self == Exit::Done { Exit::Alerted } else { self }
+    }
+}
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {

@@ -4,9 +4,12 @@
 //! Each verb is a file in [`verb`]. Data goes to standard output, words to standard error.
 #![forbid(unsafe_code)]
 
+mod deploy;
 mod exit;
 mod layer;
+mod log;
 mod metrics;
+mod observe;
 mod out;
 mod predict;
 mod progress;
@@ -34,6 +37,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Args {
     #[command(subcommand)]
     verb: Verb,
+
+    /// How to tell what happens on standard error: human or json
+    #[arg(long, global = true, value_enum, value_name = "FORM", default_value_t = log::Form::Human)]
+    #[arg(help_heading = "Logging", hide_possible_values = true)]
+    log: log::Form,
+
+    /// What to tell: error, warn, info or debug [default: warn, with --log json info]
+    #[arg(long, global = true, value_enum, value_name = "LEVEL", help_heading = "Logging")]
+    #[arg(hide_possible_values = true)]
+    log_level: Option<log::Level>,
 }
 
 fn main() -> ExitCode {
@@ -50,6 +63,7 @@ fn main() -> ExitCode {
 
 /// Runs one verb.
 fn run(args: &Args) -> Exit {
+    log::init(args.log, args.log_level);
     match args.verb.run() {
         Ok(exit) => exit,
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done,

@@ -5,24 +5,26 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Serves `text` at `/metrics` until the runtime ends. Only loopback is served: metrics carry no
-/// secrets, but nobody asked the network to read them either.
-pub(crate) async fn serve(
-    addr: SocketAddr,
-    text: impl Fn() -> String + Send + Sync + 'static,
-) -> io::Result<()> {
+/// Takes the address, so that a run that cannot be watched does not begin. Only loopback is served:
+/// metrics carry no secrets, but nobody asked the network to read them either.
+pub(crate) fn bind(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     if !addr.ip().is_loopback() {
         return Err(io::Error::other("only loopback addresses are served"));
     }
-    let listener = TcpListener::bind(addr).await?;
-    tokio::spawn(async move {
-        loop {
-            let Ok((stream, _)) = listener.accept().await else { continue };
-            // A client that goes away mid-answer has had enough.
-            let _ = answer(stream, &text).await;
-        }
-    });
-    Ok(())
+    let listener = std::net::TcpListener::bind(addr)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Serves `text` at `/metrics` for as long as it is awaited.
+pub(crate) async fn serve(listener: std::net::TcpListener, text: impl Fn() -> String) {
+    // It was a listener of the operating system already.
+    let Ok(listener) = TcpListener::from_std(listener) else { return };
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        // A client that goes away mid-answer has had enough.
+        let _ = answer(stream, &text).await;
+    }
 }
 
 async fn answer(mut stream: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {

@@ -12,6 +12,9 @@ pub(crate) fn data(text: &str) -> io::Result<()> {
 
 /// Writes a word to the person at the terminal. If even that fails there is nobody to tell.
 pub(crate) fn say(text: &str) {
+    if crate::log::is_json() {
+        return crate::log::word(text);
+    }
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 

@@ -99,7 +99,7 @@ impl Progress {
     /// Draws on standard error, unless `quiet`.
     pub(crate) fn new(quiet: bool, color: bool) -> Option<Progress> {
         let terminal = io::stderr().is_terminal();
-        (!quiet).then_some(Progress { terminal, color, drawn: false, last: None })
+        (!quiet && !crate::log::is_json()).then_some(Progress { terminal, color, drawn: false, last: None })
     }
 
     /// How long to wait between two looks.

@@ -5,7 +5,7 @@ mod common;
 use common::tidegate;
 use std::process::{Command, Stdio};
 
-const VERBS: [&str; 21] = [
+const VERBS: [&str; 22] = [
     "init",
     "plan",
     "run",
@@ -18,6 +18,7 @@ const VERBS: [&str; 21] = [
     "inspect",
     "check",
     "demo",
+    "deploy",
     "chaos",
     "profiles",
     "store",

@@ -20,6 +20,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod alert;
 pub mod breaker;
 pub mod call;
 pub mod chance;

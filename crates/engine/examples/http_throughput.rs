@@ -21,7 +21,9 @@ use tidegate_core::Rng;
 use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
 use tidegate_core::limit::LimitConfig;
-use tidegate_engine::http::{Allow, Client, ClientConfig, Dialect, Exchange, Request, address::Addresses};
+use tidegate_engine::http::{
+    Allow, Client, ClientConfig, Dialect, Exchange, Request, Trace, address::Addresses,
+};
 use tidegate_engine::lane::{Clock, Lanes};
 use tidegate_engine::secret::Redactor;
 use url::Url;
@@ -145,5 +147,12 @@ fn exchange(in_flight_max: u32) -> Exchange {
     let limit = LimitConfig { in_flight_max, ..LimitConfig::default() };
     let lanes = Lanes::new(&LaneConfig { limit, ..LaneConfig::default() }, Clock::system());
     let policy = CallPolicy { attempt_timeout: Duration::from_secs(10), ..CallPolicy::default() };
-    Exchange { client, lanes, dialect: Dialect::default(), policy, redactor: Arc::new(Redactor::new()) }
+    Exchange {
+        client,
+        lanes,
+        dialect: Dialect::default(),
+        policy,
+        redactor: Arc::new(Redactor::new()),
+        trace: Trace::Off,
+    }
 }

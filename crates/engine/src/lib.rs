@@ -3,6 +3,7 @@
 //! The engine acts where `tidegate-core` decides.
 #![forbid(unsafe_code)]
 
+pub mod alert;
 pub mod audit;
 pub mod cache;
 pub mod call;

@@ -32,7 +32,7 @@ fn no_section_takes_unknown_keys() {
         assert_eq!(section["additionalProperties"], false, "{path}");
         count += 1;
     });
-    assert_eq!(count, 20);
+    assert_eq!(count, 22);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn every_span_has_a_human_twin() {
             count += 1;
         }
     });
-    assert_eq!(count, 11);
+    assert_eq!(count, 13);
 }
 
 /// The page that describes a section.
@@ -113,6 +113,7 @@ fn page_of(path: &str) -> &'static str {
         Some("steps" | "services") => "steps.md",
         Some("gates") => "gates.md",
         Some("audit") => "audit.md",
+        Some("alerts") => "alerts.md",
         Some("source" | "sink") => "pipeline.md",
         _ => "manifest.md",
     }
@@ -120,7 +121,7 @@ fn page_of(path: &str) -> &'static str {
 
 #[test]
 fn the_reference_pages_are_in_step() {
-    for page in ["manifest.md", "pipeline.md", "steps.md", "gates.md", "audit.md"] {
+    for page in ["manifest.md", "pipeline.md", "steps.md", "gates.md", "audit.md", "alerts.md"] {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
         let text = fs::read_to_string(&file).unwrap();
         let mut expected = text.clone();

@@ -13,36 +13,132 @@ pub(crate) const LAND: &str = include_str!("land.path");
 const GRID: f64 = 900.0;
 const WORLD: (f64, f64) = (3600.0, 1800.0);
 
-/// The map.
-pub(super) fn svg(points: &[(f64, f64)]) -> String {
-    let places: Vec<(f64, f64)> = points
-        .iter()
-        .filter(|(lon, lat)| lon.abs() <= 180.0 && lat.abs() <= 90.0)
-        .map(|(lon, lat)| ((lon + 180.0) * 10.0, (90.0 - lat) * 10.0))
-        .collect();
-    let view = View::around(&places);
-    let cell = view.width / GRID;
-    let mut seen = BTreeSet::new();
-    let mut dots = String::new();
-    for (x, y) in &places {
-        let place = (((x - view.x) / cell) as i64, ((y - view.y) / cell) as i64);
-        if seen.insert(place) {
-            let at = |n: i64, from: f64| from + (n as f64 + 0.5) * cell;
-            let _ = write!(dots, "M{:.2} {:.2}h0", at(place.0, view.x), at(place.1, view.y));
+/// The places of one kind: the class that draws them, what they are, and where.
+pub(super) struct Layer<'a> {
+    pub(super) mark: Shape,
+    pub(super) name: &'a str,
+    pub(super) places: &'a [(f64, f64)],
+}
+
+/// Kinds are told apart by shape as well as by colour.
+#[derive(Clone, Copy)]
+pub(super) enum Shape {
+    Dot,
+    Ring,
+    Cross,
+}
+
+impl Shape {
+    pub(super) const fn class(self) -> &'static str {
+        match self {
+            Shape::Dot => "dot",
+            Shape::Ring => "ring-at",
+            Shape::Cross => "cross",
         }
+    }
+
+    /// Drawn around a place; `r` is its half width.
+    pub(super) fn path(self, x: f64, y: f64, r: f64) -> String {
+        let d = 2.0 * r;
+        match self {
+            Shape::Dot => format!("M{x:.2} {y:.2}h0"),
+            Shape::Ring => {
+                format!("M{:.2} {y:.2}a{r:.3} {r:.3} 0 1 0 {d:.3} 0a{r:.3} {r:.3} 0 1 0 -{d:.3} 0", x - r)
+            }
+            Shape::Cross => {
+                format!("M{:.2} {:.2}l{d:.3} {d:.3}m0 -{d:.3}l-{d:.3} {d:.3}", x - r, y - r)
+            }
+        }
+    }
+}
+
+/// The map: land, a grid of degrees, and the places, the last layer on top.
+pub(super) fn svg(layers: &[Layer<'_>]) -> String {
+    let turn = |(lon, lat): &(f64, f64)| {
+        (lon.abs() <= 180.0 && lat.abs() <= 90.0).then_some(((lon + 180.0) * 10.0, (90.0 - lat) * 10.0))
+    };
+    let all: Vec<(f64, f64)> = layers.iter().flat_map(|layer| layer.places.iter().filter_map(turn)).collect();
+    let view = View::around(&all);
+    let cell = view.width / GRID;
+    let mut drawn = String::new();
+    let mut said = Vec::new();
+    for layer in layers.iter().filter(|layer| !layer.places.is_empty()) {
+        let mut seen = BTreeSet::new();
+        let mut path = String::new();
+        for (x, y) in layer.places.iter().filter_map(turn) {
+            let place = (((x - view.x) / cell) as i64, ((y - view.y) / cell) as i64);
+            if seen.insert(place) {
+                let at = |n: i64, from: f64| from + (n as f64 + 0.5) * cell;
+                path.push_str(&layer.mark.path(at(place.0, view.x), at(place.1, view.y), 3.6 * cell));
+            }
+        }
+        let _ = write!(drawn, "<path class=\"{}\" d=\"{path}\"/>", layer.mark.class());
+        said.push(format!("{} {}", seen.len(), layer.name));
     }
     let View { x, y, width, height } = view;
     format!(
-        "<svg viewBox=\"{x:.2} {y:.2} {width:.2} {height:.2}\" role=\"img\" aria-labelledby=\"map-t map-d\">\
-         <title id=\"map-t\">Map of the matches</title>\
-         <desc id=\"map-d\">{} points between longitude {:.2} and {:.2}, latitude {:.2} and {:.2}</desc>\
-         <path class=\"land\" d=\"{}\"/><path class=\"dots\" d=\"{dots}\"/></svg>",
-        places.len(),
+        "<svg class=\"map\" viewBox=\"{x:.2} {y:.2} {width:.2} {height:.2}\" role=\"img\" aria-labelledby=\"map-t map-d\">\
+         <title id=\"map-t\">Map of the records</title>\
+         <desc id=\"map-d\">Places told apart: {}; between longitude {:.2} and {:.2}, latitude {:.2} and {:.2}</desc>\
+         <rect class=\"sea\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\"/>\
+         <path class=\"land\" d=\"{}\"/>{}{drawn}</svg>",
+        said.join(", "),
         x / 10.0 - 180.0,
         (x + width) / 10.0 - 180.0,
         90.0 - (y + height) / 10.0,
         90.0 - y / 10.0,
         LAND.trim_end(),
+        graticule(&view),
+    )
+}
+
+/// Lines of round degrees with their names, about six across.
+fn graticule(view: &View) -> String {
+    let degrees = view.width / 10.0;
+    let steps = [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0];
+    let step = steps.into_iter().find(|step| degrees / step <= 7.0).unwrap_or(60.0);
+    let decimals = if step < 0.1 { 2 } else { usize::from(step < 1.0) };
+    let size = view.width / 72.0;
+    let (mut lines, mut names) = (String::new(), String::new());
+    let (west, north) = (view.x / 10.0 - 180.0, 90.0 - view.y / 10.0);
+    let south = north - view.height / 10.0;
+    let each = |from: f64, to: f64| {
+        let (first, last) = ((from / step).ceil() as i64, (to / step).floor() as i64);
+        (first..=last).map(move |i| i as f64 * step)
+    };
+    let name = |value: f64, plus: char, minus: char| {
+        let side = if value > 0.0 { plus } else { minus };
+        let side = if value == 0.0 { String::new() } else { format!(" {side}") };
+        format!("{:.decimals$}°{side}", value.abs())
+    };
+    for lon in each(west, west + degrees) {
+        let x = (lon + 180.0) * 10.0;
+        let _ = write!(lines, "M{x:.3} {:.3}v{:.3}", view.y, view.height);
+        if x > view.x + size * 4.0 && x < view.x + view.width - size * 4.0 {
+            let y = view.y + view.height - size * 0.6;
+            let _ = write!(
+                names,
+                "<text x=\"{:.3}\" y=\"{y:.3}\">{}</text>",
+                x + size * 0.3,
+                name(lon, 'E', 'W')
+            );
+        }
+    }
+    for lat in each(south, north) {
+        let y = (90.0 - lat) * 10.0;
+        let _ = write!(lines, "M{:.3} {y:.3}h{:.3}", view.x, view.width);
+        if y > view.y + size * 2.0 && y < view.y + view.height - size * 3.0 {
+            let x = view.x + size * 0.4;
+            let _ = write!(
+                names,
+                "<text x=\"{x:.3}\" y=\"{:.3}\">{}</text>",
+                y - size * 0.3,
+                name(lat, 'N', 'S')
+            );
+        }
+    }
+    format!(
+        "<path class=\"degrees\" d=\"{lines}\"/><g class=\"degree\" font-size=\"{size:.3}\" aria-hidden=\"true\">{names}</g>"
     )
 }
 
@@ -170,15 +266,35 @@ impl View {
 mod tests {
     use super::*;
 
+    fn dots(places: &[(f64, f64)]) -> String {
+        svg(&[Layer { mark: Shape::Dot, name: "committed", places }])
+    }
+
     #[test]
     fn the_view_holds_the_points_and_equal_points_are_one() {
-        let map = svg(&[(16.37, 48.21), (16.37, 48.21), (15.44, 47.07)]);
+        let map = dots(&[(16.37, 48.21), (16.37, 48.21), (15.44, 47.07)]);
         assert_eq!(map.matches("h0").count(), 2);
         assert!(map.contains("viewBox=\"19"), "{}", &map[..80]);
-        let world = svg(&[(-179.0, -80.0), (179.0, 80.0)]);
+        assert!(map.contains("2 committed") && map.contains(">16.0° E<"));
+        let world = dots(&[(-179.0, -80.0), (179.0, 80.0)]);
         assert!(world.contains("viewBox=\"0.00 0.00 3600.00 1800.00\""), "{}", &world[..80]);
         for odd in [vec![], vec![(f64::NAN, 1.0)], vec![(500.0, 0.0)], vec![(180.0, -90.0)]] {
-            assert!(svg(&odd).contains("viewBox"));
+            assert!(dots(&odd).contains("viewBox"));
         }
+    }
+
+    #[test]
+    fn kinds_are_told_apart_by_shape() {
+        let places = [(16.0, 48.0)];
+        let layer = |mark, name| Layer { mark, name, places: &places };
+        let map = svg(&[
+            layer(Shape::Dot, "committed"),
+            layer(Shape::Ring, "without a match"),
+            layer(Shape::Cross, "dead"),
+        ]);
+        for class in ["class=\"dot\"", "class=\"ring-at\"", "class=\"cross\""] {
+            assert_eq!(map.matches(class).count(), 1, "{class}");
+        }
+        assert!(map.contains("1 committed, 1 without a match, 1 dead"));
     }
 }

@@ -1,110 +1,238 @@
 //! The report of a run: one page that needs nothing else and can be attached to a ticket.
 //!
 //! Style, plots and the content policy are those of the simulator's pages; here are only the
-//! map, the timeline and what is said about a run.
+//! map, the timeline and what is said about a run. The same page serves `geocode` and `run`:
+//! almost all of it is read from the registry, so that a report cannot say what the metrics do not.
 
+mod bars;
 pub(crate) mod map;
+mod pipeline;
 mod timeline;
 
 pub(crate) use map::LAND;
+pub(crate) use pipeline::pipeline;
 pub(crate) use timeline::{Sample, Timeline};
 
 use std::fmt::Write;
 use std::time::Duration;
 
-use tidegate_engine::telemetry::Summary;
-use tidegate_sim::report::{escape, html, short};
+use bars::{Bar, Part, percent_text};
+use map::{Layer, Shape};
+use tidegate_engine::gate::Reading;
+use tidegate_engine::telemetry::{Ended, Mark, Summary, Telemetry};
+use tidegate_sim::report::{escape, html};
 
+use crate::observe::Seen;
 use crate::progress::{span, thousands};
+
+/// How good an end is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Good,
+    Fair,
+    Bad,
+}
 
 /// What a report is about.
 pub(crate) struct Report<'a> {
+    /// What kind of run it was.
+    pub(crate) kind: &'a str,
     /// What was run, in a few words.
     pub(crate) title: &'a str,
     /// One sentence on how it ended.
     pub(crate) ended: &'a str,
     /// Whether that is good.
-    pub(crate) good: bool,
+    pub(crate) tone: Tone,
+    /// When, in words.
+    pub(crate) when: &'a str,
     /// What was counted.
-    pub(crate) summary: &'a Summary,
-    /// How long it took.
-    pub(crate) took: Duration,
-    /// What happened when.
-    pub(crate) timeline: &'a Timeline,
-    /// Where the matches are: longitude, latitude.
-    pub(crate) points: &'a [(f64, f64)],
-    /// The policy in force: names and values.
-    pub(crate) policy: &'a [(String, String)],
-    /// Failures: code, count, an example.
-    pub(crate) failures: &'a [(String, u64, String)],
+    pub(crate) telemetry: &'a Telemetry,
+    /// Records that came into being beyond those read.
+    pub(crate) added: u64,
+    /// What was seen over time.
+    pub(crate) seen: &'a Seen,
+    /// What else to tell.
+    pub(crate) notes: &'a [String],
+    /// The policy in force: names and values, by section.
+    pub(crate) policy: &'a [(String, Vec<(String, String)>)],
 }
 
 /// The page.
 pub(crate) fn page(report: &Report<'_>) -> String {
-    let s = report.summary;
-    let (class, mark) = if report.good { ("good", "✓") } else { ("bad", "✗") };
-    let header = format!(
-        "<h1>{}</h1><p class=\"reason\">{} rows in {}: {} matched, {} without a match, {} failed.</p>\
-         <span class=\"badge {class}\">{mark} {}</span>",
-        escape(report.title),
-        thousands(s.records),
-        span(report.took),
-        thousands(s.matched),
-        thousands(s.no_match),
-        thousands(s.failed),
-        escape(report.ended),
-    );
-    let mut main = String::new();
-    if !report.points.is_empty() {
-        let _ = write!(
-            main,
-            "<section><h2>Where the matches are</h2><figure>{}</figure></section>",
-            map::svg(report.points)
-        );
+    let summary = report.telemetry.summary();
+    let mut main = tiles(report, &summary);
+    main.push_str(&books(report));
+    main.push_str(&places(report.telemetry));
+    if summary.calls > 0 {
+        let plots = html::plots(&report.seen.timeline.plots(report.seen.took));
+        let _ = write!(main, "<section class=\"three\"><h2>What happened when</h2>{plots}</section>");
+        main.push_str(&calls(&summary));
     }
-    let _ = write!(
-        main,
-        "<section><h2>What happened when</h2></section>{}",
-        html::plots(&report.timeline.plots(report.took))
-    );
-    main.push_str("<section><h2>In numbers</h2><div class=\"tables\">");
-    for (title, rows) in tables(report) {
-        let _ = write!(main, "<div class=\"wide\">{}</div>", html::rows_html(title, &rows));
-    }
-    main.push_str("</div></section>");
-    if !report.failures.is_empty() {
-        let head = ["code", "rows", "for example"].map(String::from).to_vec();
-        let rows = report
-            .failures
-            .iter()
-            .map(|(code, n, example)| vec![code.clone(), thousands(*n), example.clone()]);
-        let rows: Vec<_> = [head].into_iter().chain(rows).collect();
-        let _ = write!(
-            main,
-            "<section><h2>Failures</h2><div class=\"wide\">{}</div></section>",
-            html::rows_html("", &rows)
-        );
-    }
+    main.push_str(&alerts(report.seen));
+    main.push_str(&gates(&report.telemetry.gate_readings()));
+    main.push_str(&letters(report.telemetry));
+    main.push_str(&policy(report));
     let footer = format!("Tidegate {}. Land: Natural Earth, public domain.", env!("CARGO_PKG_VERSION"));
-    html::page(&format!("{} · Tidegate", report.title), &header, &main, &footer)
+    html::page(&format!("{} · Tidegate", report.title), &header(report), &main, &footer)
 }
 
-type Table = (&'static str, Vec<Vec<String>>);
+fn header(report: &Report<'_>) -> String {
+    let (class, mark) = match report.tone {
+        Tone::Good => ("good", "✓"),
+        Tone::Fair => ("fair", "!"),
+        Tone::Bad => ("bad", "✗"),
+    };
+    let mut out = format!(
+        "<p class=\"kind\">{} · {}</p><h1>{}</h1><p class=\"badge {class}\">{mark} {}</p>",
+        escape(report.kind),
+        escape(report.when),
+        escape(report.title),
+        escape(report.ended),
+    );
+    if !report.notes.is_empty() {
+        out.push_str("<ul class=\"notes\">");
+        for note in report.notes {
+            let _ = write!(out, "<li>{}</li>", escape(note));
+        }
+        out.push_str("</ul>");
+    }
+    out
+}
 
-fn tables(report: &Report<'_>) -> Vec<Table> {
-    let s = report.summary;
-    let pair = |name: &str, value: String| vec![name.to_string(), value];
-    let percent = |share: f64| format!("{} %", short(share * 100.0));
-    let reconciliation = vec![
-        pair("rows", "count".into()),
-        pair("offered", thousands(s.records)),
-        pair("matched", thousands(s.matched)),
-        pair("no match", thousands(s.no_match)),
-        pair("failed", thousands(s.failed)),
-        pair("from the cache", thousands(s.cache_hits)),
-        pair("shared with an equal row", thousands(s.shared)),
+/// The figures that a person looks for first.
+fn tiles(report: &Report<'_>, s: &Summary) -> String {
+    let records = &report.telemetry.records;
+    let dead = records.ended_so(Ended::Failed);
+    let took = report.seen.took;
+    let rate = records.all() as f64 / took.as_secs_f64().max(1e-9);
+    let mut all = vec![
+        (thousands(records.all()), "records ended", ""),
+        (span(took), "in all", ""),
+        (thousands(rate.round() as u64), "records per second", ""),
+        (thousands(dead), "dead", if dead > 0 { "bad" } else { "" }),
     ];
-    let calls = vec![
+    if s.calls > 0 {
+        let first = s.by_attempt.first().map_or(1.0, |a| a.success_rate);
+        let retries = s.retry_count_total as f64 / s.calls as f64;
+        let waited = s.seconds_in_backoff / (s.seconds_in_backoff + s.seconds_in_calls).max(1e-9);
+        let warn = |bad: bool| if bad { "bad" } else { "" };
+        all.extend([
+            (thousands(s.calls), "calls", ""),
+            (percent_text(first * 100.0), "answered at the first attempt", warn(first < 0.95)),
+            (percent_text(retries * 100.0), "of the calls were retries", warn(retries > 0.15)),
+            (percent_text(waited * 100.0), "of the time in backoff", warn(waited > 0.10)),
+        ]);
+    }
+    let mut out = String::from("<section aria-label=\"Summary\"><dl class=\"tiles\">");
+    for (value, name, class) in all {
+        let _ = write!(out, "<div><dt>{name}</dt><dd class=\"{class}\">{}</dd></div>", escape(&value));
+    }
+    out.push_str("</dl></section>");
+    out
+}
+
+/// Read = what became of it.
+fn books(report: &Report<'_>) -> String {
+    let r = &report.telemetry.records;
+    let offered = r.offered() + report.added;
+    let part = |name, how, class| Part { name, count: r.ended_so(how), class };
+    let ended = r.all();
+    let parts = [
+        part("committed", Ended::Matched, "c-ok"),
+        part("without a match", Ended::NoMatch, "c-none"),
+        part("dead", Ended::Failed, "c-dead"),
+        part("filtered", Ended::Filtered, "c-aside"),
+        part("repeats left out", Ended::Deduped, "c-twice"),
+        Part { name: "without an end yet", count: offered.saturating_sub(ended), class: "c-open" },
+    ];
+    let sum: Vec<String> = parts
+        .iter()
+        .filter(|part| part.count > 0)
+        .map(|part| format!("{} {}", thousands(part.count), part.name))
+        .collect();
+    let added =
+        if report.added > 0 { format!(" + {} out of lists", thousands(report.added)) } else { String::new() };
+    let verdict = match offered {
+        n if n == ended => "<p class=\"good\">✓ It adds up: none lost, none doubled.</p>",
+        n if n > ended => "<p class=\"fair\">! The run ended before these records did.</p>",
+        _ => "<p class=\"bad\">✗ It does not add up.</p>",
+    };
+    format!(
+        "<section><h2>Reconciliation</h2>{}<p class=\"sum\">{} read{added} = {}</p>{verdict}</section>",
+        bars::whole(&parts),
+        thousands(r.offered()),
+        if sum.is_empty() { "0".to_owned() } else { sum.join(" + ") },
+    )
+}
+
+fn places(telemetry: &Telemetry) -> String {
+    let kinds = [
+        (Mark::Committed, Shape::Dot, "committed"),
+        (Mark::NoMatch, Shape::Ring, "without a match"),
+        (Mark::Dead, Shape::Cross, "dead"),
+    ];
+    let kinds = kinds.map(|(mark, shape, name)| (shape, name, telemetry.places.of(mark)));
+    if kinds.iter().all(|(_, _, (places, _))| places.is_empty()) {
+        return String::new();
+    }
+    let layers: Vec<Layer<'_>> =
+        kinds.iter().map(|(mark, name, (places, _))| Layer { mark: *mark, name, places }).collect();
+    let mut legend = String::from("<ul class=\"legend\">");
+    for (mark, name, (_, seen)) in kinds.iter().filter(|(_, _, (places, _))| !places.is_empty()) {
+        let _ = write!(
+            legend,
+            "<li><svg viewBox=\"0 0 14 14\" width=\"14\" height=\"14\" aria-hidden=\"true\">\
+             <path class=\"{}\" d=\"{}\"/></svg><b>{}</b> {name}</li>",
+            mark.class(),
+            mark.path(7.0, 7.0, 4.0),
+            thousands(*seen),
+        );
+    }
+    legend.push_str("</ul>");
+    format!("<section><h2>Where the records are</h2><figure>{legend}{}</figure></section>", map::svg(&layers))
+}
+
+fn calls(s: &Summary) -> String {
+    let percent = |share: f64| percent_text(share * 100.0);
+    let most = |all: &mut dyn Iterator<Item = u64>| all.max().unwrap_or(0).max(1) as f64;
+    let attempts: Vec<Bar> = s
+        .by_attempt
+        .iter()
+        .map(|a| Bar {
+            name: format!("{} · {} sent", a.attempt, thousands(a.sent)),
+            text: percent(a.success_rate),
+            share: a.success_rate,
+            class: "c-ok",
+        })
+        .collect();
+    let longest = most(&mut s.retries_per_call.iter().map(|(_, n)| *n));
+    let retries: Vec<Bar> = s
+        .retries_per_call
+        .iter()
+        .map(|(name, n)| Bar {
+            name: name.clone(),
+            text: thousands(*n),
+            share: *n as f64 / longest,
+            class: if name == "0" { "c-ok" } else { "c-none" },
+        })
+        .collect();
+    let longest = most(&mut s.statuses.values().copied());
+    let statuses: Vec<Bar> = s
+        .statuses
+        .iter()
+        .map(|(status, n)| Bar {
+            name: if status == "none" { "no answer".into() } else { status.clone() },
+            text: thousands(*n),
+            share: *n as f64 / longest,
+            class: match status.as_bytes().first() {
+                Some(b'2' | b'3') => "c-ok",
+                _ if status == "429" => "c-none",
+                _ => "c-dead",
+            },
+        })
+        .collect();
+    let pair = |name: &str, value: String| vec![name.to_string(), value];
+    let numbers = vec![
         pair("calls", "value".into()),
         pair("sent", thousands(s.calls)),
         pair("throttled", thousands(s.throttled)),
@@ -116,47 +244,153 @@ fn tables(report: &Report<'_>) -> Vec<Table> {
         pair("time in calls", span(Duration::from_secs_f64(s.seconds_in_calls))),
         pair("time between attempts", span(Duration::from_secs_f64(s.seconds_in_backoff))),
         pair("responses with rate-limit headers", percent(s.rate_limit_header_present)),
+        pair("answers from the cache", thousands(s.cache_hits)),
+        pair("answers shared with an equal record", thousands(s.shared)),
     ];
-    let mut attempts = vec![vec!["attempt".to_string(), "sent".to_string(), "answered".to_string()]];
-    attempts.extend(
-        s.by_attempt.iter().map(|a| vec![a.attempt.to_string(), thousands(a.sent), percent(a.success_rate)]),
+    format!(
+        "<section><h2>Calls</h2><div class=\"cards\"><div>{}</div><div>{}</div><div>{}</div><div>{}</div></div></section>",
+        bars::table("Success by attempt", ["attempt", "answered"], &attempts),
+        bars::table("Retries per call", ["retries", "calls"], &retries),
+        bars::table("Status codes", ["status", "responses"], &statuses),
+        html::rows_html("In numbers", &numbers),
+    )
+}
+
+fn alerts(seen: &Seen) -> String {
+    if seen.fired.is_empty() {
+        let all = tidegate_core::alert::Alert::ALL.len();
+        return format!(
+            "<section><h2>Alerts</h2><p class=\"good\">✓ None of the {all} alerts fired.</p></section>"
+        );
+    }
+    let mut out = String::from("<section><h2>Alerts</h2><ul class=\"alerts\">");
+    for fired in &seen.fired {
+        let until = fired.ended.map_or_else(|| "to the end".to_owned(), |at| format!("to {}", span(at)));
+        let _ = write!(
+            out,
+            "<li><b class=\"fair\">! {}</b> <span class=\"soft\">from {} {until}</span><br>{}. {}.</li>",
+            fired.alert.name(),
+            span(fired.at),
+            escape(&capital(&fired.said)),
+            escape(&capital(fired.alert.advice())),
+        );
+    }
+    out.push_str("</ul></section>");
+    out
+}
+
+/// With a capital letter at the beginning.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn gates(gates: &[Reading]) -> String {
+    if gates.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from(
+        "<section><h2>Gates</h2><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Gates\"><table><thead><tr><th scope=\"col\">gate</th>\
+         <th scope=\"col\">severity</th><th scope=\"col\">looked at</th><th scope=\"col\">failed</th>\
+         <th scope=\"col\">share</th><th scope=\"col\">may fail</th><th scope=\"col\">result</th></tr></thead><tbody>",
     );
-    let mut statuses = vec![pair("status", "responses".into())];
-    statuses.extend(s.statuses.iter().map(|(status, n)| pair(status, thousands(*n))));
-    let mut policy = vec![pair("policy", "in force".into())];
-    policy.extend(report.policy.iter().map(|(name, value)| pair(name, value.clone())));
-    vec![
-        ("Reconciliation", reconciliation),
-        ("Calls", calls),
-        ("By attempt", attempts),
-        ("Statuses", statuses),
-        ("Policy", policy),
-    ]
+    for gate in gates {
+        let (class, result) = match (gate.halted, gate.tally.failed) {
+            (true, _) => ("bad", "✗ halted the run"),
+            (false, 0) => ("good", "✓ passed"),
+            _ if gate.tally.severity == "reject" => ("fair", "! rejected some"),
+            _ if gate.tally.rate() > gate.limit => ("fair", "! warned"),
+            _ => ("good", "✓ within its limit"),
+        };
+        let _ = write!(
+            out,
+            "<tr><th scope=\"row\">{}</th><td class=\"word\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td class=\"word {class}\">{result}</td></tr>",
+            escape(&gate.tally.gate),
+            escape(&gate.tally.severity),
+            thousands(gate.tally.looked),
+            thousands(gate.tally.failed),
+            percent_text(gate.tally.rate() * 100.0),
+            percent_text(gate.limit * 100.0),
+        );
+    }
+    out.push_str("</tbody></table></div></section>");
+    out
+}
+
+fn letters(telemetry: &Telemetry) -> String {
+    let groups = telemetry.groups();
+    if groups.is_empty() {
+        return String::new();
+    }
+    let staged = groups.iter().any(|group| !group.stage.is_empty());
+    let mut out = String::from(
+        "<section><h2>Dead letters</h2><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Dead letters\"><table class=\"said\"><thead><tr><th scope=\"col\">code</th>",
+    );
+    if staged {
+        out.push_str("<th scope=\"col\" class=\"word\">stage</th>");
+    }
+    out.push_str(
+        "<th scope=\"col\">records</th><th scope=\"col\" class=\"word\">for example</th></tr></thead><tbody>",
+    );
+    for group in &groups {
+        let _ = write!(out, "<tr><th scope=\"row\"><code>{}</code></th>", escape(&group.code));
+        if staged {
+            let _ = write!(out, "<td class=\"word\">{}</td>", escape(&group.stage));
+        }
+        let _ = write!(
+            out,
+            "<td>{}</td><td class=\"word long\">{}</td></tr>",
+            thousands(group.count),
+            escape(&group.example)
+        );
+    }
+    out.push_str("</tbody></table></div></section>");
+    out
+}
+
+fn policy(report: &Report<'_>) -> String {
+    let mut out = String::from("<section><h2>The policy in force</h2><div class=\"cards cols\">");
+    for (section, rows) in report.policy {
+        let head = vec!["key".to_owned(), "value".to_owned()];
+        let rows = rows.iter().map(|(name, value)| vec![name.clone(), value.clone()]);
+        let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
+        let _ = write!(out, "<div>{}</div>", html::rows_html(section, &rows));
+    }
+    out.push_str("</div></section>");
+    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_engine::telemetry::Meter;
 
     #[test]
     fn a_page_is_whole_and_escapes_what_it_quotes() {
-        let summary = Meter::default().summary(&Default::default());
-        let failures = [("BAD_REQUEST".to_string(), 2, "row 3: <script>alert(1)</script>".to_string())];
+        let telemetry = Telemetry::new("p");
+        telemetry.places.want();
+        telemetry.places.add(Mark::Committed, (16.4, 48.2));
+        telemetry.places.add(Mark::Dead, (16.5, 48.3));
+        telemetry.records.read(3);
+        telemetry.records.ended(Ended::Matched);
+        telemetry.records.ended(Ended::Failed);
+        telemetry.dead("BAD_REQUEST", "steps[0]", || "record 3: <script>alert(1)</script>".to_owned());
         let page = page(&Report {
+            kind: "A run",
             title: "a & b <i>",
             ended: "all rows are there",
-            good: true,
-            summary: &summary,
-            took: Duration::from_secs(3),
-            timeline: &Timeline::default(),
-            points: &[(16.4, 48.2), (16.5, 48.3)],
-            policy: &[("attempts".into(), "5".into())],
-            failures: &failures,
+            tone: Tone::Good,
+            when: "today",
+            telemetry: &telemetry,
+            added: 0,
+            seen: &Seen::default(),
+            notes: &["<u>".to_owned()],
+            policy: &[("retry_policy".into(), vec![("max_attempts".into(), "5".into())])],
         });
-        assert!(!page.contains("<script") && !page.contains("<i>"));
+        assert!(!page.contains("<script") && !page.contains("<i>") && !page.contains("<u>"));
         assert!(page.contains("a &amp; b &lt;i&gt;") && page.contains("&lt;script&gt;"));
-        assert!(page.contains("<svg") && page.ends_with("</html>\n"));
+        assert!(page.contains("3 read = 1 committed + 1 dead + 1 without an end yet"), "{page}");
+        assert!(page.contains("class=\"cross\"") && page.ends_with("</html>\n"));
         assert!(!page.contains("http://") && !page.contains("https://"), "nothing comes from outside");
     }
 }

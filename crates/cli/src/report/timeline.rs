@@ -17,8 +17,12 @@ pub(crate) struct Sample {
     pub(crate) sent: u64,
     pub(crate) throttled: u64,
     pub(crate) failed_calls: u64,
+    /// Seconds waited on purpose.
+    pub(crate) backoff: f64,
     pub(crate) done: u64,
     pub(crate) in_flight: u32,
+    /// Calls that wait for their lane.
+    pub(crate) waiting: u64,
     pub(crate) rate: Option<f64>,
 }
 
@@ -50,14 +54,14 @@ impl Timeline {
     pub(crate) fn plots(&self, took: Duration) -> Vec<Plot> {
         // Rates over bins of about a hundredth of the run, or they are noise.
         let bin = (took.as_secs_f64() / 100.0).max(0.1);
-        let rate = |get: fn(&Sample) -> u64| -> Vec<(f64, f64)> {
+        let rate = |get: fn(&Sample) -> f64| -> Vec<(f64, f64)> {
             let mut points = Vec::new();
             let mut from = Sample::default();
             for sample in &self.samples {
                 let span = (sample.at.saturating_sub(from.at)).as_secs_f64();
                 if span >= bin {
                     let x = f64::midpoint(from.at.as_secs_f64(), sample.at.as_secs_f64());
-                    points.push((x, get(sample).saturating_sub(get(&from)) as f64 / span));
+                    points.push((x, (get(sample) - get(&from)).max(0.0) / span));
                     from = *sample;
                 }
             }
@@ -74,9 +78,9 @@ impl Timeline {
             lines,
         };
         let mut pace = vec![
-            line("calls sent", rate(|s| s.sent)),
-            line("throttled", rate(|s| s.throttled)),
-            line("failed calls", rate(|s| s.failed_calls)),
+            line("calls sent", rate(|s| s.sent as f64)),
+            line("throttled", rate(|s| s.throttled as f64)),
+            line("failed calls", rate(|s| s.failed_calls as f64)),
         ];
         // A pace that was never near is no limit, and would hide the others.
         let most = pace.iter().flat_map(|l| &l.points).map(|p| p.1).fold(0.0, f64::max);
@@ -88,8 +92,17 @@ impl Timeline {
         }
         vec![
             plot("Calls", "per second", pace),
-            plot("Calls in flight", "calls", vec![line("in flight", level(|s| f64::from(s.in_flight)))]),
-            plot("Rows done", "rows", vec![line("done", level(|s| s.done as f64))]),
+            plot(
+                "In flight and in backoff",
+                "calls",
+                vec![
+                    line("in flight", level(|s| f64::from(s.in_flight))),
+                    // A second of waiting per second is one call that waits.
+                    line("in backoff", rate(|s| s.backoff)),
+                    line("waiting for the lane", level(|s| s.waiting as f64)),
+                ],
+            ),
+            plot("Records done", "records", vec![line("done", level(|s| s.done as f64))]),
         ]
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
@@ -11,16 +10,17 @@ use tidegate_engine::csv;
 use tidegate_engine::geocode::{self, By, End, Job, JobError, Prepared, Run};
 use tidegate_engine::http::{Allow, ClientConfig};
 use tidegate_engine::lane::{Clock, Snapshot};
-use tidegate_engine::letter::Place;
+use tidegate_engine::letter::{Place, now_ms};
 use tidegate_engine::manifest::duration;
 use tidegate_engine::profile::{Profile, Profiles};
 use tidegate_engine::secret::SecretRef;
 use tidegate_engine::telemetry::{Ended, Summary};
 
 use crate::exit::Exit;
+use crate::observe::{self, Observer, Seen, Subject};
+use crate::out;
 use crate::progress::{Now, Progress, span, thousands};
-use crate::report::{self, Report, Sample, Timeline};
-use crate::{metrics, out};
+use crate::report::{self, Report, Tone};
 
 /// Geocode the rows of a CSV file
 ///
@@ -148,13 +148,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value = "utf-8", value_parser = encoding)]
     encoding: &'static encoding_rs::Encoding,
 
-    /// Serve metrics for Prometheus at this address while it runs, such as 127.0.0.1:9090
-    #[arg(long, value_name = "ADDR")]
-    metrics: Option<std::net::SocketAddr>,
-
-    /// Write a report of the run with map and plots, one self-contained page
-    #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    observe: observe::Args,
 
     /// How to say what happened: words on standard error, or JSON on standard output
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -228,19 +223,31 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         runtime.block_on(async {
             let prepared = job.prepare(Clock::system())?;
             let run = prepared.run();
-            let began = Instant::now();
-            let mut timeline = Timeline::default();
-            let end = watched(prepared, args, &mut timeline).await?;
-            Ok((run, end, began.elapsed(), timeline))
+            let subject = Subject {
+                telemetry: &run.telemetry,
+                task: "geocode",
+                alerts: None,
+                letters: args.dead_letters.as_deref().map(Place::from),
+            };
+            let observer = Observer::start(subject, &args.observe).map_err(JobError::Setup)?;
+            let end = watched(prepared, args).await;
+            let word = match &end {
+                Ok(End::Done) => "done",
+                Ok(End::Cancelled) => "cancelled",
+                Ok(End::TryLater { .. }) => "try_later",
+                Err(_) => "failed",
+            };
+            let seen = observer.end(word, end.is_err());
+            Ok((run, end?, seen))
         })
     }) {
-        Ok((run, end, took, timeline)) => {
-            if let Some(path) = &args.report
-                && let Err(e) = std::fs::write(path, page(args, &run, &end, took, &timeline))
+        Ok((run, end, seen)) => {
+            if let Some(path) = &args.observe.report
+                && let Err(e) = std::fs::write(path, page(args, &run, &end, &seen))
             {
                 out::say(&format!("tidegate: the report {} cannot be written: {e}", path.display()));
             }
-            tell(args, &run, &end, took)
+            tell(args, &run, &end, seen.took)
         }
         Err(error) => {
             out::say(&format!("tidegate: {error}"));
@@ -283,6 +290,7 @@ fn job(args: &Args) -> Result<Job, JobError> {
     policy.deadline = args.deadline;
     policy.attempt_timeout = args.timeout.unwrap_or(profile.timeout());
     Ok(Job {
+        pipeline: pipeline(args),
         input: args.input.clone(),
         csv: csv::Options { delimiter: args.delimiter, encoding: args.encoding, ..csv::Options::default() },
         by: match (&args.lon, &args.lat) {
@@ -307,13 +315,17 @@ fn job(args: &Args) -> Result<Job, JobError> {
     })
 }
 
+/// The name of the job.
+fn pipeline(args: &Args) -> String {
+    let stem = args.input.file_stem().filter(|stem| *stem != "-");
+    format!("geocode:{}", stem.map_or_else(|| "stdin".into(), |stem| stem.to_string_lossy()))
+}
+
 /// Where rows that failed go, and how they are run again.
 fn dead_letters(args: &Args, place: &str) -> geocode::DeadLetters {
-    let name =
-        args.input.file_stem().map_or_else(|| "stdin".into(), |stem| stem.to_string_lossy().into_owned());
     geocode::DeadLetters {
         place: Place::from(place),
-        pipeline: format!("geocode:{name}"),
+        pipeline: pipeline(args),
         spec: json!({ "kind": "geocode", "options": again(args) }).to_string(),
         retention_days: args.retention,
         incident: Default::default(),
@@ -407,15 +419,9 @@ pub(super) fn allowed(url: &url::Url, private: bool, hosts: &[String]) -> Client
     ClientConfig { allow, ..ClientConfig::default() }
 }
 
-/// Runs the job, drawing progress, serving metrics, and listening for Ctrl-C.
-async fn watched(prepared: Prepared, args: &Args, timeline: &mut Timeline) -> Result<End, JobError> {
+/// Runs the job, drawing progress and listening for Ctrl-C.
+async fn watched(prepared: Prepared, args: &Args) -> Result<End, JobError> {
     let run = prepared.run();
-    if let Some(addr) = args.metrics {
-        let run = Arc::clone(&run);
-        metrics::serve(addr, move || run.prometheus())
-            .await
-            .map_err(|e| JobError::Setup(format!("--metrics {addr}: {e}")))?;
-    }
     let mut progress = Progress::new(args.quiet, out::color());
     let mut watch = Watch::new();
     // A task, so that it runs where the calls do.
@@ -425,14 +431,12 @@ async fn watched(prepared: Prepared, args: &Args, timeline: &mut Timeline) -> Re
     loop {
         tokio::select! {
             end = &mut going => {
-                timeline.take(watch.sample(&run));
                 if let Some(progress) = &mut progress {
                     progress.clear();
                 }
                 return end.unwrap_or_else(|e| Err(JobError::Broken(e.to_string())));
             }
             () = tokio::time::sleep(Progress::EVERY) => {
-                timeline.take(watch.sample(&run));
                 if let Some(progress) = &mut progress {
                     progress.draw(&watch.look(&run));
                 }
@@ -497,29 +501,15 @@ impl Watch {
         Watch { began: Instant::now(), last: (Instant::now(), 0), rate: 0.0 }
     }
 
-    fn sample(&self, run: &Run) -> Sample {
-        let lane = run.lane.snapshot();
-        let bad = |status: u16| status == 0 || status >= 500;
-        Sample {
-            at: self.began.elapsed(),
-            sent: lane.counts.sent,
-            throttled: lane.counts.throttled,
-            failed_calls: lane.counts.statuses.iter().filter(|(s, _)| bad(*s)).map(|(_, n)| n).sum(),
-            done: run.meter.records(),
-            in_flight: lane.in_flight,
-            rate: lane.rate,
-        }
-    }
-
     fn look(&mut self, run: &Run) -> Now {
         use std::sync::atomic::Ordering::Relaxed;
-        let done = run.meter.records();
+        let done = run.telemetry.records.all();
         let since = self.last.0.elapsed().as_secs_f64();
         let lately = (done - self.last.1) as f64 / since.max(1e-3);
         // About the last two seconds.
         self.rate += (lately - self.rate) * (since / 2.0).min(1.0);
         self.last = (Instant::now(), done);
-        let offered = run.offered.load(Relaxed);
+        let offered = run.telemetry.records.offered();
         let (read, size) = (run.bytes.0.load(Relaxed), run.bytes.1.load(Relaxed));
         // What has ended, as a share of the rows that the read part of the file holds.
         let share = (size > 0 && offered > 0)
@@ -532,7 +522,7 @@ impl Watch {
             elapsed: self.began.elapsed(),
             in_flight: lane.in_flight,
             throttled: lane.counts.throttled,
-            failed: run.meter.ended_so(Ended::Failed),
+            failed: run.telemetry.records.ended_so(Ended::Failed),
             waiting: waiting(&lane),
         }
     }
@@ -585,36 +575,35 @@ fn tell(args: &Args, run: &Run, end: &End, took: Duration) -> io::Result<Exit> {
     Ok(exit)
 }
 
-fn page(args: &Args, run: &Run, end: &End, took: Duration, timeline: &Timeline) -> String {
-    let summary = run.summary();
-    let ended = match end {
-        End::Done if summary.failed == 0 => "every row is there and none failed".to_string(),
-        End::Done => format!("every row is there; {} failed with a reason", thousands(summary.failed)),
-        End::Cancelled => "stopped from outside; answers are kept".to_string(),
-        End::TryLater { code, until } => format!("{code}: try again at {}", utc(until.millis())),
+fn page(args: &Args, run: &Run, end: &End, seen: &Seen) -> String {
+    let failed = run.telemetry.records.ended_so(Ended::Failed);
+    let (ended, tone) = match end {
+        End::Done if failed == 0 => ("every row is there and none failed".to_string(), Tone::Good),
+        End::Done => (format!("every row is there; {} failed with a reason", thousands(failed)), Tone::Fair),
+        End::Cancelled => ("stopped from outside; answers are kept".to_string(), Tone::Fair),
+        End::TryLater { code, until } => (format!("{code}: try again at {}", utc(until.millis())), Tone::Bad),
     };
     let policy = [
         ("profile", args.profile.clone()),
         ("host", run.lane.key().host()),
         ("attempts per row", args.attempts.to_string()),
         ("time per row", duration::human(args.deadline.as_secs_f64())),
+        ("patience", duration::human(args.patience.as_secs_f64())),
         ("rate", args.rate.map_or_else(|| "learned".to_string(), |r| format!("{r} per second at most"))),
         ("cache", if args.no_cache { "off".into() } else { args.state.display().to_string() }),
     ];
-    let policy: Vec<(String, String)> =
-        policy.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
-    let points = run.points.lock().map(|p| p.clone()).unwrap_or_default();
-    let failures = run.failures();
+    let policy = policy.map(|(name, value)| (name.to_string(), value)).to_vec();
     report::page(&Report {
+        kind: "Geocoding",
         title: &args.input.file_name().unwrap_or(args.input.as_os_str()).to_string_lossy(),
         ended: &ended,
-        good: *end == End::Done,
-        summary: &summary,
-        took,
-        timeline,
-        points: &points,
-        policy: &policy,
-        failures: &failures,
+        tone,
+        when: &utc(now_ms()),
+        telemetry: &run.telemetry,
+        added: 0,
+        seen,
+        notes: &[],
+        policy: &[("Options".to_owned(), policy)],
     })
 }
 
@@ -659,8 +648,9 @@ fn words(args: &Args, run: &Run, end: &End, took: Duration, s: &Summary) -> Stri
     if let Some(rate) = lane.rate.filter(|_| lane.counts.throttled + lane.counts.hinted > 0) {
         lines.push(row("learned", format!("{rate:.1} calls/s")));
     }
-    for (code, count, example) in run.failures() {
-        lines.push(row("why", format!("{} {code}, such as {example}", thousands(count))));
+    for group in run.telemetry.groups() {
+        let (count, code) = (thousands(group.count), &group.code);
+        lines.push(row("why", format!("{count} {code}, such as {}", group.example)));
     }
     if let (Some(store), true) = (&args.dead_letters, s.failed > 0 && *end == End::Done) {
         lines.push(row(
@@ -672,7 +662,7 @@ fn words(args: &Args, run: &Run, end: &End, took: Duration, s: &Summary) -> Stri
             ),
         ));
     }
-    if let Some(report) = &args.report {
+    if let Some(report) = &args.observe.report {
         lines.push(row("report", report.display().to_string()));
     }
     lines.join("\n")

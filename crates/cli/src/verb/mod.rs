@@ -9,6 +9,7 @@ mod check;
 mod completions;
 mod convert;
 mod demo;
+mod deploy;
 mod dlq;
 mod doctor;
 mod fetch;
@@ -46,6 +47,7 @@ pub(crate) enum Verb {
     Inspect(inspect::Args),
     Check(check::Args),
     Demo(demo::Args),
+    Deploy(deploy::Args),
     Store(Box<store::Args>),
     Dlq(dlq::Args),
     Audit(audit::Args),
@@ -73,6 +75,7 @@ impl Verb {
             Verb::Inspect(args) => inspect::run(args),
             Verb::Check(args) => check::run(args),
             Verb::Demo(args) => demo::run(args),
+            Verb::Deploy(args) => deploy::run(args),
             Verb::Store(args) => store::run(args),
             Verb::Dlq(args) => dlq::run(args),
             Verb::Audit(args) => audit::run(args),

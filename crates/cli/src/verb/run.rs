@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tidegate_engine::run::{End, Options, Report, RunError, Watch, run as go};
+use tidegate_engine::telemetry::Telemetry;
 
 use super::plan::{self, Format};
 use crate::exit::Exit;
-use crate::out;
+use crate::observe::{self, Observer, Subject};
 use crate::progress::{Progress, span, thousands};
+use crate::{out, report};
 
 /// Run a pipeline
 ///
@@ -27,10 +29,12 @@ Examples:
   tidegate run parcels.yaml --resume
   tidegate run parcels.yaml --atomic
   tidegate run parcels.yaml --dry-run
+  tidegate run parcels.yaml --report run.html --metrics 127.0.0.1:9090
   tidegate run parcels.yaml --format json | jq .written
 
 Exit codes: 0 all done; 1 failure or stopped; 2 the manifest, the source or the sink cannot be used;
-3 a gate halted the run; 4 finished with rejected records; 75 a service wants no calls, try later.")]
+3 a gate halted the run; 4 finished with rejected records; 5 finished, and an alert fired that the
+manifest wants told so; 75 a service wants no calls, try later.")]
 pub(crate) struct Args {
     /// The manifest
     #[arg(value_name = "FILE")]
@@ -52,6 +56,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", default_value = ".tidegate")]
     state: PathBuf,
 
+    #[command(flatten)]
+    observe: observe::Args,
+
     /// No progress and no summary
     #[arg(long, short)]
     quiet: bool,
@@ -72,7 +79,20 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         resume: args.resume,
         atomic: args.atomic,
     };
-    let watch = Watch::default();
+    let watch = Watch { telemetry: Arc::new(Telemetry::new(&manifest.pipeline.id)), ..Watch::default() };
+    let subject = Subject {
+        telemetry: &watch.telemetry,
+        task: "run",
+        alerts: manifest.pipeline.alerts.as_ref(),
+        letters: None,
+    };
+    let observer = match Observer::start(subject, &args.observe) {
+        Ok(observer) => observer,
+        Err(why) => {
+            out::say(&format!("tidegate: {why}"));
+            return Ok(Exit::Usage);
+        }
+    };
     listen(&watch.stop);
     let done = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
@@ -81,8 +101,17 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         done.store(true, Ordering::Relaxed);
         result
     });
+    let seen = match &result {
+        Ok(report) => observer.end(report.status().word(), false),
+        Err(_) => observer.end("failed", true),
+    };
+    if let Some(path) = &args.observe.report
+        && let Err(e) = std::fs::write(path, report::pipeline(&manifest, &result, &watch.telemetry, &seen))
+    {
+        out::say(&format!("tidegate: the report {} cannot be written: {e}", path.display()));
+    }
     match result {
-        Ok(report) => tell(args, &report),
+        Ok(report) => tell(args, &report).map(|exit| exit.or_alerted(seen.exits)),
         Err(error) => {
             out::say(&format!("tidegate: {}: {error}", args.file.display()));
             Ok(match error {
@@ -130,7 +159,7 @@ fn draw(watch: &Watch, done: &AtomicBool, quiet: bool) {
     while !done.load(Ordering::Relaxed) {
         std::thread::park_timeout(Duration::from_millis(20));
         let pause = if terminal { Progress::EVERY } else { Duration::from_secs(10) };
-        if quiet || last.elapsed() < pause {
+        if quiet || crate::log::is_json() || last.elapsed() < pause {
             continue;
         }
         last = Instant::now();

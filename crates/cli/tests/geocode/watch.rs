@@ -26,7 +26,7 @@ fn samples(text: &str) -> Vec<(String, f64)> {
         .filter(|line| !line.starts_with('#'))
         .map(|line| {
             let (name, value) = line.rsplit_once(' ').unwrap();
-            assert!(name.contains("{host=\"127.0.0.1") && name.ends_with('}'), "{line}");
+            assert!(name.contains("{pipeline=\"geocode:in\"") && name.ends_with('}'), "{line}");
             (name.to_string(), value.parse().unwrap_or_else(|e| panic!("{line}: {e}")))
         })
         .collect()

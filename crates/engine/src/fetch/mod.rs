@@ -16,9 +16,11 @@ mod write;
 pub use write::Outcome;
 
 use crate::lane::{Clock, Lane};
+use crate::letter::now_ms;
 use crate::source::file::{self, FilePosition};
 use crate::source::{Agreement, Job as Layer, Pager, SourceError, Tally, Trouble, Wire, WireConfig};
 use crate::store::Store;
+use crate::telemetry::{Ended, Telemetry};
 use spool::{Kept, Spool};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,6 +69,8 @@ pub enum End {
 /// A run as others see it.
 #[derive(Default)]
 pub struct Run {
+    /// What is counted.
+    pub telemetry: Arc<Telemetry>,
     seen: Mutex<Seen>,
     stop: watch::Sender<bool>,
 }
@@ -91,6 +95,12 @@ pub struct Seen {
 }
 
 impl Run {
+    /// A run of a job of this name.
+    #[must_use]
+    pub fn new(pipeline: &str) -> Run {
+        Run { telemetry: Arc::new(Telemetry::new(pipeline)), ..Run::default() }
+    }
+
     /// What is known now.
     #[must_use]
     pub fn seen(&self) -> Seen {
@@ -175,10 +185,16 @@ async fn settle(
 ) -> Result<End, SourceError> {
     let Some(from) = ended? else { return Ok(End::Cancelled) };
     run.tell(|seen| seen.writing = true);
+    let began = std::time::Instant::now();
     let (to, expected) = (output.to_owned(), spool.features());
     let written = tokio::task::spawn_blocking(move || write::write(&from, &to, expected)).await;
     let outcome = written.map_err(|e| SourceError::broken(Code::UNKNOWN, e.to_string()))??;
     spool.remove();
+    let records = &run.telemetry.records;
+    records.set_read(outcome.written + outcome.rejected);
+    records.set_ended(Ended::Matched, outcome.written);
+    records.set_ended(Ended::Failed, outcome.rejected);
+    records.committed(outcome.written, began.elapsed(), now_ms());
     Ok(End::Done(outcome))
 }
 
@@ -202,6 +218,7 @@ async fn pages(
     if recall {
         spool.each(|feature| pager.remember(feature))?;
     }
+    run.telemetry.adopt(pager.wire().line().clone());
     run.tell(|seen| {
         seen.wire = Some(pager.wire().clone());
         seen.layer = pager.name().to_owned();
@@ -231,6 +248,7 @@ async fn pages(
         rewound = true;
         spool.add(&pulled, pager.crs().as_deref())?;
         run.tell(|seen| seen.tally = *pager.tally());
+        run.telemetry.records.set_read(pager.tally().received);
     }
     run.tell(|seen| (seen.tally, seen.agreement) = (*pager.tally(), pager.agreement()));
     spool.close(pager.crs().as_deref()).map(Some)
@@ -264,6 +282,7 @@ async fn pieces(
         Kept::File(at) => at.clone(),
         Kept::Nothing | Kept::Pages(_) => FilePosition::default(),
     };
+    run.telemetry.adopt(wire.line().clone());
     run.tell(|seen| {
         seen.wire = Some(wire.clone());
         seen.layer = file::file_name(&url);

@@ -64,6 +64,21 @@ pub struct Tally {
     pub failed: u64,
 }
 
+/// A gate as metrics and reports see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// What it has counted.
+    pub tally: Tally,
+    /// The share that may fail.
+    pub limit: f64,
+    /// Whether it counts values that are null.
+    pub nulls: bool,
+    /// Whether it judges geometries.
+    pub spatial: bool,
+    /// Whether it ended the run.
+    pub halted: bool,
+}
+
 struct Live {
     form: Gate,
     label: String,
@@ -124,6 +139,19 @@ impl Gates {
     #[must_use]
     pub fn tallies(&self) -> Vec<Tally> {
         self.live.iter().map(|gate| gate.tally.clone()).collect()
+    }
+
+    /// All gates as they stand, and which of them ended the run.
+    #[must_use]
+    pub fn readings(&self, halted: Option<&str>) -> Vec<Reading> {
+        let read = |gate: &Live| Reading {
+            tally: gate.tally.clone(),
+            limit: gate.max_rate,
+            nulls: gate.form.check == Check::NullRate,
+            spatial: gate.form.check.is_spatial(),
+            halted: halted == Some(gate.label.as_str()),
+        };
+        self.live.iter().map(read).collect()
     }
 
     /// Goes on from what an earlier run counted. A gate that is new since then starts at nothing.

@@ -31,16 +31,15 @@ pub use answer::Finished;
 pub use dead::DeadLetters;
 
 use crate::csv;
-use crate::http::{Client, ClientConfig, Exchange};
+use crate::http::{Client, ClientConfig, Exchange, Trace};
 use crate::lane::{Clock, Lane, LaneKey, Lanes};
 use crate::profile::{Ask, Profile, Sniffed, What};
 use crate::secret::{Redactor, Secret};
-use crate::telemetry::{Ended, Meter, Summary};
-use std::collections::BTreeMap;
+use crate::telemetry::{Calls, Line, Summary, Telemetry};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tidegate_core::call::{CallPolicy, ThrottleWait};
 use tidegate_core::lane::LaneConfig;
@@ -63,6 +62,8 @@ pub enum By {
 
 /// A job: what to geocode, with what, into what.
 pub struct Job {
+    /// The name of this job, in metrics and logs.
+    pub pipeline: String,
     /// The CSV file; `-` is standard input.
     pub input: PathBuf,
     /// How to read it.
@@ -167,31 +168,17 @@ pub enum End {
 /// A run as others see it while it goes on.
 pub struct Run {
     /// What is counted.
-    pub meter: Meter,
+    pub telemetry: Arc<Telemetry>,
+    /// Of that, the calls.
+    calls: Arc<Calls>,
     /// The lane.
     pub lane: Lane,
-    /// Rows read.
-    pub offered: AtomicU64,
     /// Bytes read, and bytes in all (0 if that is unknown).
     pub bytes: (AtomicU64, AtomicU64),
-    /// Points of matches, for a map: every one up to a bound, then ever fewer.
-    pub points: std::sync::Mutex<Vec<(f64, f64)>>,
-    /// Why rows failed: how many with each code, and the first example.
-    dead: std::sync::Mutex<BTreeMap<Code, (u64, String)>>,
     stop: watch::Sender<bool>,
 }
 
 impl Run {
-    /// Why rows failed: code, count and an example, the commonest first.
-    #[must_use]
-    pub fn failures(&self) -> Vec<(String, u64, String)> {
-        let dead = self.dead.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut all: Vec<_> =
-            dead.iter().map(|(code, (n, example))| (code.to_string(), *n, example.clone())).collect();
-        all.sort_by_key(|(_, n, _)| std::cmp::Reverse(*n));
-        all
-    }
-
     /// Ends the run: what is out comes home, nothing new is sent.
     pub fn stop(&self) {
         self.stop.send_replace(true);
@@ -210,13 +197,7 @@ impl Run {
     /// Everything that was counted so far.
     #[must_use]
     pub fn summary(&self) -> Summary {
-        self.meter.summary(&self.lane.snapshot().counts)
-    }
-
-    /// The same for Prometheus, with the state of the lane.
-    #[must_use]
-    pub fn prometheus(&self) -> String {
-        self.meter.prometheus(&self.lane.snapshot())
+        self.telemetry.summary()
     }
 }
 
@@ -263,17 +244,22 @@ impl Job {
         asker.request(&self.ask(sample)).map_err(setup)?;
         let name = self.key.as_ref().map(|(name, _)| name.as_str()).unwrap_or_default();
         let lanes = Lanes::new(&self.lane, clock);
-        let lane = lanes.get(&LaneKey::of_url(&url, name));
+        let key = LaneKey::of_url(&url, name);
+        let lane = lanes.get(&key);
+        let telemetry = Arc::new(Telemetry::new(&self.pipeline));
+        let line = Line::new(&key, &lanes, &self.policy);
+        let calls = Arc::clone(&line.calls);
+        telemetry.adopt(line);
         let mut dialect = self.profile.dialect();
         dialect.classifier.reset_is_wait = !self.lane.limit.learn;
-        let exchange = Exchange { client, lanes, dialect, policy: self.policy, redactor: Arc::new(redactor) };
+        let trace = Trace::of(self.profile.trace_context());
+        let redactor = Arc::new(redactor);
+        let exchange = Exchange { client, lanes, dialect, policy: self.policy, redactor, trace };
         let run = Arc::new(Run {
-            meter: Meter::default(),
+            telemetry,
+            calls,
             lane,
-            offered: AtomicU64::new(0),
             bytes: Default::default(),
-            points: Default::default(),
-            dead: Default::default(),
             stop: watch::Sender::new(false),
         });
         Ok(Prepared { job: Arc::new(self), exchange, run })
@@ -298,9 +284,8 @@ impl Prepared {
 
 /// Offered = matched + no_match + failed, or something was lost.
 fn reconcile(run: &Run, written: u64) -> Result<(), JobError> {
-    let offered = run.offered.load(Ordering::SeqCst);
-    let ended: u64 =
-        [Ended::Matched, Ended::NoMatch, Ended::Failed].map(|e| run.meter.ended_so(e)).iter().sum();
+    let records = &run.telemetry.records;
+    let (offered, ended) = (records.offered(), records.all());
     if offered == ended && offered == written {
         return Ok(());
     }

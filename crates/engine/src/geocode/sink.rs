@@ -8,9 +8,11 @@ use super::dead::Dead;
 use super::order::{Credit, Order};
 use super::{By, Job, JobError, Run};
 use crate::csv::Row;
-use crate::telemetry::Ended;
+use crate::letter::now_ms;
+use crate::telemetry::{Ended, Mark, trace};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs, Kind, Schema, Value, format};
 
@@ -28,8 +30,6 @@ pub(super) const CREDIT: usize = 64 * 1024;
 const ROWS_PER_BATCH: usize = 1024;
 /// A batch is written when it holds so much text.
 const BATCH_BYTES: usize = 4 << 20;
-/// Points kept for a map before every other one is dropped.
-const POINTS_MAX: usize = 20_000;
 
 const OURS: [(&str, Kind); 9] = [
     ("outcome", Kind::Text),
@@ -50,8 +50,6 @@ pub(super) struct Sink {
     bytes: usize,
     cells: usize,
     reverse: Option<(usize, usize)>,
-    thinning: u64,
-    seen: u64,
     dead: Option<Dead>,
 }
 
@@ -109,16 +107,7 @@ impl Sink {
             By::Address(_) => None,
             By::Place { lon, lat } => column(lon).zip(column(lat)),
         };
-        Ok(Sink {
-            writer,
-            batch: Batch::new(schema),
-            bytes: 0,
-            cells: header.len(),
-            reverse,
-            thinning: 1,
-            seen: 0,
-            dead,
-        })
+        Ok(Sink { writer, batch: Batch::new(schema), bytes: 0, cells: header.len(), reverse, dead })
     }
 
     /// Takes rows until there are no more, and says how many it wrote. The file is not yet in its place.
@@ -181,8 +170,13 @@ impl Sink {
             None => self.batch.push(None, cells.chain(ours)),
         };
         pushed.map_err(|e| JobError::Broken(format!("row {}: {e}", row.number)))?;
-        if let Some(point) = point.filter(|_| f.ended == Ended::Matched) {
-            self.remember(point, run);
+        if let Some(point) = point {
+            let mark = match f.ended {
+                Ended::Matched => Mark::Committed,
+                Ended::NoMatch => Mark::NoMatch,
+                _ => Mark::Dead,
+            };
+            run.telemetry.places.add(mark, point);
         }
         if let Some(dead) = &mut self.dead {
             dead.take(row, f, run);
@@ -194,24 +188,6 @@ impl Sink {
         Ok(())
     }
 
-    fn remember(&mut self, point: (f64, f64), run: &Run) {
-        self.seen += 1;
-        if !self.seen.is_multiple_of(self.thinning) {
-            return;
-        }
-        if let Ok(mut points) = run.points.lock() {
-            if points.len() >= POINTS_MAX {
-                let mut keep = false;
-                points.retain(|_| {
-                    keep = !keep;
-                    keep
-                });
-                self.thinning *= 2;
-            }
-            points.push(point);
-        }
-    }
-
     fn flush(&mut self, run: &Run) -> Result<(), JobError> {
         if self.batch.is_empty() {
             return Ok(());
@@ -219,8 +195,13 @@ impl Sink {
         if let Some(dead) = &mut self.dead {
             dead.flush()?;
         }
+        let began = Instant::now();
         self.writer.write(&self.batch).map_err(|e| JobError::Broken(e.to_string()))?;
-        run.meter.written(self.batch.len() as u64);
+        let (records, took) = (self.batch.len() as u64, began.elapsed());
+        run.telemetry.records.committed(records, took, now_ms());
+        if let Some(tracer) = trace::tracer() {
+            tracer.written(took, records);
+        }
         self.batch.clear(0);
         self.bytes = 0;
         Ok(())

@@ -85,7 +85,7 @@ impl Source {
             if run.is_stopping() || !credit.take(weight(&row)) {
                 return Ok(());
             }
-            run.offered.fetch_add(1, Ordering::SeqCst);
+            run.telemetry.records.read(1);
             run.bytes.0.store(self.csv.offset(), Ordering::Relaxed);
             let step = match self.question(&row, job, &asker) {
                 Err(finished) => Step::Ready(*finished),

@@ -204,16 +204,16 @@ impl Shop {
         match step {
             Step::Ready(finished) => {
                 if finished.cached {
-                    self.run.meter.cached();
+                    self.run.calls.cached();
                 }
                 self.end(row, Arc::new(finished));
             }
             Step::Ask(request, key) => {
                 let known = lock(&self.questions).come(key, row);
                 match known {
-                    Known::Joined => self.run.meter.shared(),
+                    Known::Joined => self.run.calls.shared(),
                     Known::Answered(row, finished) => {
-                        self.run.meter.shared();
+                        self.run.calls.shared();
                         self.end(row, shared(&finished));
                     }
                     Known::Ask(row) => {
@@ -238,7 +238,7 @@ impl Shop {
         let mut parked = Duration::ZERO;
         loop {
             let outcome = self.exchange.call_in(&self.run.lane, request, &mut rng).await;
-            self.run.meter.call(outcome.history());
+            self.run.calls.call(outcome.history());
             if self.run.is_stopping() && !outcome.is_accepted() {
                 return;
             }
@@ -363,9 +363,10 @@ impl Shop {
 
     /// A row has ended. It is counted here and not in the sink, where it may wait for its turn.
     fn end(&self, row: Row, finished: Arc<Finished>) {
-        self.run.meter.ended(finished.ended);
+        self.run.telemetry.records.ended(finished.ended);
         if finished.ended == Ended::Failed {
-            lock(&self.run.dead).entry(finished.code).or_insert_with(|| (0, finished.message.clone())).0 += 1;
+            let code = finished.code.as_str();
+            self.run.telemetry.dead(code, "", || finished.message.clone());
         }
         // A sink that has gone has said why.
         let _ = self.out.send((row.number, Out { row, finished }));

@@ -7,6 +7,7 @@ use super::{Client, Response};
 use crate::call::{self, Outcome, Reply, Sender, Sent, Try};
 use crate::lane::{Lane, LaneKey, Lanes};
 use crate::secret::Redactor;
+use crate::telemetry::trace::{self, Begun, Tracer};
 use bytes::Bytes;
 use std::sync::Arc;
 use tidegate_core::call::{Call, CallPolicy};
@@ -14,7 +15,7 @@ use tidegate_core::classify::Classifier;
 use tidegate_core::hint::{self, HintProfile, Hints};
 use tidegate_core::signal::{Finding, Signal};
 use tidegate_core::{Chance, Verdict};
-use tracing::{Instrument, debug_span, field};
+use tracing::debug;
 
 /// Reads an answer: what its status does not say (an error in a 200, an empty result), and what
 /// the caller wants of it, so that a body is parsed once.
@@ -69,8 +70,30 @@ pub struct Exchange<T = ()> {
     pub dialect: Dialect<T>,
     /// How often and how long to try.
     pub policy: CallPolicy,
-    /// For the spans of attempts.
+    /// For what is said about attempts.
     pub redactor: Arc<Redactor>,
+    /// What is traced of its calls.
+    pub trace: Trace,
+}
+
+/// What is traced of calls, when somebody wants traces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trace {
+    /// Nothing.
+    Off,
+    /// Their spans.
+    #[default]
+    Spans,
+    /// Their spans, and the service is told the number of its own: the W3C header `traceparent`.
+    SendAlong,
+}
+
+impl Trace {
+    /// Spans; and the header, if the service's profile allows it.
+    #[must_use]
+    pub fn of(allowed: bool) -> Trace {
+        if allowed { Trace::SendAlong } else { Trace::Spans }
+    }
 }
 
 impl<T> Clone for Exchange<T> {
@@ -81,6 +104,7 @@ impl<T> Clone for Exchange<T> {
             dialect: self.dialect.clone(),
             policy: self.policy,
             redactor: self.redactor.clone(),
+            trace: self.trace,
         }
     }
 }
@@ -105,7 +129,26 @@ impl<T: Send> Exchange<T> {
         chance: C,
     ) -> Outcome<Answered<T>> {
         let call = if request.is_repeatable() { Call::new() } else { Call::once() };
-        call::run(lane, &self.policy, call, chance, Hops { exchange: self, request, hop: None }).await
+        let tracer = if self.trace == Trace::Off { None } else { trace::tracer() };
+        let begun = tracer.map(|tracer| (tracer, tracer.call()));
+        let hops = Hops { exchange: self, request, hop: None, begun };
+        let outcome = call::run(lane, &self.policy, call, chance, hops).await;
+        if let Some((tracer, begun)) = begun {
+            tracer.called(begun, lane, &request.method, &outcome);
+        }
+        if outcome.attempts() > 1 || !outcome.is_accepted() {
+            debug!(
+                target: "tidegate::call",
+                code = outcome.verdict.code.as_str(),
+                status = outcome.verdict.status,
+                attempts = outcome.attempts(),
+                elapsed_ms = outcome.elapsed.as_millis() as u64,
+                url = self.redactor.url(&request.url),
+                "{}",
+                outcome.word()
+            );
+        }
+        outcome
     }
 
     async fn send(&self, hop: &mut Hop<'_>) -> Sent<Answered<T>> {
@@ -147,13 +190,7 @@ impl<T: Send> Exchange<T> {
     }
 
     fn classify(&self, signal: &Signal<'_>, hints: &Hints) -> Verdict {
-        let verdict = self.dialect.classifier.classify(signal, hints, self.lanes.clock().mono());
-        let span = tracing::Span::current();
-        if !span.is_disabled() {
-            span.record("code", verdict.code.as_str());
-            span.record("status", verdict.status);
-        }
-        verdict
+        self.dialect.classifier.classify(signal, hints, self.lanes.clock().mono())
     }
 }
 
@@ -162,26 +199,21 @@ struct Hops<'a, T> {
     exchange: &'a Exchange<T>,
     request: &'a Request,
     hop: Option<Hop<'a>>,
+    begun: Option<(&'static Tracer, Begun)>,
 }
 
 impl<T: Send> Sender for Hops<'_, T> {
     type Value = Answered<T>;
 
     fn send(&mut self, attempt: Try) -> impl Future<Output = Sent<Answered<T>>> + Send {
-        let Hops { exchange, request, hop } = self;
+        let Hops { exchange, request, hop, begun } = self;
         if attempt.hop == 0 {
             *hop = None;
         }
         let hop = hop.get_or_insert_with(|| Hop::first(request, &exchange.client.config().user_agent));
-        let span = debug_span!(
-            "attempt",
-            number = attempt.number,
-            hop = attempt.hop,
-            method = %request.method,
-            url = exchange.redactor.url(&hop.url),
-            code = field::Empty,
-            status = field::Empty,
-        );
-        exchange.send(hop).instrument(span)
+        if let (Trace::SendAlong, Some((tracer, begun))) = (exchange.trace, begun) {
+            hop.belongs_to(&tracer.traceparent(*begun, attempt.number));
+        }
+        exchange.send(hop)
     }
 }

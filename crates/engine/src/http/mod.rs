@@ -28,7 +28,7 @@ mod resolve;
 
 pub use allow::{Allow, Forbidden};
 pub use body::BodyLimits;
-pub use exchange::{Answer, Answered, Dialect, Exchange, Read};
+pub use exchange::{Answer, Answered, Dialect, Exchange, Read, Trace};
 pub use failure::Failure;
 pub use request::{Credential, Place, Request};
 pub use resolve::{Resolve, SystemResolver};

@@ -10,7 +10,7 @@ use super::failure::Failure;
 use super::request::{Request, attach, detach};
 use super::{Response, Wire};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use url::Url;
 
 /// One attempt on its way from hop to hop.
@@ -60,6 +60,16 @@ impl<'a> Hop<'a> {
         let uri: Uri =
             url.as_str().parse().map_err(|_| Failure::Malformed("the URL is too long or no URL".into()))?;
         Ok(Wire { method: self.method.clone(), uri, headers, body: self.body.clone() })
+    }
+
+    /// Tells the service to which span this attempt belongs. Not others: a redirect elsewhere
+    /// leaves it behind like a credential.
+    pub(super) fn belongs_to(&mut self, traceparent: &str) {
+        let name = HeaderName::from_static("traceparent");
+        match HeaderValue::from_str(traceparent) {
+            Ok(value) if self.home => drop(self.headers.insert(name, value)),
+            _ => drop(self.headers.remove(name)),
+        }
     }
 
     /// The name of the credentials that go along.

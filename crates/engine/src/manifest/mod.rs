@@ -34,7 +34,7 @@ use std::path::Path;
 
 pub use duration::human;
 pub use form::{
-    Arrays, Audit, Cast, Check, CircuitBreaker, Coerce, Flatten, Gate, Geocode, Http, Jitter, Lookup,
+    Action, AlertName, Alerts, Arrays, Audit, Cast, Check, CircuitBreaker, Coerce, Flatten, Gate, Geocode, Http, Jitter, Lookup,
     Manifest, Missing, Mode, OnEmpty, OnLongWait, Per, Pipeline, RateLimit, RetryBudget, RetryPolicy, Scalar,
     Service, Severity, Sink, SinkTable, Source, SourceTable, Step, Tolerance,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use sha2::{Digest, Sha256};
-use tidegate_geo::Batch;
+use tidegate_geo::{Batch, Crs};
 
 use super::source::{FileSource, Source};
 use super::table::TableSource;
@@ -20,6 +20,8 @@ pub struct Named {
     pub label: String,
     /// What it does.
     pub step: Box<dyn Step>,
+    /// The system of the records that reach it, if it is known.
+    pub crs: Option<Crs>,
 }
 
 /// The parts of a pipeline.
@@ -85,6 +87,7 @@ pub fn build(
         let before = pipeline.steps.get(..at).unwrap_or_default();
         let pass = |look: &mut dyn FnMut(&Batch)| first_pass(from, folder, before, look);
         let tools = Tools { folder, services: &services, pass: &pass };
+        let crs = flow.crs.clone();
         let scope = u16::try_from(at).unwrap_or(u16::MAX).min(crate::gate::SCOPE - 1);
         if let Some(step) =
             step::build(form, scope, &mut flow, &tools).map_err(|e| format!("{label}: {e}"))?
@@ -92,7 +95,7 @@ pub fn build(
             if form.geocode.is_some() || form.http.is_some() {
                 remote.push(label.clone());
             }
-            steps.push(Named { label, step });
+            steps.push(Named { label, step, crs });
         }
     }
     let gates = Gates::new(manifest, &flow)?;

@@ -69,7 +69,7 @@ impl Counts {
         self.filtered += aside.filtered;
         self.deduped += aside.deduped;
         self.added += aside.added;
-        self.no_match += aside.no_match;
+        self.no_match += aside.missed.len() as u64;
         self.repaired += aside.repaired;
         self.rejects(&aside.rejected);
     }

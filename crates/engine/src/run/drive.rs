@@ -19,6 +19,7 @@ use super::trail::Trail;
 use super::transform::{Ended, Read, transform};
 use crate::gate::Gates;
 use crate::manifest::{Manifest, Mode, Policy};
+use crate::telemetry::{Telemetry, Teller};
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -34,7 +35,7 @@ pub struct Options {
 }
 
 /// A run as others see it while it goes on.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Watch {
     /// Records read, by this run and those it resumes.
     pub read: AtomicU64,
@@ -52,6 +53,8 @@ pub struct Watch {
     pub total: AtomicU64,
     /// Set to stop: what is under way is committed.
     pub stop: Arc<AtomicBool>,
+    /// What is counted.
+    pub telemetry: Arc<Telemetry>,
 }
 
 /// Runs a pipeline.
@@ -71,7 +74,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     let mut trail = Trail::open(manifest, &options.folder, &options.state, &state).map_err(setup)?;
     let parts =
         build(manifest, &options.folder, Some(state.dir().to_owned()), watch.stop.clone()).map_err(setup)?;
-    let Parts { fingerprint, mut source, mut steps, mut gates, mut sink, services, .. } = parts;
+    let Parts { fingerprint, mut source, mut steps, mut gates, mut sink, flow, services, .. } = parts;
     (sink.resume, sink.atomic) = (options.resume, options.atomic);
     let unfinished = matches!(
         last,
@@ -125,6 +128,9 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     watch.done.store(from.counts.read, Ordering::Relaxed);
     watch.resumed.store(from.counts.read, Ordering::Relaxed);
     watch.begun.store(true, Ordering::Relaxed);
+    watch.telemetry.begin(services.lines(), gates.readings(None), &from.counts);
+    let stages = steps.iter().map(|named| (named.label.as_str(), named.crs.as_ref()));
+    let teller = Teller::new(&watch.telemetry, stages, flow.crs.as_ref());
     let declared = source.layer().records;
     let policy = Policy::from(manifest);
     let retry = !(options.atomic && matches!(sink.target, crate::sink::Target::Table(_)));
@@ -136,6 +142,8 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         policy,
         retry,
         watch,
+        teller,
+        rejected: Vec::new(),
         batches: 0,
     };
     let ended = pump(source, steps, &mut gates, &mut landing, watch, declared);
@@ -147,6 +155,8 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         (_, ended) => ended,
     };
     let run = landing.checkpoint.run.clone();
+    let halted = if let Ended::Halted(halt) = &ended { Some(halt.gate.as_str()) } else { None };
+    watch.telemetry.gates(gates.readings(halted));
     let ended = match ended {
         // What is to be visible at once must be whole.
         Ended::Done => match landing.sink.finish() {
@@ -183,7 +193,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         rejects: rejects.place(),
         sink: sink.describe(),
         resumed_at,
-        calls: services.calls.load(Ordering::Relaxed),
+        calls: services.lines().iter().map(|line| line.calls.attempts()).sum(),
         batches,
         elapsed: began.elapsed(),
     };
@@ -239,7 +249,9 @@ fn read(mut source: Box<dyn Source>, pages: &SyncSender<Read>, watch: &Watch) {
         let page = source.next();
         let last = !matches!(page, Ok(Some(_)));
         if let Ok(Some(page)) = &page {
-            watch.read.fetch_add((page.batch.len() + page.rejected.len()) as u64, Ordering::Relaxed);
+            let records = (page.batch.len() + page.rejected.len()) as u64;
+            watch.read.fetch_add(records, Ordering::Relaxed);
+            watch.telemetry.records.read(records);
         }
         if pages.send(page).is_err() || last {
             return;

@@ -1,7 +1,7 @@
 //! The third thread of a run: rejects durable, then rows and checkpoint together.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_core::Rng;
 
@@ -13,7 +13,8 @@ use super::trail::Trail;
 use super::transform::Work;
 use crate::manifest::Policy;
 use crate::sink::{Put, Sink, SinkError};
-use crate::step::Aside;
+use crate::step::{Aside, Reject};
+use crate::telemetry::{Landed, Teller};
 
 /// The last stage: rejects durable, then rows and checkpoint together.
 pub(super) struct Landing<'a> {
@@ -24,6 +25,9 @@ pub(super) struct Landing<'a> {
     pub(super) policy: Policy,
     pub(super) retry: bool,
     pub(super) watch: &'a Watch,
+    pub(super) teller: Teller<'a>,
+    /// What was given up of the batch under way, the sink's refusals included.
+    pub(super) rejected: Vec<Reject>,
     pub(super) batches: u64,
 }
 
@@ -33,9 +37,10 @@ impl Landing<'_> {
         let mut rng = Rng::new(self.batches);
         let mut attempt = 0;
         let mut waited = Duration::ZERO;
+        let began = Instant::now();
         loop {
             let (checkpoint, error) = match self.attempt(&work) {
-                Ok(checkpoint) => return self.landed(checkpoint),
+                Ok(checkpoint) => return self.landed(checkpoint, &work, began.elapsed()),
                 Err(failed) => failed,
             };
             self.sink.rollback();
@@ -55,12 +60,20 @@ impl Landing<'_> {
                 && saved.checkpoint == text
             {
                 let checkpoint = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-                return self.landed(checkpoint);
+                return self.landed(checkpoint, &work, began.elapsed());
             }
         }
     }
 
-    fn landed(&mut self, checkpoint: Checkpoint) -> Result<(), String> {
+    fn landed(&mut self, checkpoint: Checkpoint, work: &Work, took: Duration) -> Result<(), String> {
+        let landed = Landed {
+            batch: &work.batch,
+            rejects: &self.rejected,
+            missed: &work.missed,
+            span: work.span,
+            took,
+        };
+        self.teller.landed(&checkpoint, &landed);
         self.watch.done.store(checkpoint.counts.read, Ordering::Relaxed);
         self.watch.written.store(checkpoint.counts.written(), Ordering::Relaxed);
         self.watch.dead.store(checkpoint.counts.dead(), Ordering::Relaxed);
@@ -85,6 +98,7 @@ impl Landing<'_> {
             rejected.append(&mut aside.rejected);
         }
         next.rejects = self.rejects.put(&rejected).map_err(|e| (None, SinkError::Fatal(e)))?;
+        self.rejected = rejected;
         crash::point("rejects", self.batches);
         next.position.clone_from(&work.position);
         next.gates.clone_from(&work.gates);

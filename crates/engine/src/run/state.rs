@@ -65,6 +65,21 @@ pub enum Status {
     Failed,
 }
 
+impl Status {
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Status::Running => "running",
+            Status::Done => "done",
+            Status::Halted => "halted",
+            Status::Stopped => "stopped",
+            Status::TryLater => "try_later",
+            Status::Failed => "failed",
+        }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Known {
     status: Status,

@@ -11,14 +11,19 @@ use super::source::Page;
 use crate::audit::Act;
 use crate::gate::{Gates, Halt, Tally};
 use crate::step::{Aside, Reject, Seen, StepError};
+use crate::telemetry::trace::{self, BatchSpan, Tracer};
 
 /// A batch on its way to the sink.
 pub(super) struct Work {
     pub(super) batch: Batch,
     pub(super) rejected: Vec<Reject>,
+    /// Records that a service had nothing for.
+    pub(super) missed: Vec<u64>,
     pub(super) seen: Vec<Seen>,
     /// Calls to services, for the audit.
     pub(super) attempts: Vec<Act>,
+    /// Since when it is under way, for its span.
+    pub(super) span: Option<BatchSpan>,
     /// What steps and gates say became of its records; what the sink does is not in it yet.
     pub(super) delta: Counts,
     pub(super) gates: Vec<Tally>,
@@ -108,6 +113,7 @@ pub(super) fn transform(
 
 /// One page through steps and gates.
 fn process(page: Page, steps: &mut [Named], gates: &mut Gates) -> Result<Work, Ended> {
+    let span = trace::tracer().map(Tracer::batch);
     let mut aside = Aside { stage: "read".into(), ..Aside::default() };
     let mut delta = Counts { read: (page.batch.len() + page.rejected.len()) as u64, ..Counts::default() };
     for rejected in page.rejected {
@@ -134,8 +140,10 @@ fn process(page: Page, steps: &mut [Named], gates: &mut Gates) -> Result<Work, E
     Ok(Work {
         batch,
         rejected: aside.rejected,
+        missed: aside.missed,
         seen: aside.seen,
         attempts: aside.attempts,
+        span,
         delta,
         gates: gates.tallies(),
         position: page.position,

@@ -12,9 +12,11 @@ mod tests;
 
 pub use redact::{MASK, Redactor, is_secret_header, is_secret_query};
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use zeroize::Zeroizing;
 
 /// The longest secret that is read from a file.
@@ -42,6 +44,20 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(MASK)
     }
+}
+
+/// The secrets that this process has fetched, for its log.
+static KNOWN: LazyLock<Mutex<Redactor>> = LazyLock::new(Mutex::default);
+
+fn lock() -> MutexGuard<'static, Redactor> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A line of a log, with every secret masked that this process has fetched: the last net under
+/// those who mask what they say themselves.
+#[must_use]
+pub fn mask(text: &str) -> Cow<'_, str> {
+    lock().text(text)
 }
 
 /// Where a secret is to be found.
@@ -129,6 +145,11 @@ impl SecretRef {
         };
         let length = value.trim_end_matches(['\r', '\n']).len();
         value.truncate(length);
-        if value.is_empty() { Err(SecretError::Empty(self.clone())) } else { Ok(Secret(value)) }
+        if value.is_empty() {
+            return Err(SecretError::Empty(self.clone()));
+        }
+        let secret = Secret(value);
+        lock().add(&secret);
+        Ok(secret)
     }
 }

@@ -8,11 +8,13 @@ use super::error::{SourceError, Trouble};
 use super::page::Page;
 use super::service::Service;
 use crate::call::Outcome;
-use crate::http::{Answer, Answered, Client, ClientConfig, Credential, Dialect, Exchange, Request, Response};
+use crate::http::{
+    Answer, Answered, Client, ClientConfig, Credential, Dialect, Exchange, Request, Response, Trace,
+};
 use crate::lane::{Clock, Lane, Lanes};
 use crate::profile::Profile;
 use crate::secret::{Redactor, Secret};
-use crate::telemetry::Meter;
+use crate::telemetry::Line;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -54,7 +56,7 @@ pub struct Wire {
     patience: Duration,
     seed: u64,
     calls: Arc<AtomicU64>,
-    meter: Arc<Meter>,
+    line: Arc<Line>,
     lane: Lane,
 }
 
@@ -103,10 +105,12 @@ impl Wire {
             dialect,
             policy: config.policy,
             redactor: Arc::new(redactor),
+            trace: Trace::of(profile.trace_context()),
         };
         let mut first = Request::get(config.url.clone());
         first.credentials.clone_from(&credentials);
         let lane = plain.lane(&first);
+        let line = Arc::new(Line::new(lane.key(), &plain.lanes, &config.policy));
         Ok(Wire {
             plain,
             profile,
@@ -115,7 +119,7 @@ impl Wire {
             patience: config.patience,
             seed: config.seed,
             calls: Arc::default(),
-            meter: Arc::default(),
+            line,
             lane,
         })
     }
@@ -128,8 +132,8 @@ impl Wire {
 
     /// What is counted.
     #[must_use]
-    pub fn meter(&self) -> &Meter {
-        &self.meter
+    pub fn line(&self) -> &Line {
+        &self.line
     }
 
     /// A text without secrets.
@@ -203,7 +207,7 @@ impl Wire {
                     return Err(self.later(what, Code::CIRCUIT_OPEN, until));
                 }
             };
-            self.meter.call(outcome.history());
+            self.line.calls.call(outcome.history());
             let Next::Park(until, why) = outcome.next else { return self.end(outcome, what) };
             if outcome.verdict.code == Code::DEADLINE_EXCEEDED {
                 return self.end(outcome, what);
@@ -255,6 +259,7 @@ impl Pages {
             },
             policy: wire.plain.policy,
             redactor: wire.plain.redactor.clone(),
+            trace: wire.plain.trace,
         };
         Pages { wire, exchange, service }
     }

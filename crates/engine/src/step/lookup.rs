@@ -111,7 +111,7 @@ impl Step for Table {
                     };
                     refused.push((row, Problem::new(Code::NOT_FOUND, message).under(&self.on_name)));
                 } else {
-                    aside.no_match += 1;
+                    aside.missed.push(batch.record(row));
                 }
             }
             for (column, value) in columns.iter_mut().zip(found.unwrap_or(&nothing)) {

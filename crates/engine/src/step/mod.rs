@@ -77,7 +77,7 @@ pub struct Aside {
     /// Records that came into being beyond those read, because a list was exploded.
     pub added: u64,
     /// Records that a service or a lookup had nothing for, and that went on.
-    pub no_match: u64,
+    pub missed: Vec<u64>,
     /// Geometries that were repaired.
     pub repaired: u64,
     /// Keys seen for the first time.

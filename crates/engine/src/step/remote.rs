@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::{StreamExt, stream};
 use tidegate_core::call::{Next, Why};
@@ -23,11 +23,12 @@ use url::Url;
 use super::{Aside, Flow, Step, StepError};
 use crate::audit::Attempts;
 use crate::cache::{self, Stored};
-use crate::http::{Allow, Client, ClientConfig, Credential, Dialect, Exchange, Place, Request};
-use crate::lane::{Clock, Lanes};
+use crate::http::{Allow, Client, ClientConfig, Credential, Dialect, Exchange, Place, Request, Trace};
+use crate::lane::{Clock, LaneKey, Lanes};
 use crate::manifest::{self, Geocode, Http, Missing, Policy};
 use crate::profile::{Ask, Asker, Profile, Profiles, What};
 use crate::secret::{Redactor, Secret, SecretRef};
+use crate::telemetry::Line;
 
 /// The services of a manifest, with what they share: a runtime, the cache and the stop.
 pub struct Services {
@@ -36,8 +37,8 @@ pub struct Services {
     cache: Option<PathBuf>,
     /// Set to stop a run from outside.
     pub stop: Arc<AtomicBool>,
-    /// Calls made so far.
-    pub calls: Arc<AtomicU64>,
+    /// What is counted of each service that a step asks.
+    lines: Mutex<Vec<Line>>,
     /// Every call is entered in the audit, and not only those that failed in the end.
     attempts: bool,
 }
@@ -48,7 +49,13 @@ impl Services {
     pub fn new(manifest: &manifest::Manifest, cache: Option<PathBuf>, stop: Arc<AtomicBool>) -> Services {
         let forms = manifest.pipeline.services.clone();
         let attempts = manifest.pipeline.audit.attempts;
-        Services { forms, policy: Policy::from(manifest), cache, stop, calls: Arc::default(), attempts }
+        Services { forms, policy: Policy::from(manifest), cache, stop, lines: Mutex::default(), attempts }
+    }
+
+    /// What is counted of each service that a step asks.
+    #[must_use]
+    pub fn lines(&self) -> Vec<Line> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn open<T: Send + 'static>(
@@ -56,6 +63,7 @@ impl Services {
         name: &str,
         base: &Url,
         dialect: Dialect<T>,
+        trace: Trace,
     ) -> Result<Remote<T>, String> {
         let form = self.forms.get(name).ok_or_else(|| format!("there is no service `{name}`"))?;
         let allow = Allow::meant(base, form.allow_private, &[]);
@@ -79,15 +87,18 @@ impl Services {
             dialect,
             policy: self.policy.call,
             redactor: Arc::new(redactor),
+            trace,
         };
         let cache = match &self.cache {
             Some(dir) => Some(cache::open(dir).map_err(|e| e.to_string())?),
             None => None,
         };
+        let credential = form.key.as_deref().unwrap_or_default();
+        let line = Line::new(&LaneKey::of_url(base, credential), &exchange.lanes, &self.policy.call);
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line.clone());
         let window = (lane.limit.in_flight_max.max(1) as usize).saturating_mul(4).min(4096);
         let attempts = Attempts::new(name, self.attempts);
-        let (stop, calls) = (self.stop.clone(), self.calls.clone());
-        Ok(Remote { runtime, exchange, cache, window, stop, calls, attempts })
+        Ok(Remote { runtime, exchange, cache, window, stop: self.stop.clone(), line, attempts })
     }
 }
 
@@ -104,7 +115,7 @@ struct Remote<T> {
     cache: Option<(cache::Writer, cache::Reader)>,
     window: usize,
     stop: Arc<AtomicBool>,
-    calls: Arc<AtomicU64>,
+    line: Line,
     attempts: Attempts,
 }
 
@@ -132,6 +143,7 @@ impl<T: Send + 'static> Remote<T> {
             let key = request.key_bytes();
             keys.push(Some(key));
             if known.contains_key(&key) || open.iter().any(|(other, _)| *other == key) {
+                self.line.calls.shared();
                 continue;
             }
             let stored = match &self.cache {
@@ -141,7 +153,10 @@ impl<T: Send + 'static> Remote<T> {
                 None => None,
             };
             match stored {
-                Some(said) => drop(known.insert(key, Ok(said))),
+                Some(said) => {
+                    self.line.calls.cached();
+                    known.insert(key, Ok(said));
+                }
                 None => open.push((key, request)),
             }
         }
@@ -179,7 +194,7 @@ impl<T: Send + 'static> Remote<T> {
     async fn one(&self, key: &[u8; 32], request: &Request) -> Result<Said, StepError> {
         let seed = key.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
         let outcome = self.exchange.call(request, Rng::new(seed)).await;
-        self.calls.fetch_add(u64::from(outcome.attempts()), Ordering::Relaxed);
+        self.line.calls.call(outcome.history());
         self.attempts.note(key, &outcome, self.exchange.lanes.clock().wall().millis());
         if let Next::Park(until, why) = outcome.next
             && why == Why::QuotaSpent
@@ -300,7 +315,12 @@ pub(super) fn geocode(form: &Geocode, flow: &mut Flow, services: &Services) -> R
         flow.crs = Some(Crs::wgs84());
     }
     let asker = profile.asker(secret(service)?.as_ref())?;
-    let remote = services.open(&form.service, &profile.base_url()?, profile.dialect())?;
+    let remote = services.open(
+        &form.service,
+        &profile.base_url()?,
+        profile.dialect(),
+        Trace::of(profile.trace_context()),
+    )?;
     Ok(Box::new(GeocodeStep {
         remote,
         profile,
@@ -391,7 +411,7 @@ impl Step for GeocodeStep {
                                 Problem::new(Code::NO_MATCH, "the service has nothing for this record"),
                             ));
                         } else {
-                            aside.no_match += 1;
+                            aside.missed.push(batch.record(row));
                         }
                     }
                     answer
@@ -479,7 +499,7 @@ pub(super) fn http(form: &Http, flow: &mut Flow, services: &Services) -> Result<
         place: Place::Header(http::header::AUTHORIZATION, "Bearer ".to_owned()),
         secret,
     });
-    let remote = services.open(&form.service, &base, Dialect::default())?;
+    let remote = services.open(&form.service, &base, Dialect::default(), Trace::Spans)?;
     Ok(Box::new(HttpStep {
         remote,
         base,
@@ -563,7 +583,7 @@ impl Step for HttpStep {
                     refused
                         .push((row, Problem::new(Code::NO_MATCH, "the service has nothing for this record")));
                 } else {
-                    aside.no_match += 1;
+                    aside.missed.push(batch.record(row));
                 }
             }
             for (column, value) in columns.iter_mut().zip(found) {

@@ -1,5 +1,6 @@
 //! A histogram with fixed bounds: counts per bucket, and the sum.
 
+use super::sample::Value;
 use super::{add, get};
 use std::sync::atomic::AtomicU64;
 
@@ -27,13 +28,16 @@ impl Histogram {
         add(&self.sum_millionths, (value * 1e6) as u64);
     }
 
-    /// The upper ends with the count up to each, as Prometheus wants them; infinity last.
-    pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
-        let ends = self.bounds.iter().copied().chain([f64::INFINITY]);
-        ends.zip(&self.counts).scan(0, |sum, (end, count)| {
-            *sum += get(count);
-            Some((end, *sum))
-        })
+    /// The counts per bucket; the last has no upper end.
+    pub fn counts(&self) -> impl Iterator<Item = u64> + '_ {
+        self.counts.iter().map(get)
+    }
+
+    /// As a reading.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        let counts = self.counts.iter().map(get).collect();
+        Value::Histogram { ends: self.bounds.to_vec(), counts, sum: self.sum() }
     }
 
     /// How many values.
@@ -47,15 +51,21 @@ impl Histogram {
     pub fn sum(&self) -> f64 {
         get(&self.sum_millionths) as f64 / 1e6
     }
+}
 
-    /// The upper end of the bucket in which this share of the values lies; zero when there are none.
-    #[must_use]
-    pub fn quantile(&self, share: f64) -> f64 {
-        let rank = (share * self.count() as f64).ceil() as u64;
-        let last = self.bounds.last().copied().unwrap_or(0.0);
-        if rank == 0 {
-            return 0.0;
-        }
-        self.cumulative().find(|(_, n)| *n >= rank).map_or(last, |(end, _)| end.min(last))
+/// The upper end of the bucket in which this share of the values lies; zero when there are none,
+/// the last end for what lies beyond it.
+#[must_use]
+pub(super) fn quantile(ends: &[f64], counts: &[u64], share: f64) -> f64 {
+    let rank = (share * counts.iter().sum::<u64>() as f64).ceil() as u64;
+    let last = ends.last().copied().unwrap_or(0.0);
+    if rank == 0 {
+        return 0.0;
     }
+    let mut so_far = 0;
+    let place = counts.iter().position(|n| {
+        so_far += n;
+        so_far >= rank
+    });
+    place.and_then(|at| ends.get(at)).copied().unwrap_or(last)
 }

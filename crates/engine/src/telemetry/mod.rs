@@ -1,89 +1,80 @@
-//! What happened, in numbers: one registry, read by the progress line, the summary, the report
-//! and Prometheus.
+//! What happened, in numbers: one registry for `geocode`, `fetch` and `run`, read by the progress
+//! line, the summary, the report, the alerts, Prometheus and OTLP.
 //!
-//! A call is recorded once, when it has ended, from its own history: so what the numbers say and
-//! what the records say cannot differ. Everything is an atomic counter; recording takes no lock
-//! and allocates nothing. Labels are few and fixed: a status, an attempt number, an outcome, a
-//! host. No URL and no coordinate is ever one.
+//! | file | holds |
+//! |---|---|
+//! | [`metric`] | the table of all metrics |
+//! | `calls`, `records` | the counters: atomics, no lock, no allocation |
+//! | `flow` | what a pipeline tells |
+//! | `line` | a service: its calls and its lanes |
+//! | [`places`] | where records ended, for a map |
+//! | [`sample`] | what the metrics read now, and Prometheus' text |
+//! | `summary` | the same as one value |
+//! | [`trace`] | spans of run, batch, call and attempt |
+//! | [`otlp`] | pushing both to a collector |
+//!
+//! Labels are few and fixed: a status, an attempt number, an outcome, a host, a gate. No URL and
+//! no coordinate is ever one.
 
+mod calls;
+mod flow;
 mod histogram;
-mod prometheus;
+mod line;
+pub mod metric;
+pub mod otlp;
+pub mod places;
+mod reading;
+mod records;
+pub mod sample;
 mod summary;
+pub mod trace;
 
+pub use calls::Calls;
+pub use flow::{Landed, Teller};
 pub use histogram::Histogram;
+pub use line::{HostState, Line, together};
+pub use places::{Mark, Places};
+pub use records::{Ended, Records};
+pub use sample::{Sample, Value};
 pub use summary::{AttemptSummary, Summary};
 
+use crate::gate::{Reading as GateReading, Tally};
+use crate::letter::now_ms;
+use crate::letter::store::Health;
+use line::share;
+use metric as m;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-use tidegate_core::Kind;
-use tidegate_core::call::Attempt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Attempt numbers counted apart; later ones share the last place.
-pub const ATTEMPTS: usize = 16;
-/// Statuses counted apart.
-const STATUSES: usize = 600;
-
-/// How a record ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// With an answer.
-    Matched,
-    /// With an empty answer.
-    NoMatch,
-    /// As a dead letter.
-    Failed,
+/// Records that were given up for the same reason, at the same stage of their way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The code of the reason.
+    pub code: String,
+    /// Where on its way; empty where there is only one.
+    pub stage: String,
+    /// How many.
+    pub count: u64,
+    /// What was said of the first of them.
+    pub example: String,
 }
 
-impl Ended {
-    /// The word for it, in every output.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Ended::Matched => "matched",
-            Ended::NoMatch => "no_match",
-            Ended::Failed => "failed",
-        }
-    }
-}
-
-/// The registry.
-#[derive(Debug)]
-pub struct Meter {
-    ended: [AtomicU64; 3],
-    cached: AtomicU64,
-    shared: AtomicU64,
-    written: AtomicU64,
-    sent: [AtomicU64; ATTEMPTS],
-    succeeded: [AtomicU64; ATTEMPTS],
-    statuses: Vec<AtomicU64>,
-    no_status: AtomicU64,
-    throttled: AtomicU64,
-    retries: AtomicU64,
-    retries_per_call: Histogram,
-    backoff_seconds: Histogram,
-    call_nanos: AtomicU64,
-}
-
-impl Default for Meter {
-    fn default() -> Meter {
-        Meter {
-            ended: Default::default(),
-            cached: AtomicU64::new(0),
-            shared: AtomicU64::new(0),
-            written: AtomicU64::new(0),
-            sent: Default::default(),
-            succeeded: Default::default(),
-            statuses: (0..STATUSES).map(|_| AtomicU64::new(0)).collect(),
-            no_status: AtomicU64::new(0),
-            throttled: AtomicU64::new(0),
-            retries: AtomicU64::new(0),
-            retries_per_call: Histogram::new(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 13.0, 21.0]),
-            backoff_seconds: Histogram::new(&[
-                0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
-            ]),
-            call_nanos: AtomicU64::new(0),
-        }
-    }
+/// The registry of one run.
+#[derive(Default)]
+pub struct Telemetry {
+    pipeline: String,
+    started_ms: i64,
+    /// What became of the records.
+    pub records: Records,
+    /// Where they ended.
+    pub places: Places,
+    lines: Mutex<Vec<Line>>,
+    gates: Mutex<Vec<GateReading>>,
+    groups: Mutex<BTreeMap<(String, String), Group>>,
+    letters: Mutex<Option<Health>>,
+    alerts: Mutex<Vec<(&'static str, bool)>>,
+    spans_dropped: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, n: u64) {
@@ -94,90 +85,170 @@ fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-impl Meter {
-    /// A call ended; its attempts are told once.
-    pub fn call(&self, history: &[Attempt]) {
-        for (i, attempt) in history.iter().enumerate() {
-            let place = i.min(ATTEMPTS - 1);
-            add(&self.sent[place], 1);
-            match attempt.verdict.kind {
-                Kind::Done | Kind::NoMatch => add(&self.succeeded[place], 1),
-                Kind::Throttled { .. } => add(&self.throttled, 1),
-                _ => {}
-            }
-            match attempt.verdict.status {
-                Some(status) => {
-                    if let Some(counter) = self.statuses.get(usize::from(status)) {
-                        add(counter, 1);
-                    }
-                }
-                None => add(&self.no_status, 1),
-            }
-            add(&self.call_nanos, attempt.settled.since(attempt.sent).as_nanos() as u64);
-            if i + 1 < history.len() {
-                self.backoff_seconds.observe(attempt.delay.as_secs_f64());
+impl Telemetry {
+    /// The registry of a run of this pipeline, which begins now.
+    #[must_use]
+    pub fn new(pipeline: &str) -> Telemetry {
+        Telemetry { pipeline: pipeline.to_owned(), started_ms: now_ms(), ..Telemetry::default() }
+    }
+
+    /// The pipeline.
+    #[must_use]
+    pub fn pipeline(&self) -> &str {
+        &self.pipeline
+    }
+
+    /// A service is asked.
+    pub fn adopt(&self, line: Line) {
+        lock(&self.lines).push(line);
+    }
+
+    /// The services that are asked.
+    #[must_use]
+    pub fn lines(&self) -> Vec<Line> {
+        lock(&self.lines).clone()
+    }
+
+    /// The gates as they stand now.
+    pub fn gates(&self, readings: Vec<GateReading>) {
+        *lock(&self.gates) = readings;
+    }
+
+    /// What the gates have counted since.
+    pub fn tallies(&self, tallies: &[Tally]) {
+        for gate in &mut *lock(&self.gates) {
+            if let Some(tally) = tallies.iter().find(|tally| tally.gate == gate.tally.gate) {
+                gate.tally.clone_from(tally);
             }
         }
-        let retries = history.len().saturating_sub(1);
-        add(&self.retries, retries as u64);
-        self.retries_per_call.observe(retries as f64);
     }
 
-    /// A record ended.
-    pub fn ended(&self, how: Ended) {
-        add(&self.ended[how as usize], 1);
-    }
-
-    /// An answer came from the cache.
-    pub fn cached(&self) {
-        add(&self.cached, 1);
-    }
-
-    /// A record shared the answer of an equal one.
-    pub fn shared(&self) {
-        add(&self.shared, 1);
-    }
-
-    /// Features were written.
-    pub fn written(&self, n: u64) {
-        add(&self.written, n);
-    }
-
-    /// Records that have ended.
+    /// The gates as they stood last.
     #[must_use]
-    pub fn records(&self) -> u64 {
-        self.ended.iter().map(get).sum()
+    pub fn gate_readings(&self) -> Vec<GateReading> {
+        lock(&self.gates).clone()
     }
 
-    /// Records that ended so.
-    #[must_use]
-    pub fn ended_so(&self, how: Ended) -> u64 {
-        get(&self.ended[how as usize])
+    /// A record was given up.
+    pub fn dead(&self, code: &str, stage: &str, example: impl FnOnce() -> String) {
+        let mut groups = lock(&self.groups);
+        match groups.get_mut(&(code.to_owned(), stage.to_owned())) {
+            Some(group) => group.count += 1,
+            None => {
+                let group = Group { code: code.into(), stage: stage.into(), count: 1, example: example() };
+                groups.insert((code.to_owned(), stage.to_owned()), group);
+            }
+        }
     }
 
-    /// Attempts sent by calls that have ended.
+    /// Why records were given up, the commonest first.
     #[must_use]
-    pub fn attempts(&self) -> u64 {
-        self.sent.iter().map(get).sum()
+    pub fn groups(&self) -> Vec<Group> {
+        let mut all: Vec<Group> = lock(&self.groups).values().cloned().collect();
+        all.sort_by_key(|group| std::cmp::Reverse(group.count));
+        all
     }
 
-    /// Throttled answers to calls that have ended.
-    #[must_use]
-    pub fn throttled(&self) -> u64 {
-        get(&self.throttled)
+    /// The store of dead letters as it is now.
+    pub fn letters(&self, health: Health) {
+        *lock(&self.letters) = Some(health);
     }
 
-    /// Answers from the cache, and answers shared with an equal record.
+    /// The store of dead letters as it was last.
     #[must_use]
-    pub fn reused(&self) -> (u64, u64) {
-        (get(&self.cached), get(&self.shared))
+    pub fn letter_health(&self) -> Option<Health> {
+        lock(&self.letters).clone()
     }
 
-    /// Time in calls.
-    #[must_use]
-    pub fn in_calls(&self) -> Duration {
-        Duration::from_nanos(get(&self.call_nanos))
+    /// Which alerts fire, of all that are watched.
+    pub fn alerts(&self, firing: Vec<(&'static str, bool)>) {
+        *lock(&self.alerts) = firing;
     }
+
+    /// Spans were left out.
+    pub fn spans_dropped(&self, n: u64) {
+        add(&self.spans_dropped, n);
+    }
+
+    /// What every metric reads now.
+    #[must_use]
+    pub fn samples(&self) -> Vec<Sample> {
+        let mut out = Vec::with_capacity(128);
+        let number = |metric, value: f64| Sample::number(metric, value);
+        let r = &self.records;
+        let aside = r.ended_so(Ended::Filtered) + r.ended_so(Ended::Deduped);
+        out.push(number(&m::WRITE_SUCCESS, share(r.written(), r.all().saturating_sub(aside))));
+        out.push(number(&m::READ, r.offered() as f64));
+        out.push(number(&m::LAG, r.offered().saturating_sub(r.all()) as f64));
+        for how in Ended::ALL {
+            out.push(Sample::of(&m::RECORDS, &[how.outcome()], r.ended_so(how) as f64));
+        }
+        out.push(Sample { metric: &m::COMMIT, labels: Vec::new(), value: r.commit.value() });
+        out.push(number(&m::LAST_COMMIT, r.last_commit()));
+        out.push(number(&m::STARTED, self.started_ms as f64 / 1e3));
+        line::samples(&self.lines(), &mut out);
+        gate_samples(&self.gate_readings(), &mut out);
+        if let Some(health) = &*lock(&self.letters) {
+            out.extend(letter_samples(health, now_ms()));
+        }
+        for (alert, firing) in &*lock(&self.alerts) {
+            out.push(Sample::of(&m::ALERT, &[alert], f64::from(u8::from(*firing))));
+        }
+        out.push(number(&m::SPANS_DROPPED, get(&self.spans_dropped) as f64));
+        out.push(Sample::of(&m::BUILD, &[env!("CARGO_PKG_VERSION")], 1.0));
+        sample::merged(out)
+    }
+
+    /// The text form for Prometheus.
+    #[must_use]
+    pub fn prometheus(&self) -> String {
+        sample::prometheus(Some(&self.pipeline), &self.samples())
+    }
+}
+
+fn gate_samples(gates: &[GateReading], out: &mut Vec<Sample>) {
+    let (mut looked, mut failed) = (0, 0);
+    for gate in gates {
+        let name = [gate.tally.gate.as_str()];
+        out.push(Sample::of(&m::GATE_CHECKED, &name, gate.tally.looked as f64));
+        out.push(Sample::of(&m::GATE_FAILED, &name, gate.tally.failed as f64));
+        out.push(Sample::of(&m::GATE_HALTED, &name, f64::from(u8::from(gate.halted))));
+        if gate.nulls {
+            out.push(Sample::of(&m::NULL_RATE, &name, gate.tally.rate()));
+            out.push(Sample::of(&m::NULL_LIMIT, &name, gate.limit));
+        }
+        if gate.spatial {
+            looked += gate.tally.looked;
+            failed += gate.tally.failed;
+        }
+    }
+    if looked > 0 {
+        out.push(Sample::number(&m::VALIDATION_FAILURES, share(failed, looked)));
+    }
+}
+
+/// What a store of dead letters reads.
+#[must_use]
+pub fn letter_samples(h: &Health, now_ms: i64) -> Vec<Sample> {
+    let age = h.oldest_ms.map_or(0, |ms| (now_ms - ms).max(0));
+    [
+        (&m::LETTERS, h.letters as f64),
+        (&m::LETTERS_OPEN, h.open as f64),
+        (&m::LETTER_OLDEST, age as f64 / 1e3),
+        (&m::LETTER_BYTES, h.bytes as f64),
+        (&m::LETTER_CAPACITY, h.capacity as f64),
+        (&m::LETTER_FULL, share(h.letters, h.capacity)),
+        (&m::LETTER_ARRIVED, h.arrived_hour as f64),
+        (&m::LETTER_DRAINED, h.resolved as f64),
+        (&m::REPLAY_SUCCESS, share(h.resolved, h.resolved + h.died_again)),
+        (&m::LETTER_SPATIAL, share(h.spatial, h.open)),
+    ]
+    .map(|(metric, value)| Sample::number(metric, value))
+    .to_vec()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

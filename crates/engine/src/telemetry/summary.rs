@@ -1,8 +1,9 @@
 //! The registry as one value, for the summary, the report and JSON.
 
-use super::prometheus::share;
-use super::{ATTEMPTS, Ended, Meter, get};
-use crate::lane::Counts;
+use super::calls::RETRIES;
+use super::histogram::quantile;
+use super::line::{Line, share, together};
+use super::{Ended, Telemetry};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -42,6 +43,9 @@ pub struct Summary {
     pub retries_per_call_p50: f64,
     /// Retries of a call, at most, for 99 of 100 calls.
     pub retries_per_call_p99: f64,
+    /// Calls with at most so many retries as the end says, and not as the end before; the last has
+    /// more.
+    pub retries_per_call: Vec<(String, u64)>,
     /// Success by attempt number.
     pub by_attempt: Vec<AttemptSummary>,
     /// Responses by status; `none` is a network failure.
@@ -58,47 +62,82 @@ pub struct Summary {
     pub spatial_write_success_rate: f64,
 }
 
-impl Meter {
-    /// Everything that was counted so far, here and by the lane.
+impl Telemetry {
+    /// Everything that was counted so far, over all services.
     #[must_use]
-    pub fn summary(&self, lane: &Counts) -> Summary {
-        let (cache_hits, shared) = self.reused();
-        let by_attempt = (0..ATTEMPTS)
-            .filter(|&i| i == 0 || get(&self.sent[i]) > 0)
-            .map(|i| {
-                let sent = get(&self.sent[i]);
-                AttemptSummary { attempt: i + 1, sent, success_rate: share(get(&self.succeeded[i]), sent) }
-            })
-            .collect();
-        let mut statuses: BTreeMap<String, u64> = self
-            .statuses
-            .iter()
-            .enumerate()
-            .map(|(status, count)| (status.to_string(), get(count)))
-            .filter(|(_, count)| *count > 0)
-            .collect();
-        if get(&self.no_status) > 0 {
-            statuses.insert("none".into(), get(&self.no_status));
-        }
+    pub fn summary(&self) -> Summary {
+        let lines = self.lines();
+        let lanes = together(&lines);
+        let r = &self.records;
+        let counts = retries(&lines);
+        let sum = |of: fn(&Line) -> u64| lines.iter().map(of).sum::<u64>();
+        let aside = r.ended_so(Ended::Filtered) + r.ended_so(Ended::Deduped);
         Summary {
-            records: self.records(),
-            matched: self.ended_so(Ended::Matched),
-            no_match: self.ended_so(Ended::NoMatch),
-            failed: self.ended_so(Ended::Failed),
-            cache_hits,
-            shared,
-            calls: self.attempts(),
-            throttled: self.throttled(),
-            retry_count_total: get(&self.retries),
-            retries_per_call_p50: self.retries_per_call.quantile(0.5),
-            retries_per_call_p99: self.retries_per_call.quantile(0.99),
-            by_attempt,
-            statuses,
-            seconds_in_backoff: self.backoff_seconds.sum(),
-            seconds_in_calls: self.in_calls().as_secs_f64(),
-            rate_limit_header_present: share(lane.hinted, lane.responses()),
-            malformed_headers: lane.malformed,
-            spatial_write_success_rate: share(get(&self.written), self.records()),
+            records: r.all(),
+            matched: r.ended_so(Ended::Matched),
+            no_match: r.ended_so(Ended::NoMatch),
+            failed: r.ended_so(Ended::Failed),
+            cache_hits: sum(|line| line.calls.reused().0),
+            shared: sum(|line| line.calls.reused().1),
+            calls: sum(|line| line.calls.attempts()),
+            throttled: sum(|line| line.calls.throttled()),
+            retry_count_total: sum(|line| line.calls.retries()),
+            retries_per_call_p50: quantile(RETRIES, &counts, 0.5),
+            retries_per_call_p99: quantile(RETRIES, &counts, 0.99),
+            retries_per_call: named(&counts),
+            by_attempt: by_attempt(&lines),
+            statuses: statuses(&lines),
+            seconds_in_backoff: lines.iter().map(|line| line.calls.in_backoff()).sum(),
+            seconds_in_calls: lines.iter().map(|line| line.calls.in_calls().as_secs_f64()).sum(),
+            rate_limit_header_present: share(lanes.hinted, lanes.responses),
+            malformed_headers: lanes.malformed,
+            spatial_write_success_rate: share(r.written(), r.all().saturating_sub(aside)),
         }
     }
+}
+
+/// Calls by their retries, over all services: as many as [`RETRIES`] has ends, and one more.
+pub(super) fn retries(lines: &[Line]) -> Vec<u64> {
+    let mut all = vec![0; RETRIES.len() + 1];
+    for line in lines {
+        for (sum, n) in all.iter_mut().zip(line.calls.retries_per_call.counts()) {
+            *sum += n;
+        }
+    }
+    all
+}
+
+/// The buckets by the retries that they hold: `0`, `6–8`, `22+`.
+fn named(counts: &[u64]) -> Vec<(String, u64)> {
+    let mut from = 0;
+    let mut all = Vec::new();
+    for (end, n) in RETRIES.iter().map(|end| *end as u64).zip(counts) {
+        let name = if from == end { end.to_string() } else { format!("{from}–{end}") };
+        all.push((name, *n));
+        from = end + 1;
+    }
+    all.push((format!("{from}+"), counts.last().copied().unwrap_or(0)));
+    let used = all.iter().rposition(|(_, n)| *n > 0).map_or(0, |at| at + 1);
+    all.truncate(used);
+    all
+}
+
+fn by_attempt(lines: &[Line]) -> Vec<AttemptSummary> {
+    let mut all: BTreeMap<usize, (u64, u64)> = BTreeMap::from([(1, (0, 0))]);
+    for (number, sent, answered) in lines.iter().flat_map(|line| line.calls.by_attempt()) {
+        let sum = all.entry(number).or_default();
+        *sum = (sum.0 + sent, sum.1 + answered);
+    }
+    let row =
+        |(attempt, (sent, answered))| AttemptSummary { attempt, sent, success_rate: share(answered, sent) };
+    all.into_iter().map(row).collect()
+}
+
+fn statuses(lines: &[Line]) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for (status, n) in lines.iter().flat_map(|line| line.calls.statuses()).filter(|(_, n)| *n > 0) {
+        let name = if status == 0 { "none".to_owned() } else { status.to_string() };
+        *all.entry(name).or_default() += n;
+    }
+    all
 }

@@ -1,7 +1,12 @@
+use super::histogram::quantile;
 use super::*;
-use crate::lane::{Clock, Counts, Lane, LaneKey, Snapshot};
+use crate::gate::Tally;
+use crate::lane::{Clock, LaneKey, Lanes};
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_core::call::{Attempt, CallPolicy};
 use tidegate_core::lane::LaneConfig;
-use tidegate_core::{Code, Mono, Verdict};
+use tidegate_core::{Code, Kind, Mono, Verdict};
 
 fn attempt(kind: Kind, status: Option<u16>, delay_ms: u64) -> Attempt {
     Attempt {
@@ -12,35 +17,51 @@ fn attempt(kind: Kind, status: Option<u16>, delay_ms: u64) -> Attempt {
     }
 }
 
-fn filled() -> Meter {
-    let meter = Meter::default();
+fn line(telemetry: &Telemetry, host: &str, attempts_max: u32) -> Arc<Calls> {
+    let key = LaneKey::of_prefix(host, "");
+    let lanes = Lanes::new(&LaneConfig::default(), Clock::system());
+    let _ = lanes.get(&key);
+    let line = Line::new(&key, &lanes, &CallPolicy { attempts_max, ..CallPolicy::default() });
+    let calls = Arc::clone(&line.calls);
+    telemetry.adopt(line);
+    calls
+}
+
+fn filled() -> Telemetry {
+    let telemetry = Telemetry::new("parcels \"north\"\\");
+    let calls = line(&telemetry, "geo.example", 5);
     let throttled = Kind::Throttled { until: None };
     let failed = Kind::Transient { until: None };
-    meter.call(&[attempt(Kind::Done, Some(200), 0)]);
-    meter.call(&[
+    calls.call(&[attempt(Kind::Done, Some(200), 0)]);
+    calls.call(&[
         attempt(throttled, Some(429), 300),
         attempt(failed, None, 40),
         attempt(Kind::Done, Some(200), 0),
     ]);
-    meter.call(&[attempt(Kind::Permanent, Some(400), 0)]);
-    meter.ended(Ended::Matched);
-    meter.ended(Ended::Matched);
-    meter.ended(Ended::Failed);
-    meter.written(2);
-    meter.cached();
-    meter
-}
-
-fn seen() -> Counts {
-    Counts { hinted: 1, malformed: 2, statuses: vec![(0, 1), (200, 2)], ..Counts::default() }
+    calls.call(&[attempt(Kind::Permanent, Some(400), 0)]);
+    let records = &telemetry.records;
+    records.read(4);
+    records.ended(Ended::Matched);
+    records.ended(Ended::Matched);
+    records.ended(Ended::Failed);
+    records.committed(2, Duration::from_millis(30), 1_000_500);
+    calls.cached();
+    let tally = |gate: &str, looked, failed| Tally { gate: gate.into(), looked, failed, ..Tally::default() };
+    telemetry.gates(vec![
+        GateReading { tally: tally("valid", 10, 1), limit: 1.0, nulls: false, spatial: true, halted: false },
+        GateReading { tally: tally("nulls", 40, 2), limit: 0.1, nulls: true, spatial: false, halted: true },
+    ]);
+    telemetry.letters(Health { letters: 35, capacity: 50, resolved: 3, died_again: 1, ..Health::default() });
+    telemetry
 }
 
 #[test]
 fn the_summary_says_what_was_recorded() {
-    let s = filled().summary(&seen());
+    let s = filled().summary();
     assert_eq!((s.records, s.matched, s.no_match, s.failed), (3, 2, 0, 1));
     assert_eq!((s.calls, s.throttled, s.retry_count_total, s.cache_hits), (5, 1, 2, 1));
     assert_eq!((s.retries_per_call_p50, s.retries_per_call_p99), (0.0, 2.0));
+    assert_eq!(s.retries_per_call, [("0".to_owned(), 2), ("1".to_owned(), 0), ("2".to_owned(), 1)]);
     let by: Vec<(usize, u64, f64)> =
         s.by_attempt.iter().map(|a| (a.attempt, a.sent, a.success_rate)).collect();
     assert_eq!(by, [(1, 3, 1.0 / 3.0), (2, 1, 0.0), (3, 1, 1.0)]);
@@ -48,41 +69,68 @@ fn the_summary_says_what_was_recorded() {
     assert_eq!(s.statuses["none"], 1);
     assert!((s.seconds_in_backoff - 0.34).abs() < 1e-9);
     assert!((s.seconds_in_calls - 0.1).abs() < 1e-9);
-    assert_eq!((s.rate_limit_header_present, s.malformed_headers), (0.5, 2));
     assert!((s.spatial_write_success_rate - 2.0 / 3.0).abs() < 1e-9);
 }
 
 #[test]
 fn prometheus_reads_it() {
-    let key = LaneKey::of_prefix("geo.example\"\\", "");
-    let lane = Lane::new(key, &LaneConfig::default(), Clock::system());
-    let text = filled().prometheus(&Snapshot { counts: seen(), ..lane.snapshot() });
+    let text = filled().prometheus();
+    let pipeline = "pipeline=\"parcels \\\"north\\\"\\\\\"";
     for line in [
-        "retry_count_total{host=\"geo.example\\\"\\\\\"} 2",
-        "# TYPE backoff_delay_seconds histogram",
-        "backoff_delay_seconds_bucket{host=\"geo.example\\\"\\\\\",le=\"0.05\"} 1",
-        "backoff_delay_seconds_bucket{host=\"geo.example\\\"\\\\\",le=\"+Inf\"} 2",
-        "tidegate_responses_total{host=\"geo.example\\\"\\\\\",status=\"429\"} 1",
-        "tidegate_breaker_state{host=\"geo.example\\\"\\\\\",state=\"closed\"} 1",
-        "rate_limit_header_present{host=\"geo.example\\\"\\\\\"} 0.5",
+        "retry_count_total{P,host=\"geo.example\"} 2",
+        "backoff_delay_seconds_bucket{P,host=\"geo.example\",le=\"0.05\"} 1",
+        "backoff_delay_seconds_bucket{P,host=\"geo.example\",le=\"+Inf\"} 2",
+        "tidegate_responses_total{P,host=\"geo.example\",status=\"429\"} 1",
+        "tidegate_breaker_state{P,host=\"geo.example\",state=\"closed\"} 1",
+        "tidegate_records_total{P,outcome=\"committed\"} 2",
+        "tidegate_records_total{P,outcome=\"dead\"} 1",
+        "tidegate_lag_records{P} 1",
+        "tidegate_commit_seconds_bucket{P,le=\"0.05\"} 1",
+        "tidegate_last_commit_timestamp_seconds{P} 1000.5",
+        "tidegate_retries_per_call_limit{P,host=\"geo.example\"} 4",
+        "spatial_validation_failure_ratio{P} 0.1",
+        "tidegate_null_rate{P,gate=\"nulls\"} 0.05",
+        "tidegate_null_rate_limit{P,gate=\"nulls\"} 0.1",
+        "tidegate_gate_halted{P,gate=\"nulls\"} 1",
+        "tidegate_letter_full_ratio{P} 0.7",
+        "tidegate_letter_replay_success_ratio{P} 0.75",
     ] {
+        let line = line.replace('P', pipeline);
         assert!(text.lines().any(|l| l == line), "{line}\n{text}");
     }
-    // Every sample belongs to a described metric.
+    assert!(text.contains("# TYPE backoff_delay_seconds histogram\n"));
+    // Every sample belongs to a described metric, and no series is there twice.
+    let mut seen = std::collections::BTreeSet::new();
     for line in text.lines().filter(|l| !l.starts_with('#')) {
         let name = line.split('{').next().unwrap();
         let base = ["_bucket", "_sum", "_count"].iter().find_map(|s| name.strip_suffix(s)).unwrap_or(name);
         assert!(text.contains(&format!("# TYPE {base} ")), "{name}");
+        assert!(seen.insert(line.rsplit_once(' ').unwrap().0), "{line}");
     }
 }
 
 #[test]
+fn two_steps_that_ask_one_host_share_its_series() {
+    let telemetry = Telemetry::new("p");
+    let (one, two) = (line(&telemetry, "a", 3), line(&telemetry, "a", 5));
+    one.call(&[attempt(Kind::Done, Some(200), 0)]);
+    two.call(&[attempt(Kind::Done, Some(200), 0)]);
+    let text = telemetry.prometheus();
+    assert!(text.contains("tidegate_attempts_total{pipeline=\"p\",host=\"a\",attempt=\"1\"} 2\n"), "{text}");
+    assert_eq!(text.matches("tidegate_lane_in_flight{").count(), 1);
+    assert!(text.contains("tidegate_retries_per_call_limit{pipeline=\"p\",host=\"a\"} 4\n"));
+}
+
+#[test]
 fn quantiles_are_upper_ends() {
+    let ends = [1.0, 2.0, 5.0];
+    assert_eq!(quantile(&ends, &[0, 0, 0, 0], 0.99), 0.0);
+    let counts = [1, 2, 0, 1];
+    let at = |share| quantile(&ends, &counts, share);
+    assert_eq!((at(0.25), at(0.5), at(1.0)), (1.0, 2.0, 5.0));
     let h = Histogram::new(&[1.0, 2.0, 5.0]);
-    assert_eq!(h.quantile(0.99), 0.0);
     for v in [0.5, 1.5, 1.6, 9.0] {
         h.observe(v);
     }
-    assert_eq!((h.quantile(0.25), h.quantile(0.5), h.quantile(1.0)), (1.0, 2.0, 5.0));
-    assert_eq!(h.count(), 4);
+    assert_eq!((h.counts().collect::<Vec<_>>(), h.count()), (counts.to_vec(), 4));
 }

@@ -11,7 +11,8 @@ use tidegate_core::retry::backoff::{Backoff, Jitter};
 use tidegate_engine::call::Outcome;
 use tidegate_engine::http::address::Addresses;
 use tidegate_engine::http::{
-    Allow, Answered, BodyLimits, Client, ClientConfig, Dialect, Exchange, Request, Resolve, platform_tls,
+    Allow, Answered, BodyLimits, Client, ClientConfig, Dialect, Exchange, Request, Resolve, Trace,
+    platform_tls,
 };
 use tidegate_engine::lane::{Clock, Lanes};
 use tidegate_engine::secret::Redactor;
@@ -163,6 +164,7 @@ pub fn exchange(config: ClientConfig, names: Arc<Names>) -> Exchange {
         dialect: Dialect::default(),
         policy,
         redactor: Arc::new(Redactor::new()),
+        trace: Trace::Spans,
     }
 }
 

@@ -8,6 +8,7 @@ use tidegate_engine::audit::Act;
 use tidegate_engine::letter::Letter;
 use tidegate_engine::letter::export::{self, utc};
 use tidegate_engine::letter::store::{By, Health, Page};
+use tidegate_engine::telemetry;
 
 use super::filter::FilterArgs;
 use super::table::{ago, table};
@@ -171,7 +172,8 @@ pub(super) fn ls(args: &Ls, desk: &mut Desk) -> Done {
 pub(super) fn stats(args: &Stats, desk: &mut Desk) -> Done {
     if args.metrics {
         let health = desk.store.health(desk.now_ms)?;
-        out::data(&prometheus(&health, desk.now_ms))?;
+        let samples = telemetry::letter_samples(&health, desk.now_ms);
+        out::data(&telemetry::sample::prometheus(None, &samples))?;
         return Ok(Exit::Done);
     }
     let filter = args.filter.filter(desk)?;
@@ -240,44 +242,6 @@ fn words(h: &Health, now_ms: i64) -> String {
         ));
     }
     line
-}
-
-fn prometheus(h: &Health, now_ms: i64) -> String {
-    let age = h.oldest_ms.map_or(0, |ms| (now_ms - ms).max(0) / 1000);
-    let replayed = h.resolved + h.died_again;
-    let ratio = |n: u64, of: u64| if of == 0 { 0.0 } else { n as f64 / of as f64 };
-    let rows: [(&str, &str, &str, f64); 10] = [
-        ("letters", "gauge", "Letters in the store.", h.letters as f64),
-        ("open", "gauge", "Letters about which something has to be done.", h.open as f64),
-        ("oldest_seconds", "gauge", "Age of the oldest open letter.", age as f64),
-        ("bytes", "gauge", "Bytes that the store takes.", h.bytes as f64),
-        ("capacity", "gauge", "Letters that the store may hold.", h.capacity as f64),
-        (
-            "full_ratio",
-            "gauge",
-            "Share of the capacity that is used; warn at 0.7.",
-            ratio(h.letters, h.capacity),
-        ),
-        ("arrived_last_hour", "gauge", "Letters that failed in the last hour.", h.arrived_hour as f64),
-        ("drained_total", "counter", "Letters that replays brought to their sink.", h.resolved as f64),
-        (
-            "replay_success_ratio",
-            "gauge",
-            "Share of replayed letters that did not die again.",
-            ratio(h.resolved, replayed),
-        ),
-        (
-            "spatial_ratio",
-            "gauge",
-            "Share of open letters that failed a spatial check.",
-            ratio(h.spatial, h.open),
-        ),
-    ];
-    rows.iter()
-        .map(|(name, kind, help, value)| {
-            format!("# HELP tidegate_letter_{name} {help}\n# TYPE tidegate_letter_{name} {kind}\ntidegate_letter_{name} {value}\n")
-        })
-        .collect()
 }
 
 pub(super) fn export(args: &Export, desk: &mut Desk) -> Done {

@@ -17,6 +17,7 @@ use url::Url;
 
 use super::geocode::{Interrupts, rate, time};
 use crate::exit::Exit;
+use crate::observe::{self, Observer, Subject};
 use crate::out;
 use crate::progress::Progress;
 
@@ -146,6 +147,9 @@ pub(crate) struct Args {
     #[arg(long)]
     anonymous: bool,
 
+    #[command(flatten)]
+    observe: observe::Args,
+
     /// How to say what happened: words on standard error, or JSON on standard output
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -198,12 +202,22 @@ fn tolerance(text: &str) -> Result<Tolerance, String> {
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    let run = Arc::new(Run::default());
+    let stem = args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let run = Arc::new(Run::new(&format!("fetch:{stem}")));
     let began = Instant::now();
     // Two threads: pages are read on one while they are written from the other.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ended = match job::job(args) {
-        Ok(job) => runtime.block_on(watched(job, args, &run)),
+        Ok(job) => match Observer::start(subject(&run), &args.observe) {
+            Ok(observer) => {
+                let ended = runtime.block_on(watched(job, args, &run));
+                let failed = ended.is_err();
+                let seen = observer.end(if failed { "failed" } else { "done" }, failed);
+                tell::report(args, &run, &ended, &seen);
+                ended
+            }
+            Err(why) => Err(SourceError::setup(why)),
+        },
         Err(error) => Err(error),
     };
     runtime.shutdown_background();
@@ -220,6 +234,10 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Format::Json => out::data(&tell::json(args, &run.seen(), &ended, began.elapsed()))?,
     }
     Ok(exit)
+}
+
+fn subject(run: &Run) -> Subject<'_> {
+    Subject { telemetry: &run.telemetry, task: "fetch", alerts: None, letters: None }
 }
 
 /// Runs the job, drawing progress and listening for Ctrl-C.

@@ -3,12 +3,16 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tidegate_engine::fetch::{End, Seen};
+use tidegate_engine::fetch::{End, Run, Seen};
+use tidegate_engine::letter::now_ms;
 use tidegate_engine::source::{Agreement, SourceError, Trouble};
 
 use super::super::geocode::{utc, waiting};
 use super::Args;
+use crate::observe::Seen as Watched;
+use crate::out;
 use crate::progress::{span, thousands};
+use crate::report::{self, Report, Tone};
 
 /// How fast it goes, about the last two seconds.
 pub(super) struct Pace {
@@ -138,8 +142,47 @@ pub(super) fn json(args: &Args, seen: &Seen, ended: &Result<End, SourceError>, t
 fn calls(seen: &Seen) -> (u64, u64, u64) {
     let Some(wire) = &seen.wire else { return (0, 0, 0) };
     let counts = wire.lane().snapshot().counts;
-    let summary = wire.meter().summary(&counts);
-    (counts.sent, summary.retry_count_total, counts.throttled)
+    (counts.sent, wire.line().calls.retries(), counts.throttled)
+}
+
+/// Writes the report, if one is wanted.
+pub(super) fn report(args: &Args, run: &Run, ended: &Result<End, SourceError>, seen: &Watched) {
+    let Some(path) = &args.observe.report else { return };
+    let known = run.seen();
+    let (said, tone) = match ended {
+        Ok(End::Done(outcome)) if outcome.rejected > 0 => (
+            format!("done; {} features cannot be held by the output", thousands(outcome.rejected)),
+            Tone::Fair,
+        ),
+        Ok(End::Done(_)) => ("done: every feature is there, once".to_owned(), Tone::Good),
+        Ok(End::Cancelled) => ("stopped from outside; --resume goes on".to_owned(), Tone::Fair),
+        Ok(End::TryLater { code, until }) => {
+            (format!("{code}: the service wants no calls before {}", utc(until.millis())), Tone::Bad)
+        }
+        Err(error) => (error.to_string(), Tone::Bad),
+    };
+    let (verdict, _) = agreed(known.agreement);
+    let policy = [
+        ("attempts per page", args.attempts.to_string()),
+        ("declared and received", verdict.to_owned()),
+        ("rate", args.rate.map_or_else(|| "learned".to_owned(), |r| format!("{r} per second at most"))),
+    ];
+    let policy = policy.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    let page = report::page(&Report {
+        kind: "Fetch",
+        title: &known.layer,
+        ended: &said,
+        tone,
+        when: &utc(now_ms()),
+        telemetry: &run.telemetry,
+        added: 0,
+        seen,
+        notes: &[],
+        policy: &[("Options".to_owned(), policy)],
+    });
+    if let Err(e) = std::fs::write(path, page) {
+        out::say(&format!("tidegate: the report {} cannot be written: {e}", path.display()));
+    }
 }
 
 /// The end in words.

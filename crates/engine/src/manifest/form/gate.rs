@@ -124,6 +124,21 @@ pub enum Per {
 }
 
 impl Check {
+    /// Whether it judges geometries.
+    #[must_use]
+    pub const fn is_spatial(self) -> bool {
+        matches!(
+            self,
+            Check::Rfc7946
+                | Check::IsValid
+                | Check::IsSimple
+                | Check::NotEmpty
+                | Check::Precision
+                | Check::Bbox
+                | Check::AxisOrder
+        )
+    }
+
     /// The name in the manifest.
     #[must_use]
     pub const fn name(self) -> &'static str {

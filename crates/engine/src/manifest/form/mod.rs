@@ -13,6 +13,7 @@
 //! - The doc comment says what the key means. If its last paragraph begins with "Touch it", that
 //!   paragraph says when to change the key.
 
+mod alerts;
 mod audit;
 mod circuit_breaker;
 mod gate;
@@ -31,6 +32,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use alerts::{Action, AlertName, Alerts};
 pub use audit::Audit;
 pub use circuit_breaker::CircuitBreaker;
 pub use gate::{Check, Gate, Per, Severity};
@@ -114,6 +116,11 @@ pub struct Pipeline {
     /// How the trail of decisions is kept.
     #[serde(default)]
     pub audit: Audit,
+
+    /// When a person should look, and who is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Alerts")]
+    pub alerts: Option<Alerts>,
 
     /// The remote services that steps ask, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

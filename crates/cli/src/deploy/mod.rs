@@ -1,0 +1,81 @@
+//! Files for those who watch and run Tidegate, made from the table of metrics.
+
+mod grafana;
+mod rules;
+
+/// The unit as it is.
+const UNIT: &str = include_str!("tidegate@.service");
+
+/// All files: their path under the directory, and their text.
+pub(crate) fn files() -> Vec<(&'static str, String)> {
+    vec![
+        ("grafana/tidegate.json", grafana::dashboard()),
+        ("prometheus/tidegate.rules.yml", rules::rules()),
+        ("systemd/tidegate@.service", UNIT.to_owned()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_engine::telemetry::metric::{self, Kind};
+
+    /// The names in an expression of PromQL that look like metrics of ours.
+    fn names(text: &str) -> Vec<String> {
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        text.split(|c| !word(c))
+            .filter(|w| {
+                w.starts_with("tidegate_")
+                    || w.starts_with("spatial_")
+                    || w.starts_with("retry_")
+                    || w.starts_with("backoff_")
+                    || w.starts_with("rate_limit_")
+            })
+            .map(str::to_owned)
+            .collect()
+    }
+
+    fn known(name: &str) -> bool {
+        metric::ALL.iter().any(|m| {
+            let suffixes: &[&str] =
+                if m.kind == Kind::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+            suffixes.iter().any(|suffix| name == format!("{}{suffix}", m.name))
+        })
+    }
+
+    #[test]
+    fn every_name_is_measured() {
+        let dashboard: serde_json::Value = serde_json::from_str(&grafana::dashboard()).unwrap();
+        let mut asked = Vec::new();
+        for panel in dashboard["panels"].as_array().unwrap() {
+            for target in panel["targets"].as_array().into_iter().flatten() {
+                asked.extend(names(target["expr"].as_str().unwrap()));
+            }
+        }
+        let rules = rules::rules();
+        asked.extend(rules.lines().filter(|l| l.contains("expr:")).flat_map(names));
+        assert!(asked.len() > 40, "{asked:?}");
+        for name in &asked {
+            assert!(known(name), "{name} is not measured");
+        }
+        // And what is measured is shown: each metric is on the dashboard or in a rule.
+        let hidden = ["tidegate_build_info", "tidegate_alert_firing", "tidegate_letter_bytes"];
+        for m in metric::ALL.iter().filter(|m| !hidden.contains(&m.name)) {
+            assert!(asked.iter().any(|name| name.starts_with(m.name)), "{} is nowhere shown", m.name);
+        }
+    }
+
+    #[test]
+    fn the_committed_files_are_those_that_are_generated() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+        for (name, text) in files() {
+            let path = root.join(name);
+            if std::env::var_os("TIDEGATE_BLESS").is_some() {
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(&path, &text).unwrap();
+            }
+            let found = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(found == text, "deploy/{name} is not what `tidegate deploy -o deploy` writes");
+        }
+    }
+}

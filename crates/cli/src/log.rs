@@ -1,0 +1,178 @@
+//! Logs: words for a person at a terminal, or one JSON object per line for a machine.
+//!
+//! What is told comes as events of `tracing` from wherever it happens; here they get their form.
+//! Spans are not taken: they have their own way (`telemetry::trace`). Every line goes through the
+//! redactor that knows the secrets of this process, and coordinates are told at `debug` only: what
+//! tells them asks for that level.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, IsTerminal, Write as _};
+use std::sync::{OnceLock, RwLock};
+
+use serde_json::{Map, Value as Json, json};
+use tidegate_engine::letter::export::utc;
+use tidegate_engine::letter::now_ms;
+use tidegate_engine::secret;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Form {
+    /// Words
+    Human,
+    /// One JSON object per line
+    Json,
+}
+
+/// From which level on events are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Level {
+    /// What failed
+    Error,
+    /// And what may fail soon
+    Warn,
+    /// And what was done
+    Info,
+    /// And every call that was not answered at once, with coordinates
+    Debug,
+}
+
+static FORM: OnceLock<Form> = OnceLock::new();
+static ABOUT: RwLock<Vec<(&'static str, String)>> = RwLock::new(Vec::new());
+
+/// Begins to tell. Without a level, a person is told of warnings and a machine of what was done.
+pub(crate) fn init(form: Form, level: Option<Level>) {
+    let usual = if form == Form::Json { Level::Info } else { Level::Warn };
+    let level = match level.unwrap_or(usual) {
+        Level::Error => tracing::Level::ERROR,
+        Level::Warn => tracing::Level::WARN,
+        Level::Info => tracing::Level::INFO,
+        Level::Debug => tracing::Level::DEBUG,
+    };
+    // Only the first one counts, and there is no other.
+    let _ = FORM.set(form);
+    let _ = tracing::subscriber::set_global_default(Logger { form, level });
+}
+
+/// Whether lines are JSON: then nothing else may be written to standard error.
+pub(crate) fn is_json() -> bool {
+    FORM.get() == Some(&Form::Json)
+}
+
+/// What every line says from now on: the pipeline, the task, the trace.
+pub(crate) fn about(fields: Vec<(&'static str, String)>) {
+    if let Ok(mut about) = ABOUT.write() {
+        *about = fields;
+    }
+}
+
+/// Words to a person, as a line of the log.
+pub(crate) fn word(text: &str) {
+    let mut fields = Map::new();
+    fields.insert("message".into(), text.trim().into());
+    write(&line_json("info", "tidegate", fields));
+}
+
+struct Logger {
+    form: Form,
+    level: tracing::Level,
+}
+
+impl Subscriber for Logger {
+    fn enabled(&self, about: &Metadata<'_>) -> bool {
+        !about.is_span() && *about.level() <= self.level && about.target().starts_with("tidegate")
+    }
+
+    fn max_level_hint(&self) -> Option<tracing::level_filters::LevelFilter> {
+        Some(self.level.into())
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields(Map::new());
+        event.record(&mut fields);
+        let about = event.metadata();
+        let level = match *about.level() {
+            tracing::Level::ERROR => "error",
+            tracing::Level::WARN => "warn",
+            tracing::Level::INFO => "info",
+            _ => "debug",
+        };
+        write(&match self.form {
+            Form::Json => line_json(level, about.target(), fields.0),
+            Form::Human => line_human(level, fields.0),
+        });
+    }
+}
+
+/// The fields of an event.
+struct Fields(Map<String, Json>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name().into(), format!("{value:?}").into());
+    }
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().into(), value.into());
+    }
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.0.insert(field.name().into(), value.into());
+    }
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.0.insert(field.name().into(), value.into());
+    }
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.0.insert(field.name().into(), json!(value));
+    }
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.0.insert(field.name().into(), value.into());
+    }
+}
+
+fn line_json(level: &str, target: &str, fields: Map<String, Json>) -> String {
+    let now = now_ms();
+    let time = format!("{}.{:03}Z", utc(now).trim_end_matches('Z'), now.rem_euclid(1000));
+    let mut line = Map::new();
+    line.insert("time".into(), time.into());
+    line.insert("level".into(), level.into());
+    line.insert("target".into(), target.into());
+    if let Ok(about) = ABOUT.read() {
+        for (name, value) in about.iter() {
+            line.insert((*name).into(), value.clone().into());
+        }
+    }
+    line.extend(fields);
+    format!("{}\n", Json::Object(line))
+}
+
+fn line_human(level: &str, mut fields: Map<String, Json>) -> String {
+    let said = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let message = fields.remove("message").map(|m| said(&m)).unwrap_or_default();
+    let mut line = format!("tidegate: {level}: ");
+    if let Some(alert) = fields.remove("alert") {
+        let _ = write!(line, "{}: ", said(&alert));
+    }
+    line.push_str(&message);
+    for (name, value) in &fields {
+        let _ = write!(line, " {name}={}", said(value));
+    }
+    line.push('\n');
+    line
+}
+
+/// Writes a line, over a progress line if there is one. If that fails there is nobody to tell.
+fn write(line: &str) {
+    let mut err = io::stderr().lock();
+    let clear = if !is_json() && err.is_terminal() { "\r\x1b[2K" } else { "" };
+    let _ = write!(err, "{clear}{}", secret::mask(line));
+}

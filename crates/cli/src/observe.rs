@@ -1,0 +1,297 @@
+//! Watching a run from beside it: one thread that takes samples for the report, serves metrics,
+//! watches for alerts, and pushes metrics and spans to a collector.
+//!
+//! Nothing here can slow the run down or end it: it only reads the registry.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_engine::alert::{Fired, PATIENCE, Watchman};
+use tidegate_engine::letter::{Place, Store, now_ms};
+use tidegate_engine::manifest::Alerts;
+use tidegate_engine::telemetry::otlp::{Config, Pusher};
+use tidegate_engine::telemetry::trace::{self, Tracer, now_nanos};
+use tidegate_engine::telemetry::{Telemetry, together};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::report::{Sample, Timeline};
+use crate::{log, metrics};
+
+/// How often the run is looked at.
+const EVERY: Duration = Duration::from_millis(100);
+/// How often alerts are judged.
+const JUDGE: Duration = Duration::from_secs(1);
+/// How often the store of dead letters is looked at.
+const LETTERS: Duration = Duration::from_secs(30);
+
+/// What `geocode`, `fetch` and `run` can be told about being watched.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Args {
+    /// Serve metrics for Prometheus at this address while it runs, such as 127.0.0.1:9090
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<std::net::SocketAddr>,
+
+    /// Write a report of the run with map and plots, one self-contained page
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+/// What is watched.
+pub(crate) struct Subject<'a> {
+    /// Its registry.
+    pub(crate) telemetry: &'a Arc<Telemetry>,
+    /// The verb.
+    pub(crate) task: &'static str,
+    /// What the manifest says of alerts.
+    pub(crate) alerts: Option<&'a Alerts>,
+    /// Where its dead letters are.
+    pub(crate) letters: Option<Place>,
+}
+
+/// A run that is being watched.
+pub(crate) struct Observer {
+    began: u64,
+    stop: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<Seen>,
+}
+
+/// What was seen of a run.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// What happened when.
+    pub(crate) timeline: Timeline,
+    /// How long it was watched.
+    pub(crate) took: Duration,
+    /// Alerts that fired.
+    pub(crate) fired: Vec<Fired>,
+    /// Whether one of them is to be told by the exit code.
+    pub(crate) exits: bool,
+}
+
+impl Observer {
+    /// Begins to watch.
+    ///
+    /// # Errors
+    /// What was asked for cannot be had: the address for metrics, a collector, an action. Nothing
+    /// has begun then.
+    pub(crate) fn start(subject: Subject<'_>, args: &Args) -> Result<Observer, String> {
+        let listener = match args.metrics {
+            Some(addr) => Some(metrics::bind(addr).map_err(|e| format!("--metrics {addr}: {e}"))?),
+            None => None,
+        };
+        if args.report.is_some() {
+            subject.telemetry.places.want();
+        }
+        let push = pusher(&subject)?;
+        let watchman = Watchman::new(subject.telemetry, subject.alerts)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| format!("the run cannot be watched: {e}"))?;
+        let (stop, stopped) = oneshot::channel();
+        let watch = Watch {
+            telemetry: Arc::clone(subject.telemetry),
+            watchman,
+            push,
+            letters: subject.letters,
+            began: Instant::now(),
+            timeline: Timeline::default(),
+            breakers: Vec::new(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("observer".into())
+            .spawn(move || {
+                let seen = runtime.block_on(watch.go(listener, stopped));
+                // A look at the letters that still goes on is of no more use.
+                runtime.shutdown_background();
+                seen
+            })
+            .map_err(|e| format!("the run cannot be watched: {e}"))?;
+        Ok(Observer { began: now_nanos(), stop, thread })
+    }
+
+    /// The run has ended: what was seen of it.
+    pub(crate) fn end(self, outcome: &str, failed: bool) -> Seen {
+        if let Some(tracer) = trace::tracer() {
+            tracer.ended(self.began, outcome, failed);
+        }
+        // It only goes away on a fault of its own, and then there is nothing to tell.
+        let _ = self.stop.send(());
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// What the environment says about a collector; and every line of the log gets its trace.
+fn pusher(subject: &Subject<'_>) -> Result<Option<Arc<Pusher>>, String> {
+    let config = Config::from_env(&|name| std::env::var(name).ok())?;
+    let mut chance = [0; 24];
+    // Without chance the trace has a number all the same.
+    chance[16..].copy_from_slice(&now_nanos().to_le_bytes());
+    let _ = getrandom::fill(&mut chance);
+    let parent = std::env::var("TRACEPARENT").ok();
+    let queue = config.as_ref().map_or(0, |config| config.span_queue);
+    let tracer = Tracer::new(parent.as_deref(), chance, queue);
+    log::about(vec![
+        ("trace_id", tracer.trace_id()),
+        ("pipeline", subject.telemetry.pipeline().to_owned()),
+        ("task", subject.task.to_owned()),
+    ]);
+    let Some(config) = config else { return Ok(None) };
+    if config.traces.is_some() {
+        trace::install(tracer);
+    }
+    Pusher::new(config).map(|pusher| Some(Arc::new(pusher)))
+}
+
+struct Watch {
+    telemetry: Arc<Telemetry>,
+    watchman: Watchman,
+    push: Option<Arc<Pusher>>,
+    letters: Option<Place>,
+    began: Instant,
+    timeline: Timeline,
+    breakers: Vec<(String, u8)>,
+}
+
+impl Watch {
+    async fn go(
+        mut self,
+        listener: Option<std::net::TcpListener>,
+        mut stopped: oneshot::Receiver<()>,
+    ) -> Seen {
+        let mut tasks = JoinSet::new();
+        if let Some(listener) = listener {
+            let telemetry = Arc::clone(&self.telemetry);
+            tasks.spawn(async move { metrics::serve(listener, || telemetry.prometheus()).await });
+        }
+        if let Some(push) = &self.push {
+            tasks.spawn(push_metrics(Arc::clone(push), Arc::clone(&self.telemetry)));
+            tasks.spawn(push_spans(Arc::clone(push), Arc::clone(&self.telemetry)));
+        }
+        let mut acting = JoinSet::new();
+        let mut judged = Instant::now();
+        let mut looked: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(EVERY) => {}
+                _ = &mut stopped => break,
+            }
+            let sample = sample(&self.telemetry, self.began);
+            self.timeline.take(sample);
+            self.breakers();
+            if looked.is_none_or(|at| at.elapsed() >= LETTERS) {
+                looked = Some(Instant::now());
+                if let Some(place) = self.letters.clone() {
+                    let telemetry = Arc::clone(&self.telemetry);
+                    tokio::task::spawn_blocking(move || letters(&place, &telemetry));
+                }
+            }
+            if judged.elapsed() >= JUDGE {
+                judged = Instant::now();
+                self.judge(&mut acting);
+            }
+        }
+        let sample = sample(&self.telemetry, self.began);
+        self.timeline.take(sample);
+        let took = self.began.elapsed();
+        if let Some(place) = &self.letters {
+            letters(place, &self.telemetry);
+        }
+        self.judge(&mut acting);
+        tasks.abort_all();
+        let done = async { while acting.join_next().await.is_some() {} };
+        // Those who act have their own patience; this is for what they are not.
+        let _ = tokio::time::timeout(PATIENCE * 2, done).await;
+        if let Some(push) = &self.push {
+            tell(push.metrics(&self.telemetry).await);
+            if let Some(tracer) = trace::tracer() {
+                tell(push.spans(tracer, &self.telemetry).await);
+            }
+        }
+        let (fired, exits) = (self.watchman.fired().to_vec(), self.watchman.exits());
+        Seen { timeline: self.timeline, took, fired, exits }
+    }
+
+    /// Judges the alerts, and lets act who is to act.
+    fn judge(&mut self, acting: &mut JoinSet<()>) {
+        for change in self.watchman.look(self.began.elapsed()) {
+            let (actions, telemetry) = (self.watchman.actions(), Arc::clone(&self.telemetry));
+            acting.spawn(async move { actions.act(&change, telemetry.pipeline()).await });
+        }
+    }
+
+    /// Tells when a breaker changes.
+    fn breakers(&mut self) {
+        for line in self.telemetry.lines() {
+            let now = together(std::slice::from_ref(&line)).breaker;
+            let host = line.host.as_str();
+            let was = match self.breakers.iter_mut().find(|(name, _)| name == host) {
+                Some((_, state)) => std::mem::replace(state, now),
+                None => {
+                    self.breakers.push((host.to_owned(), now));
+                    0
+                }
+            };
+            match (was, now) {
+                (0, 1..) => warn!(
+                    target: "tidegate::breaker", code = "CIRCUIT_OPEN", host,
+                    "the breaker opened: the service fails, calls wait"
+                ),
+                (1.., 0) => {
+                    info!(target: "tidegate::breaker", host, "the breaker closed: the service answers again");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Looks at the store of dead letters. What cannot be read now can be read next time.
+fn letters(place: &Place, telemetry: &Telemetry) {
+    let there = !matches!(place, Place::File(path) if !path.exists());
+    if there && let Ok(health) = Store::open(place).and_then(|mut store| store.health(now_ms())) {
+        telemetry.letters(health);
+    }
+}
+
+async fn push_metrics(push: Arc<Pusher>, telemetry: Arc<Telemetry>) {
+    loop {
+        tokio::time::sleep(push.config().interval).await;
+        tell(push.metrics(&telemetry).await);
+    }
+}
+
+async fn push_spans(push: Arc<Pusher>, telemetry: Arc<Telemetry>) {
+    let Some(tracer) = trace::tracer() else { return };
+    loop {
+        tokio::time::sleep(push.config().span_delay).await;
+        tell(push.spans(tracer, &telemetry).await);
+    }
+}
+
+/// A collector that does not listen is told of, and otherwise let be.
+fn tell(pushed: Result<(), String>) {
+    if let Err(why) = pushed {
+        warn!(target: "tidegate::otlp", "the collector did not take what was pushed: {why}");
+    }
+}
+
+fn sample(telemetry: &Telemetry, began: Instant) -> Sample {
+    let lines = telemetry.lines();
+    let lanes = together(&lines);
+    Sample {
+        at: began.elapsed(),
+        sent: lanes.sent,
+        throttled: lanes.throttled,
+        failed_calls: lanes.failed,
+        backoff: lines.iter().map(|line| line.calls.in_backoff()).sum(),
+        done: telemetry.records.all(),
+        in_flight: lanes.in_flight,
+        waiting: lanes.waiting as u64,
+        rate: lanes.rate,
+    }
+}

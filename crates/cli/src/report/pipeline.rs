@@ -1,0 +1,82 @@
+//! What the report says about a pipeline's run, beyond what the registry knows.
+
+use serde_json::Value as Json;
+use tidegate_engine::letter::export::utc;
+use tidegate_engine::letter::now_ms;
+use tidegate_engine::manifest::Manifest;
+use tidegate_engine::run::{End, Report as Result, RunError};
+use tidegate_engine::telemetry::Telemetry;
+
+use super::{Report, Tone, page};
+use crate::observe::Seen;
+use crate::progress::thousands;
+
+/// The page about a run, whatever its end.
+pub(crate) fn pipeline(
+    manifest: &Manifest,
+    result: &std::result::Result<Result, RunError>,
+    telemetry: &Telemetry,
+    seen: &Seen,
+) -> String {
+    let (ended, tone) = match result {
+        Err(error) => (format!("it broke off: {error}"), Tone::Bad),
+        Ok(report) => match &report.end {
+            End::Done if report.counts.dead() > 0 => {
+                (format!("done; {} records were given up", thousands(report.counts.dead())), Tone::Fair)
+            }
+            End::Done => ("done: every record is where it belongs".to_owned(), Tone::Good),
+            End::Halted(halt) => (format!("halted: {halt}"), Tone::Bad),
+            End::Stopped => ("stopped from outside; --resume goes on".to_owned(), Tone::Fair),
+            End::TryLater(code, until) => {
+                (format!("{code}: the other side wants no calls before {}", utc(until.millis())), Tone::Bad)
+            }
+        },
+    };
+    let mut notes = Vec::new();
+    if let Ok(report) = result {
+        if report.resumed_at > 0 {
+            notes.push(format!("resumed after record {}", thousands(report.resumed_at)));
+        }
+        if report.counts.repaired > 0 {
+            notes.push(format!("{} geometries were repaired", thousands(report.counts.repaired)));
+        }
+        if report.end == End::Done && !report.sink.is_empty() {
+            notes.push(format!("written to {}", report.sink));
+        }
+        notes.extend(report.warnings.iter().cloned());
+    }
+    page(&Report {
+        kind: "Pipeline run",
+        title: &manifest.pipeline.id,
+        ended: &ended,
+        tone,
+        when: &utc(now_ms()),
+        telemetry,
+        added: result.as_ref().map_or(0, |report| report.counts.added),
+        seen,
+        notes: &notes,
+        policy: &policy(manifest),
+    })
+}
+
+/// The policies of a manifest, defaults included.
+fn policy(manifest: &Manifest) -> Vec<(String, Vec<(String, String)>)> {
+    let all = serde_json::to_value(&manifest.pipeline).unwrap_or_default();
+    let sections = ["retry_policy", "tolerance", "circuit_breaker", "retry_budget", "rate_limit"];
+    let rows = |section: &str| match &all[section] {
+        Json::Object(keys) => keys.iter().map(|(key, value)| (key.clone(), said(value))).collect(),
+        _ => Vec::new(),
+    };
+    sections.map(|section| (section.to_owned(), rows(section))).to_vec()
+}
+
+fn said(value: &Json) -> String {
+    match value {
+        Json::String(text) => text.clone(),
+        Json::Array(items) => items.iter().map(said).collect::<Vec<_>>().join(", "),
+        Json::Number(n) => n.as_f64().map_or_else(|| n.to_string(), |x| x.to_string()),
+        Json::Bool(true) => "yes".to_owned(),
+        Json::Bool(false) => "no".to_owned(),
+        other => other.to_string(),
+    }
+}

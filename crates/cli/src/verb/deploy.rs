@@ -1,0 +1,67 @@
+//! `tidegate deploy`: what a person needs to watch Tidegate, written from the table of metrics.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::deploy;
+use crate::exit::Exit;
+use crate::out;
+
+/// Write the dashboard, the alert rules and the service unit
+///
+/// The Grafana dashboard and the Prometheus rules are made from the metrics that this version
+/// has, so that no panel asks for a name that nobody measures. The thresholds of the rules are
+/// those of the manifest's `alerts`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate deploy -o deploy
+  tidegate deploy --check -o deploy
+  tidegate deploy --print prometheus/tidegate.rules.yml | promtool check rules /dev/stdin")]
+pub(crate) struct Args {
+    /// The directory to write into
+    #[arg(short, long, value_name = "DIR", required_unless_present = "print")]
+    output: Option<PathBuf>,
+
+    /// Write nothing; say which files differ from what would be written, and exit with 1 if any does
+    #[arg(long, requires = "output")]
+    check: bool,
+
+    /// Print one of the files instead
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    print: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> io::Result<Exit> {
+    let files = deploy::files();
+    if let Some(name) = &args.print {
+        let Some((_, text)) = files.iter().find(|(path, _)| path == name) else {
+            let names: Vec<&str> = files.iter().map(|(path, _)| *path).collect();
+            out::say(&format!("tidegate: there is no {name}; there are {}", names.join(", ")));
+            return Ok(Exit::Usage);
+        };
+        out::data(text)?;
+        return Ok(Exit::Done);
+    }
+    let Some(dir) = &args.output else { return Ok(Exit::Usage) };
+    let mut differ = false;
+    for (name, text) in files {
+        let path = dir.join(name);
+        let same = std::fs::read_to_string(&path).is_ok_and(|old| old == text);
+        if args.check {
+            differ |= !same;
+            if !same {
+                out::say(&format!("{} differs", path.display()));
+            }
+            continue;
+        }
+        let made =
+            path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&path, text));
+        if let Err(e) = made {
+            out::say(&format!("tidegate: {}: {e}", path.display()));
+            return Ok(Exit::Failure);
+        }
+        out::say(&path.display().to_string());
+    }
+    Ok(if differ { Exit::Failure } else { Exit::Done })
+}

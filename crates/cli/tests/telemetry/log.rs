@@ -1,0 +1,79 @@
+//! `--log json`.
+
+use serde_json::Value;
+
+use crate::bench::{Bench, Server};
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+#[test]
+fn every_line_is_json_with_its_trace_and_without_secrets() {
+    let geocoder = Server::geocoder(|n| if n < 2 { "503 Busy" } else { "200 OK" });
+    let bench = Bench::addresses(3);
+    let url = geocoder.url();
+    let args = [
+        "geocode",
+        "in.csv",
+        "--address",
+        "address",
+        "--url",
+        &url,
+        "-o",
+        "out.csv",
+        "--key",
+        "env:GEO_KEY",
+        "--log",
+        "json",
+        "--log-level",
+        "debug",
+    ];
+    let ran = bench.run(&args, &[("GEO_KEY", "correct-horse-battery")]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let lines = lines(&ran.stderr);
+    for line in &lines {
+        assert_eq!(
+            (line["pipeline"].as_str(), line["task"].as_str()),
+            (Some("geocode:in"), Some("geocode")),
+            "{line}"
+        );
+        assert_eq!(line["trace_id"].as_str().unwrap().len(), 32, "{line}");
+        assert!(line["time"].as_str().unwrap().ends_with('Z') && line["message"].is_string(), "{line}");
+    }
+    assert!(
+        lines.iter().any(|l| l["level"] == "debug" && l["target"] == "tidegate::call" && l["attempts"] == 2),
+        "{}",
+        ran.stderr
+    );
+    assert!(
+        lines.iter().any(|l| l["message"].as_str().unwrap().contains("all 3 rows are there")),
+        "{}",
+        ran.stderr
+    );
+    assert!(!ran.stderr.contains("correct-horse"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_batch_tells_its_box_coarsely_and_exactly_only_at_debug() {
+    let bench = Bench::new();
+    let point = |x: f64, y: f64| {
+        format!(
+            "{{\"type\":\"Feature\",\"properties\":{{\"id\":1}},\"geometry\":{{\"type\":\"Point\",\"coordinates\":[{x},{y}]}}}}\n"
+        )
+    };
+    bench.write("in.geojsonl", &(point(16.123_456, 48.234_567) + &point(17.5, 47.5)));
+    bench.manifest("source: { file: in.geojsonl }\nsink: { file: out.geojsonl }");
+    let ran = bench.run(&["run", "m.yaml", "--log", "json", "--quiet"], &[]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let all = lines(&ran.stderr);
+    let batch = all.iter().find(|l| l["target"] == "tidegate::batch").expect("a batch");
+    assert_eq!((&batch["records"], batch["bbox"].as_str()), (&2.into(), Some("16,47,18,49")), "{batch}");
+    assert!(
+        batch["crs"].as_str().unwrap().contains("4326") || batch["crs"].as_str().unwrap().contains("CRS84"),
+        "{batch}"
+    );
+    assert!(!ran.stderr.contains("16.1234"), "{}", ran.stderr);
+    let ran = bench.run(&["run", "m.yaml", "--log", "json", "--log-level", "debug"], &[]);
+    assert!(ran.stderr.contains("16.123456,47.5,17.5,48.234567"), "{}", ran.stderr);
+}

@@ -1,0 +1,15 @@
+//! What a run tells while it goes on and afterwards: metrics, spans, logs, alerts, the report.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests may fail loudly"
+)]
+
+mod alert;
+mod bench;
+mod log;
+mod push;
+mod report;
+mod serve;

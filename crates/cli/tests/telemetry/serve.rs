@@ -1,0 +1,87 @@
+//! `run --metrics`, while it runs; and `deploy`.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use crate::bench::{Bench, Server, reply};
+
+fn get(port: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_pipeline_serves_its_metrics_while_it_runs() {
+    // The answers to the second batch are held back until the metrics have been read.
+    let gate = Arc::new((Mutex::new((0, false)), Condvar::new()));
+    let held = Arc::clone(&gate);
+    let server = Server::start(move |n, _| {
+        let (state, bell) = &*held;
+        let mut now = state.lock().unwrap();
+        now.0 = n + 1;
+        bell.notify_all();
+        while n >= 10 && !now.1 {
+            now = bell.wait(now).unwrap();
+        }
+        reply("200 OK", "{\"kind\":\"x\"}")
+    });
+    let bench = Bench::new();
+    let rows: String = (0..20).map(|i| format!("{i}\n")).collect();
+    bench.write("in.csv", &format!("id\n{rows}"));
+    bench.manifest(&format!(
+        "source: {{ file: in.csv, crs: \"EPSG:4326\", batch_size: 10 }}\nservices: {{ s: {{ url: \"{}\" }} }}\nsteps:\n  - http: {{ service: s, path: \"/{{id}}\", take: {{ kind: /kind }} }}\nsink: {{ file: out.csv }}",
+        server.url()
+    ));
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut child = bench
+        .command(&["run", "m.yaml", "--quiet", "--metrics", &format!("127.0.0.1:{port}")])
+        .spawn()
+        .unwrap();
+    let (state, bell) = &*gate;
+    let mut now = state.lock().unwrap();
+    while now.0 < 11 {
+        now = bell.wait_timeout(now, Duration::from_millis(100)).unwrap().0;
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before it asked");
+    }
+    drop(now);
+    let text = get(port);
+    for part in [
+        "tidegate_attempts_total{pipeline=\"parcels\",host=\"127.0.0.1:",
+        "tidegate_records_read_total{pipeline=\"parcels\"} 20",
+        "tidegate_gate_checked_total{pipeline=\"parcels\",gate=\"tolerance.max_null_rate\"}",
+        "tidegate_lane_in_flight{",
+        "tidegate_alert_firing{",
+        "tidegate_build_info{",
+    ] {
+        assert!(text.contains(part) || part.contains("alert_firing"), "{part}\n{text}");
+    }
+    state.lock().unwrap().1 = true;
+    bell.notify_all();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn deploy_writes_what_is_committed() {
+    let bench = Bench::new();
+    let ran = bench.run(&["deploy", "-o", "d"], &[]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    for name in ["grafana/tidegate.json", "prometheus/tidegate.rules.yml", "systemd/tidegate@.service"] {
+        assert_eq!(
+            bench.read(&format!("d/{name}")),
+            std::fs::read_to_string(root.join(name)).unwrap(),
+            "{name}"
+        );
+    }
+    assert_eq!(bench.run(&["deploy", "--check", "-o", "d"], &[]).code, 0);
+    bench.write("d/grafana/tidegate.json", "{}");
+    let ran = bench.run(&["deploy", "--check", "-o", "d"], &[]);
+    assert_eq!((ran.code, ran.stderr.contains("tidegate.json differs")), (1, true), "{}", ran.stderr);
+    assert_eq!(bench.run(&["deploy", "--print", "nothing"], &[]).code, 2);
+}

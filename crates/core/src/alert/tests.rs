@@ -1,0 +1,102 @@
+use super::*;
+use alloc::string::ToString;
+use alloc::vec;
+
+fn calm(calls: u64) -> Reading {
+    let mut by_retries = [0; BUCKETS];
+    by_retries[0] = calls;
+    Reading {
+        attempts: calls,
+        first_sent: calls,
+        first_answered: calls,
+        by_retries,
+        bound_bucket: Some(4),
+        call_seconds: calls as f64 * 0.1,
+        responses: calls,
+        letters_full: Some(0.1),
+        letter_age: Some(Duration::from_secs(60)),
+        null_share: Some(0.2),
+        ..Reading::default()
+    }
+}
+
+fn at(seconds: u64) -> Mono {
+    Mono::from_millis(seconds * 1000)
+}
+
+fn begun(reading: Reading) -> Vec<&'static str> {
+    let mut alerts = Alerts::new(Limits::default());
+    alerts.look(at(1), reading).into_iter().map(|c| c.alert.name()).collect()
+}
+
+#[test]
+fn each_condition_begins_at_its_limit_and_not_before() {
+    assert_eq!(begun(calm(1000)), Vec::<&str>::new());
+    let cases: Vec<(Reading, &str)> = vec![
+        (Reading { retries: 151, ..calm(1000) }, "retry_ratio"),
+        (Reading { first_answered: 949, ..calm(1000) }, "first_attempt_success"),
+        (Reading { backoff_seconds: 11.2, ..calm(1000) }, "backoff_share"),
+        (Reading { letters_full: Some(0.7), ..calm(1000) }, "letters_full"),
+        (Reading { letter_age: Some(Duration::from_secs(86_401)), ..calm(1000) }, "letter_age"),
+        (Reading { breaker_open: true, ..calm(1000) }, "breaker_open"),
+        (Reading { null_share: Some(0.8), ..calm(1000) }, "null_rate"),
+        (Reading { status_503: 50, status_504: 16, ..calm(1000) }, "spike_503"),
+    ];
+    for (reading, name) in cases {
+        assert_eq!(begun(reading), [name]);
+    }
+    let mut used_up = calm(1000);
+    used_up.by_retries[4] = 11;
+    assert_eq!(begun(used_up), ["retries_at_bound"]);
+    let quiet = [
+        Reading { retries: 150, ..calm(1000) },
+        Reading { first_answered: 950, ..calm(1000) },
+        Reading { backoff_seconds: 11.0, ..calm(1000) },
+        Reading { letters_full: Some(0.69), ..calm(1000) },
+        Reading { letter_age: Some(Duration::from_secs(86_400)), ..calm(1000) },
+        Reading { null_share: Some(0.79), ..calm(1000) },
+        Reading { status_503: 49, ..calm(1000) },
+        Reading { status_503: 60, status_504: 20, ..calm(1000) },
+    ];
+    for reading in quiet {
+        assert_eq!(begun(reading), Vec::<&str>::new(), "{reading:?}");
+    }
+}
+
+#[test]
+fn few_calls_prove_nothing() {
+    let bad = Reading { retries: 19, first_answered: 0, status_503: 19, backoff_seconds: 50.0, ..calm(19) };
+    assert_eq!(begun(bad), Vec::<&str>::new());
+}
+
+#[test]
+fn what_is_past_is_forgotten_after_a_window() {
+    let mut alerts = Alerts::new(Limits::default());
+    let bad = Reading { retries: 500, ..calm(1000) };
+    let began = alerts.look(at(1), bad);
+    assert_eq!(began.len(), 1);
+    assert_eq!(began[0].said, "50.0 % of the calls are retries, the limit is 15.0 %".to_string());
+    // 4,000 good calls later the share is still 500 of 5,000, and below the limit.
+    let mut changes = Vec::new();
+    for second in 2..=400 {
+        let more = calm(1000 + second * 2);
+        changes.extend(
+            alerts.look(at(second), Reading { retries: 500, ..more }).into_iter().map(|c| (second, c.firing)),
+        );
+    }
+    // A window after the bad second, no retry is in it any more.
+    assert_eq!(changes.len(), 1);
+    assert!((300..=312).contains(&changes[0].0) && !changes[0].1, "{changes:?}");
+    assert!(alerts.firing().all(|(_, firing)| !firing));
+}
+
+#[test]
+fn an_alert_is_told_once_until_it_has_ended() {
+    let mut alerts = Alerts::new(Limits::default());
+    let open = Reading { breaker_open: true, ..calm(100) };
+    let told = |changes: Vec<Change>| changes.into_iter().map(|c| c.firing).collect::<Vec<_>>();
+    assert_eq!(told(alerts.look(at(1), open)), [true]);
+    assert_eq!(told(alerts.look(at(2), open)), Vec::<bool>::new());
+    assert_eq!(told(alerts.look(at(3), calm(101))), [false]);
+    assert_eq!(told(alerts.look(at(4), open)), [true]);
+}

@@ -1,0 +1,66 @@
+//! What was counted in the last minutes, from readings since the start.
+//!
+//! Readings are thinned to a few dozen per window, so that memory does not depend on how often
+//! somebody looks.
+
+use super::{BUCKETS, Reading};
+use crate::time::Mono;
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+/// Readings kept per window.
+const STEPS: u32 = 30;
+
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    span: Duration,
+    kept: VecDeque<(Mono, Reading)>,
+}
+
+impl Window {
+    pub(super) fn new(span: Duration) -> Window {
+        Window { span, kept: VecDeque::new() }
+    }
+
+    /// Takes a reading in; what was counted within the window up to it. While the run is younger
+    /// than the window, that is all of it.
+    pub(super) fn push(&mut self, now: Mono, reading: Reading) -> Reading {
+        // The newest of those that are a whole window old stays: the difference starts there.
+        let old = now.back(self.span);
+        if now.nanos() > crate::time::nanos(self.span) {
+            while self.kept.get(1).is_some_and(|(at, _)| *at <= old) {
+                self.kept.pop_front();
+            }
+        }
+        let from = match self.kept.front() {
+            Some((at, first)) if *at <= old && *at > Mono::ZERO => *first,
+            _ => Reading::default(),
+        };
+        let step = self.span / STEPS;
+        if self.kept.back().is_none_or(|(at, _)| now.since(*at) >= step) {
+            self.kept.push_back((now, reading));
+        }
+        difference(&reading, &from)
+    }
+}
+
+/// What was counted between two readings.
+fn difference(to: &Reading, from: &Reading) -> Reading {
+    let mut by_retries = [0; BUCKETS];
+    for (out, (a, b)) in by_retries.iter_mut().zip(to.by_retries.iter().zip(&from.by_retries)) {
+        *out = a.saturating_sub(*b);
+    }
+    Reading {
+        attempts: to.attempts.saturating_sub(from.attempts),
+        first_sent: to.first_sent.saturating_sub(from.first_sent),
+        first_answered: to.first_answered.saturating_sub(from.first_answered),
+        retries: to.retries.saturating_sub(from.retries),
+        by_retries,
+        call_seconds: (to.call_seconds - from.call_seconds).max(0.0),
+        backoff_seconds: (to.backoff_seconds - from.backoff_seconds).max(0.0),
+        responses: to.responses.saturating_sub(from.responses),
+        status_503: to.status_503.saturating_sub(from.status_503),
+        status_504: to.status_504.saturating_sub(from.status_504),
+        ..*to
+    }
+}

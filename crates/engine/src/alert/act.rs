@@ -1,0 +1,140 @@
+//! What is done about an alert: a webhook, a command, the exit code.
+
+use super::PATIENCE;
+use crate::http::{Allow, Client, ClientConfig, Credential, Dialect, Exchange, Place, Request, Trace};
+use crate::lane::{Clock, Lanes};
+use crate::letter::now_ms;
+use crate::manifest::Action;
+use crate::secret::{Redactor, SecretRef};
+use crate::telemetry::trace;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidegate_core::Rng;
+use tidegate_core::alert::{Alert, Change};
+use tidegate_core::call::CallPolicy;
+use tidegate_core::lane::LaneConfig;
+use url::Url;
+
+/// An action that can be taken.
+pub(super) struct Ready {
+    on: Vec<Alert>,
+    pub(super) exit_code: bool,
+    webhook: Option<(Exchange, Request)>,
+    command: Vec<String>,
+}
+
+impl Ready {
+    pub(super) fn new(form: &Action) -> Result<Ready, String> {
+        let webhook = form.webhook.as_deref().map(|url| webhook(url, form.key.as_deref())).transpose()?;
+        Ok(Ready {
+            on: form.on.iter().map(|name| name.alert()).collect(),
+            exit_code: form.exit_code,
+            webhook,
+            command: form.command.clone(),
+        })
+    }
+
+    /// Whether it is meant for this alert.
+    pub(super) fn wants(&self, alert: Alert) -> bool {
+        self.on.is_empty() || self.on.contains(&alert)
+    }
+
+    pub(super) async fn act(&self, change: &Change, pipeline: &str) -> Result<(), String> {
+        let body = serde_json::json!({
+            "alert": change.alert.name(),
+            "firing": change.firing,
+            "message": change.said,
+            "advice": change.alert.advice(),
+            "pipeline": pipeline,
+            "trace_id": trace::tracer().map(trace::Tracer::trace_id),
+            "at_ms": now_ms(),
+        })
+        .to_string();
+        if let Some((exchange, request)) = &self.webhook {
+            let request = Request { body: body.clone().into(), ..request.clone() };
+            let outcome = exchange.call(&request, Rng::new(now_ms() as u64)).await;
+            if !outcome.is_accepted() {
+                let host = request.url.host_str().unwrap_or_default();
+                return Err(format!("the webhook at {host} did not take the alert: {}", outcome.word()));
+            }
+        }
+        let Some((program, arguments)) = self.command.split_first() else { return Ok(()) };
+        let (program, arguments, change) = (program.clone(), arguments.to_vec(), change.clone());
+        let running = tokio::task::spawn_blocking(move || run(&program, &arguments, &change, &body));
+        running.await.map_err(|e| e.to_string())?
+    }
+}
+
+fn webhook(url: &str, key: Option<&str>) -> Result<(Exchange, Request), String> {
+    let url = Url::parse(url).map_err(|e| format!("`webhook` is no URL: {e}"))?;
+    // Whoever wrote the manifest meant this host, wherever it is; it may not send us elsewhere.
+    let allow = Allow::meant(&url, true, &[]);
+    allow.url(&url).map_err(|e| format!("`webhook`: {e}"))?;
+    let config = ClientConfig { allow, redirects_max: 0, ..ClientConfig::default() };
+    let client = Client::new(config).map_err(|e| format!("the system's certificates cannot be used: {e}"))?;
+    let mut request = Request::new(http::Method::POST, url, Vec::new().into());
+    let json = http::HeaderValue::from_static("application/json");
+    request.headers.insert(http::header::CONTENT_TYPE, json);
+    // Told twice is better than not told.
+    request.idempotency_key = true;
+    let mut redactor = Redactor::new();
+    if let Some(key) = key {
+        let from: SecretRef = key.parse().map_err(|e: crate::secret::SecretError| format!("`key`: {e}"))?;
+        let secret = from.fetch().map_err(|e| format!("`key`: {e}"))?;
+        redactor.add(&secret);
+        let place = Place::Header(http::header::AUTHORIZATION, "Bearer ".to_owned());
+        request.credentials.push(Credential { name: from.to_string(), place, secret });
+    }
+    let policy = CallPolicy {
+        attempts_max: 3,
+        deadline: PATIENCE,
+        attempt_timeout: PATIENCE / 2,
+        ..CallPolicy::default()
+    };
+    let exchange = Exchange {
+        client,
+        lanes: Lanes::new(&LaneConfig::default(), Clock::system()),
+        dialect: Dialect::default(),
+        policy,
+        redactor: Arc::new(redactor),
+        trace: Trace::Off,
+    };
+    Ok((exchange, request))
+}
+
+/// Runs a program, without a shell: the alert is in its environment and, as JSON, on its standard
+/// input. What it prints is not read.
+fn run(program: &str, arguments: &[String], change: &Change, body: &str) -> Result<(), String> {
+    let fail = |why: String| format!("the command {program} {why}");
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env("TIDEGATE_ALERT", change.alert.name())
+        .env("TIDEGATE_ALERT_FIRING", if change.firing { "1" } else { "0" })
+        .env("TIDEGATE_ALERT_MESSAGE", &change.said)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|e| fail(format!("cannot be started: {e}")))?;
+    if let Some(mut input) = child.stdin.take() {
+        // It is shorter than a pipe is deep; and a command that does not read it need not.
+        let _ = input.write_all(body.as_bytes());
+    }
+    let began = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => return Err(fail(format!("ended with {status}"))),
+            Ok(None) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
+            Ok(None) => {
+                // What cannot be killed has ended.
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(fail(format!("did not end within {} s and was stopped", PATIENCE.as_secs())));
+            }
+            Err(e) => return Err(fail(e.to_string())),
+        }
+    }
+}

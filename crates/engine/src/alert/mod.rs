@@ -1,0 +1,173 @@
+//! Alerts that act: what the core decides from the registry is logged, and what the manifest says
+//! is done about it.
+//!
+//! Acting never holds the run up and never ends it: a webhook that does not answer and a command
+//! that does not end are given up after [`PATIENCE`], and told. Every alert is logged, whatever else
+//! is done.
+
+mod act;
+
+use crate::manifest;
+use crate::telemetry::Telemetry;
+use act::Ready;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_core::Mono;
+use tidegate_core::alert::{Alert, Alerts, Change, Limits};
+use tidegate_core::time::seconds;
+use tracing::{info, warn};
+
+/// How long a webhook or a command may take.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An alert that has fired.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fired {
+    /// Which.
+    pub alert: Alert,
+    /// When, since the watch began.
+    pub at: Duration,
+    /// When it ended; none if it still fires.
+    pub ended: Option<Duration>,
+    /// What was read when it began.
+    pub said: String,
+}
+
+/// Watches one run.
+pub struct Watchman {
+    telemetry: Arc<Telemetry>,
+    alerts: Alerts,
+    off: Vec<Alert>,
+    actions: Arc<Actions>,
+    fired: Vec<Fired>,
+}
+
+impl Watchman {
+    /// Watches by what a manifest says, or by the usual limits.
+    ///
+    /// # Errors
+    /// An action that cannot work: a webhook that is no address, a key that is not there.
+    pub fn new(telemetry: &Arc<Telemetry>, form: Option<&manifest::Alerts>) -> Result<Watchman, String> {
+        let form = form.cloned().unwrap_or_default();
+        let mut actions = Vec::new();
+        for (at, action) in form.actions.iter().enumerate() {
+            actions.push(Ready::new(action).map_err(|e| format!("alerts.actions[{at}]: {e}"))?);
+        }
+        Ok(Watchman {
+            telemetry: Arc::clone(telemetry),
+            alerts: Alerts::new(limits(&form)),
+            off: form.off.iter().map(|name| name.alert()).collect(),
+            actions: Arc::new(Actions(actions)),
+            fired: Vec::new(),
+        })
+    }
+
+    /// Looks at the run: what has begun and ended since, told in the log. What is to be done about it
+    /// is for [`Actions::act`].
+    pub fn look(&mut self, at: Duration) -> Vec<Change> {
+        let mut changes = self.alerts.look(Mono::ZERO + at, self.telemetry.reading());
+        changes.retain(|change| !self.off.contains(&change.alert));
+        for change in &changes {
+            self.note(change, at);
+        }
+        let firing = self.alerts.firing().filter(|(alert, _)| !self.off.contains(alert));
+        self.telemetry.alerts(firing.map(|(alert, firing)| (alert.name(), firing)).collect());
+        changes
+    }
+
+    fn note(&mut self, change: &Change, at: Duration) {
+        let (alert, said) = (change.alert.name(), change.said.as_str());
+        if change.firing {
+            warn!(target: "tidegate::alert", alert, "{said}: {}", change.alert.advice());
+            self.fired.push(Fired { alert: change.alert, at, ended: None, said: said.to_owned() });
+        } else {
+            info!(target: "tidegate::alert", alert, "over: {said}");
+            if let Some(fired) = self.fired.iter_mut().rev().find(|fired| fired.alert == change.alert) {
+                fired.ended = Some(at);
+            }
+        }
+    }
+
+    /// What is to be done about changes.
+    #[must_use]
+    pub fn actions(&self) -> Arc<Actions> {
+        Arc::clone(&self.actions)
+    }
+
+    /// All alerts that have fired, in their order.
+    #[must_use]
+    pub fn fired(&self) -> &[Fired] {
+        &self.fired
+    }
+
+    /// Whether one of them is to be told by the exit code.
+    #[must_use]
+    pub fn exits(&self) -> bool {
+        self.fired.iter().any(|fired| self.actions.0.iter().any(|a| a.exit_code && a.wants(fired.alert)))
+    }
+}
+
+/// What is to be done about alerts.
+pub struct Actions(Vec<Ready>);
+
+impl Actions {
+    /// Does what is to be done about a change of this pipeline's alerts; all of it at once.
+    pub async fn act(&self, change: &Change, pipeline: &str) {
+        let doing = self.0.iter().filter(|action| action.wants(change.alert)).map(|action| async move {
+            if let Err(why) = action.act(change, pipeline).await {
+                warn!(target: "tidegate::alert", alert = change.alert.name(), "{why}");
+            }
+        });
+        futures_util::future::join_all(doing).await;
+    }
+}
+
+fn limits(form: &manifest::Alerts) -> Limits {
+    Limits {
+        window: seconds(form.window_seconds),
+        calls_min: form.minimum_calls.into(),
+        retry_ratio: form.retry_ratio,
+        first_attempt_success: form.first_attempt_success,
+        backoff_share: form.backoff_share,
+        letters_full: form.letters_full,
+        letter_age: seconds(form.letter_age_seconds),
+        null_rate: form.null_rate,
+        spike_503: form.spike_503,
+        ..Limits::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifest_s_defaults_are_the_core_s() {
+        assert_eq!(limits(&manifest::Alerts::default()), Limits::default());
+        let names: Vec<&str> = Alert::ALL.iter().map(|alert| alert.name()).collect();
+        let forms: Vec<String> = Alert::ALL
+            .iter()
+            .map(|alert| serde_json::to_value(manifest::AlertName::of(*alert)).unwrap())
+            .map(|name| name.as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(names, forms);
+    }
+
+    #[test]
+    fn an_alert_that_is_off_is_not_told() {
+        let telemetry = Arc::new(Telemetry::new("p"));
+        telemetry.letters(crate::letter::store::Health { letters: 9, capacity: 10, ..Default::default() });
+        let mut usual = Watchman::new(&telemetry, None).unwrap();
+        assert_eq!(usual.look(Duration::from_secs(1)).len(), 1);
+        assert_eq!(usual.fired()[0].said, "the store of dead letters is 90.0 % full, the limit is 70.0 %");
+        assert!(
+            telemetry
+                .prometheus()
+                .contains("tidegate_alert_firing{pipeline=\"p\",alert=\"letters_full\"} 1\n")
+        );
+        let off = manifest::Alerts { off: vec![manifest::AlertName::LettersFull], ..Default::default() };
+        let mut silent = Watchman::new(&telemetry, Some(&off)).unwrap();
+        assert_eq!(silent.look(Duration::from_secs(1)).len(), 0);
+        assert!(silent.fired().is_empty());
+    }
+}

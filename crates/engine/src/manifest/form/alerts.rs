@@ -1,0 +1,159 @@
+//! `alerts`: when a person should look, and who is told.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tidegate_core::alert::{Alert, Limits};
+
+use super::YEAR;
+
+/// When a person should look, and who is told. Every alert is logged; without this section the
+/// defaults hold and nothing else is done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Alerts {
+    /// How far back calls are counted.
+    ///
+    /// Touch it when calls are so rare that a window rarely holds `minimum_calls`.
+    #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
+    pub window_seconds: f64,
+
+    /// How many calls the window must hold before shares of them mean anything.
+    ///
+    /// Touch it together with the window.
+    #[schemars(range(min = 1, max = u32::MAX))]
+    pub minimum_calls: u32,
+
+    /// The share of the calls that may be retries.
+    #[schemars(range(min = 0, max = 1))]
+    pub retry_ratio: f64,
+
+    /// The share of the calls that must be answered at the first attempt.
+    #[schemars(range(min = 0, max = 1))]
+    pub first_attempt_success: f64,
+
+    /// The share of the time that may be spent in backoff.
+    #[schemars(range(min = 0, max = 1))]
+    pub backoff_share: f64,
+
+    /// The share of the dead letters' capacity that may be used.
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
+    pub letters_full: f64,
+
+    /// How old the oldest open dead letter may be.
+    #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
+    pub letter_age_seconds: f64,
+
+    /// How near the share of nulls may come to the limit of its gate: 0.8 is four fifths of it.
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
+    pub null_rate: f64,
+
+    /// The share of the responses that may be 503, if there are three times as many as 504.
+    #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
+    pub spike_503: f64,
+
+    /// Alerts that are of no interest here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("uniqueItems" = true))]
+    pub off: Vec<AlertName>,
+
+    /// What is done when an alert begins and when it ends.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<Action>,
+}
+
+impl Default for Alerts {
+    fn default() -> Alerts {
+        let limits = Limits::default();
+        Alerts {
+            window_seconds: limits.window.as_secs_f64(),
+            minimum_calls: limits.calls_min as u32,
+            retry_ratio: limits.retry_ratio,
+            first_attempt_success: limits.first_attempt_success,
+            backoff_share: limits.backoff_share,
+            letters_full: limits.letters_full,
+            letter_age_seconds: limits.letter_age.as_secs_f64(),
+            null_rate: limits.null_rate,
+            spike_503: limits.spike_503,
+            off: Vec::new(),
+            actions: Vec::new(),
+        }
+    }
+}
+
+/// What is done when an alert begins and when it ends.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Action {
+    /// For which alerts; all of them without this key.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("uniqueItems" = true))]
+    pub on: Vec<AlertName>,
+
+    /// Whether a run that would end with 0 ends with 5 if the alert fired.
+    pub exit_code: bool,
+
+    /// An address to which the alert is posted as JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096))]
+    pub webhook: Option<String>,
+
+    /// Where the key of the webhook is, sent as a bearer token: `env:NAME` or `file:PATH`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096))]
+    pub key: Option<String>,
+
+    /// A program and its arguments. It is run without a shell and gets the alert as JSON on its
+    /// standard input.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 1, max = 4096)))]
+    pub command: Vec<String>,
+}
+
+/// The name of an alert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AlertName {
+    /// Too many of the calls are retries.
+    RetryRatio,
+    /// Too few calls are answered at the first attempt.
+    FirstAttemptSuccess,
+    /// One call in a hundred uses up its retries.
+    RetriesAtBound,
+    /// Too much of the time goes into waiting between attempts.
+    BackoffShare,
+    /// The store of dead letters fills up.
+    LettersFull,
+    /// A dead letter has waited too long.
+    LetterAge,
+    /// A breaker is open.
+    BreakerOpen,
+    /// The share of nulls comes near its limit.
+    NullRate,
+    /// Refusals (503) have come up, beside few timeouts (504).
+    #[serde(rename = "spike_503")]
+    Spike503,
+}
+
+impl AlertName {
+    /// The name of this alert.
+    #[must_use]
+    pub const fn of(alert: Alert) -> AlertName {
+        match alert {
+            Alert::RetryRatio => AlertName::RetryRatio,
+            Alert::FirstAttemptSuccess => AlertName::FirstAttemptSuccess,
+            Alert::RetriesAtBound => AlertName::RetriesAtBound,
+            Alert::BackoffShare => AlertName::BackoffShare,
+            Alert::LettersFull => AlertName::LettersFull,
+            Alert::LetterAge => AlertName::LetterAge,
+            Alert::BreakerOpen => AlertName::BreakerOpen,
+            Alert::NullRate => AlertName::NullRate,
+            Alert::Spike503 => AlertName::Spike503,
+        }
+    }
+
+    /// The alert of this name.
+    #[must_use]
+    pub fn alert(self) -> Alert {
+        Alert::ALL.into_iter().find(|alert| AlertName::of(*alert) == self).unwrap_or(Alert::BreakerOpen)
+    }
+}

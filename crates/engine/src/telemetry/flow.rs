@@ -1,0 +1,198 @@
+//! What a pipeline tells the registry, so that the run itself stays about running.
+
+use super::trace::{self, BatchSpan};
+use super::{Ended, Line, Mark, Telemetry};
+use crate::gate::Reading;
+use crate::letter::now_ms;
+use crate::run::{Checkpoint, Counts};
+use crate::step::Reject;
+use serde_json::Value as Json;
+use std::collections::HashSet;
+use std::time::Duration;
+use tidegate_geo::crs::Transform;
+use tidegate_geo::{Batch, Bounds, Crs};
+use tracing::{Level, debug, enabled, info};
+
+impl Telemetry {
+    /// A run begins, perhaps where another left off.
+    pub fn begin(&self, lines: Vec<Line>, gates: Vec<Reading>, counts: &Counts) {
+        lines.into_iter().for_each(|line| self.adopt(line));
+        self.gates(gates);
+        self.records.set_read(counts.read);
+        self.records.set_written(counts.written());
+        self.ended(counts);
+    }
+
+    /// Every record has one end: what was written without an answer is not counted twice.
+    fn ended(&self, counts: &Counts) {
+        let r = &self.records;
+        r.set_ended(Ended::Matched, counts.written().saturating_sub(counts.no_match));
+        r.set_ended(Ended::NoMatch, counts.no_match.min(counts.written()));
+        r.set_ended(Ended::Failed, counts.dead());
+        r.set_ended(Ended::Filtered, counts.filtered);
+        r.set_ended(Ended::Deduped, counts.deduped);
+    }
+}
+
+/// How coordinates of one stage become degrees.
+enum Way {
+    Degrees,
+    By(Box<Transform>),
+    Unknown,
+}
+
+impl Way {
+    fn of(crs: Option<&Crs>) -> Way {
+        match crs {
+            Some(crs) if crs.is_wgs84() => Way::Degrees,
+            Some(crs) => Transform::new(crs, &Crs::wgs84()).map_or(Way::Unknown, |t| Way::By(Box::new(t))),
+            None => Way::Unknown,
+        }
+    }
+
+    fn degrees(&self, x: f64, y: f64) -> Option<(f64, f64)> {
+        match self {
+            Way::Degrees => Some((x, y)),
+            Way::By(transform) => transform.position(x, y, 0.0).ok().map(|(x, y, _)| (x, y)),
+            Way::Unknown => None,
+        }
+    }
+}
+
+/// The grid to which a box is rounded outwards: a degree, or a hundred kilometres.
+fn coarse(size: f64) -> f64 {
+    if size <= 360.0 { 1.0 } else { 100_000.0 }
+}
+
+/// A batch that is committed.
+pub struct Landed<'b> {
+    /// Its records.
+    pub batch: &'b Batch,
+    /// Records that were given up.
+    pub rejects: &'b [Reject],
+    /// Records that a service had nothing for.
+    pub missed: &'b [u64],
+    /// Since when it was under way.
+    pub span: Option<BatchSpan>,
+    /// How long the commit took.
+    pub took: Duration,
+}
+
+/// Tells the registry of each batch that is committed.
+pub struct Teller<'a> {
+    telemetry: &'a Telemetry,
+    /// The system in which records are written.
+    crs: String,
+    /// The stages of the way with the system of the records there; the last is that of the sink.
+    ways: Vec<(String, Way)>,
+}
+
+impl<'a> Teller<'a> {
+    /// `stages` are the steps in order, each with the system of the records that reach it; `end` is
+    /// the system in which they are written.
+    #[must_use]
+    pub fn new<'c>(
+        telemetry: &'a Telemetry,
+        stages: impl Iterator<Item = (&'c str, Option<&'c Crs>)>,
+        end: Option<&'c Crs>,
+    ) -> Teller<'a> {
+        let mut ways = Vec::new();
+        if telemetry.places.wanted() {
+            ways.extend(stages.map(|(label, crs)| (label.to_owned(), Way::of(crs))));
+            ways.push((String::new(), Way::of(end)));
+        }
+        let crs = end.map_or_else(String::new, ToString::to_string);
+        info!(target: "tidegate::run", crs, resumed = telemetry.records.offered(), "the run begins");
+        Teller { telemetry, crs, ways }
+    }
+
+    /// A batch is committed.
+    pub fn landed(&self, checkpoint: &Checkpoint, landed: &Landed<'_>) {
+        let counts = &checkpoint.counts;
+        let records = &self.telemetry.records;
+        let new = counts.written().saturating_sub(records.written());
+        records.committed(new, landed.took, now_ms());
+        self.telemetry.ended(counts);
+        self.telemetry.tallies(&checkpoint.gates);
+        for reject in landed.rejects {
+            let first = reject.problems.first();
+            let code = first.map_or("UNKNOWN", |problem| problem.code.as_str());
+            let said = first.map_or("no reason is known", |problem| problem.message.as_str());
+            let example = || format!("record {}: {said}", reject.record);
+            self.telemetry.dead(code, &reject.stage, example);
+            // A message may quote a position.
+            debug!(target: "tidegate::record", code, stage = reject.stage, record = reject.record, "given up: {said}");
+        }
+        if let (Some(tracer), Some(span)) = (trace::tracer(), landed.span) {
+            tracer.committed(span, new, landed.rejects.len() as u64);
+        }
+        self.say(new, landed);
+        if !self.ways.is_empty() {
+            self.place(landed.batch, landed.rejects, landed.missed);
+        }
+    }
+
+    /// A line of the log about a batch. Where it lies is told coarsely; exactly only at `debug`.
+    fn say(&self, new: u64, landed: &Landed<'_>) {
+        if !enabled!(target: "tidegate::batch", Level::INFO) {
+            return;
+        }
+        let exact = enabled!(target: "tidegate::batch", Level::DEBUG);
+        let all = (0..landed.batch.len()).filter_map(|row| landed.batch.bounds(row));
+        let bbox = all.reduce(Bounds::union).map_or_else(String::new, |b| {
+            let grid = if exact { 0.0 } else { coarse(b.max_x.abs().max(b.max_y.abs())) };
+            let down = |x: f64| if grid > 0.0 { (x / grid).floor() * grid } else { x };
+            let up = |x: f64| if grid > 0.0 { (x / grid).ceil() * grid } else { x };
+            format!("{},{},{},{}", down(b.min_x), down(b.min_y), up(b.max_x), up(b.max_y))
+        });
+        info!(
+            target: "tidegate::batch",
+            records = new,
+            dead = landed.rejects.len() as u64,
+            crs = self.crs,
+            bbox,
+            took_ms = landed.took.as_millis() as u64,
+            "committed"
+        );
+    }
+
+    fn place(&self, batch: &Batch, rejects: &[Reject], missed: &[u64]) {
+        let places = &self.telemetry.places;
+        let Some((_, end)) = self.ways.last() else { return };
+        let gone: HashSet<u64> = rejects.iter().map(|reject| reject.record).collect();
+        let missed: HashSet<u64> = missed.iter().copied().collect();
+        for row in 0..batch.len() {
+            let record = batch.record(row);
+            if gone.contains(&record) {
+                continue;
+            }
+            let Some(bounds) = batch.bounds(row) else { continue };
+            let (x, y) =
+                (f64::midpoint(bounds.min_x, bounds.max_x), f64::midpoint(bounds.min_y, bounds.max_y));
+            if let Some(place) = end.degrees(x, y) {
+                let mark = if missed.contains(&record) { Mark::NoMatch } else { Mark::Committed };
+                places.add(mark, place);
+            }
+        }
+        for reject in rejects {
+            // What could not be read has the system of what reaches the first step.
+            let at = self.ways.iter().position(|(label, _)| *label == reject.stage);
+            let at = at.unwrap_or(if reject.stage == "read" { 0 } else { self.ways.len() - 1 });
+            let json: Json = serde_json::from_str(&reject.feature).unwrap_or_default();
+            let place = position(&json["geometry"]["coordinates"]);
+            if let Some(place) = place.and_then(|(x, y)| self.ways.get(at)?.1.degrees(x, y)) {
+                let nothing =
+                    reject.problems.first().is_some_and(|p| p.code == tidegate_core::Code::NO_MATCH);
+                places.add(if nothing { Mark::NoMatch } else { Mark::Dead }, place);
+            }
+        }
+    }
+}
+
+/// The first position in GeoJSON's nested lists.
+fn position(json: &Json) -> Option<(f64, f64)> {
+    match json.as_array()?.as_slice() {
+        [x, y, ..] if x.is_number() => Some((x.as_f64()?, y.as_f64()?)),
+        list => list.iter().find_map(position),
+    }
+}

@@ -1,0 +1,233 @@
+//! The standard variables: `OTEL_*`, as the OpenTelemetry specification has them.
+//!
+//! Nothing is pushed unless an endpoint is named. The specification would push to localhost then;
+//! a command that a person runs by hand should not knock at ports that nobody mentioned.
+
+use super::Attributes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use std::time::Duration;
+use url::Url;
+
+/// Where and how to push.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Where metrics go.
+    pub metrics: Option<Target>,
+    /// Where spans go.
+    pub traces: Option<Target>,
+    /// What is said about this process.
+    pub attributes: Attributes,
+    /// How often metrics are pushed.
+    pub interval: Duration,
+    /// How often spans are pushed.
+    pub span_delay: Duration,
+    /// Spans held back at most.
+    pub span_queue: usize,
+    /// Spans in one push at most.
+    pub span_batch: usize,
+    /// Whether bodies are packed.
+    pub gzip: bool,
+    /// Time for one push.
+    pub timeout: Duration,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// Its address.
+    pub url: Url,
+    /// What goes along, such as a key.
+    pub headers: HeaderMap,
+}
+
+impl Config {
+    /// What the variables say; `None` if nothing is to be pushed.
+    ///
+    /// # Errors
+    /// A variable that cannot be followed, by name.
+    pub fn from_env(get: &dyn Fn(&str) -> Option<String>) -> Result<Option<Config>, String> {
+        // An empty variable counts as not set.
+        let get = |name: &str| get(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
+        if get("OTEL_SDK_DISABLED").is_some_and(|v| v.eq_ignore_ascii_case("true")) {
+            return Ok(None);
+        }
+        let metrics = target(&get, "METRICS", "v1/metrics")?;
+        let mut traces = target(&get, "TRACES", "v1/traces")?;
+        if !sampled(&get)? {
+            traces = None;
+        }
+        if metrics.is_none() && traces.is_none() {
+            return Ok(None);
+        }
+        let ms = |name: &str, default: u64| number(&get, name, default).map(Duration::from_millis);
+        let gzip = match get("OTEL_EXPORTER_OTLP_COMPRESSION").as_deref() {
+            None | Some("none") => false,
+            Some("gzip") => true,
+            Some(other) => {
+                return Err(format!(
+                    "OTEL_EXPORTER_OTLP_COMPRESSION: {other:?} is not known; say gzip or none"
+                ));
+            }
+        };
+        Ok(Some(Config {
+            metrics,
+            traces,
+            attributes: attributes(&get)?,
+            interval: ms("OTEL_METRIC_EXPORT_INTERVAL", 60_000)?.max(Duration::from_millis(100)),
+            span_delay: ms("OTEL_BSP_SCHEDULE_DELAY", 5_000)?.max(Duration::from_millis(100)),
+            span_queue: number(&get, "OTEL_BSP_MAX_QUEUE_SIZE", 2_048)? as usize,
+            span_batch: (number(&get, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)? as usize).max(1),
+            gzip,
+            timeout: ms("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000)?,
+        }))
+    }
+}
+
+type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+fn target(get: Get<'_>, signal: &str, path: &str) -> Result<Option<Target>, String> {
+    match get(&format!("OTEL_{signal}_EXPORTER")).as_deref() {
+        None | Some("otlp") => {}
+        Some("none") => return Ok(None),
+        Some(other) => {
+            return Err(format!("OTEL_{signal}_EXPORTER: {other:?} is not known; say otlp or none"));
+        }
+    }
+    let own = format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT");
+    let shared = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    let parse = |name: &str, text: &str| {
+        let url = Url::parse(text).map_err(|e| format!("{name}: {text:?} is no URL: {e}"))?;
+        match url.scheme() {
+            "http" | "https" => Ok(url),
+            _ => Err(format!("{name}: {text:?} is neither http nor https")),
+        }
+    };
+    let url = match (get(&own), get(shared)) {
+        // A signal's own endpoint is used as it is, the shared one gets the signal's path.
+        (Some(text), _) => parse(&own, &text)?,
+        (None, Some(text)) => {
+            let mut base = parse(shared, &text)?;
+            let joined = format!("{}/{path}", base.path().trim_end_matches('/'));
+            base.set_path(&joined);
+            base
+        }
+        (None, None) => return Ok(None),
+    };
+    for name in [format!("OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"), "OTEL_EXPORTER_OTLP_PROTOCOL".to_owned()] {
+        match get(&name).as_deref() {
+            None => continue,
+            Some("http/protobuf") => break,
+            Some(other) => return Err(format!("{name}: {other:?} is not spoken here; say http/protobuf")),
+        }
+    }
+    let mut headers = HeaderMap::new();
+    for name in ["OTEL_EXPORTER_OTLP_HEADERS".to_owned(), format!("OTEL_EXPORTER_OTLP_{signal}_HEADERS")] {
+        for (key, value) in pairs(&name, get(&name).as_deref().unwrap_or_default())? {
+            // The value is not quoted in a message: it may be a key.
+            let header: HeaderName = key.parse().map_err(|_| format!("{name}: {key:?} is no header"))?;
+            let mut value: HeaderValue =
+                value.parse().map_err(|_| format!("{name}: the value of {key} cannot be sent"))?;
+            value.set_sensitive(true);
+            headers.insert(header, value);
+        }
+    }
+    Ok(Some(Target { url, headers }))
+}
+
+/// Whether this trace is one of those that are kept. A process is one trace, so a ratio is asked
+/// for here, once.
+fn sampled(get: Get<'_>) -> Result<bool, String> {
+    let name = get("OTEL_TRACES_SAMPLER").unwrap_or_else(|| "parentbased_always_on".to_owned());
+    let parent = get("TRACEPARENT");
+    let parent_says = parent
+        .as_deref()
+        .and_then(|p| p.rsplit('-').next())
+        .map(|flags| flags.ends_with(['1', '3', '5', '7', '9', 'b', 'd', 'f']));
+    let (based, kind) = match name.strip_prefix("parentbased_") {
+        Some(kind) => (true, kind),
+        None => (false, name.as_str()),
+    };
+    let own = match kind {
+        "always_on" => true,
+        "always_off" => false,
+        "traceidratio" => {
+            let ratio = match get("OTEL_TRACES_SAMPLER_ARG") {
+                None => 1.0,
+                Some(text) => text
+                    .parse::<f64>()
+                    .ok()
+                    .filter(|r| (0.0..=1.0).contains(r))
+                    .ok_or_else(|| format!("OTEL_TRACES_SAMPLER_ARG: {text:?} is no share from 0 to 1"))?,
+            };
+            let mut bytes = [0; 8];
+            // Without chance every trace is kept.
+            ratio >= 1.0
+                || getrandom::fill(&mut bytes).is_err()
+                || (u64::from_le_bytes(bytes) as f64) < ratio * 2f64.powi(64)
+        }
+        _ => {
+            return Err(format!(
+                "OTEL_TRACES_SAMPLER: {name:?} is not known; say always_on, always_off, traceidratio, or one of these after parentbased_"
+            ));
+        }
+    };
+    Ok(if based { parent_says.unwrap_or(own) } else { own })
+}
+
+fn attributes(get: Get<'_>) -> Result<Attributes, String> {
+    let name = "OTEL_RESOURCE_ATTRIBUTES";
+    let mut all = pairs(name, &get(name).unwrap_or_default())?;
+    let mut set = |key: &str, value: &str, over: bool| {
+        match all.iter_mut().find(|(known, _)| known == key) {
+            Some((_, old)) if over => value.clone_into(old),
+            Some(_) => {}
+            None => all.push((key.to_owned(), value.to_owned())),
+        };
+    };
+    match get("OTEL_SERVICE_NAME") {
+        Some(service) => set("service.name", &service, true),
+        None => set("service.name", "tidegate", false),
+    }
+    set("service.version", env!("CARGO_PKG_VERSION"), false);
+    set("telemetry.sdk.name", "tidegate", true);
+    set("telemetry.sdk.language", "rust", true);
+    Ok(all)
+}
+
+/// `key=value,key=value`, percent-encoded.
+fn pairs(name: &str, text: &str) -> Result<Attributes, String> {
+    let decode = |part: &str| {
+        let mut out = Vec::new();
+        let mut bytes = part.trim().as_bytes().iter();
+        while let Some(&byte) = bytes.next() {
+            let pair = (byte == b'%').then(|| {
+                let rest = bytes.as_slice();
+                let hex = rest.get(..2).and_then(|h| std::str::from_utf8(h).ok());
+                hex.and_then(|h| u8::from_str_radix(h, 16).ok())
+            });
+            match pair.flatten() {
+                Some(value) => {
+                    out.push(value);
+                    bytes.nth(1);
+                }
+                None => out.push(byte),
+            }
+        }
+        String::from_utf8_lossy(&out).into_owned()
+    };
+    let mut all = Vec::new();
+    for part in text.split(',').filter(|part| !part.trim().is_empty()) {
+        let (key, value) = part
+            .split_once('=')
+            .ok_or_else(|| format!("{name}: a part is not key=value; separate by commas"))?;
+        all.push((decode(key), decode(value)));
+    }
+    Ok(all)
+}
+
+fn number(get: Get<'_>, name: &str, default: u64) -> Result<u64, String> {
+    match get(name) {
+        None => Ok(default),
+        Some(text) => text.parse().map_err(|_| format!("{name}: {text:?} is no whole number")),
+    }
+}

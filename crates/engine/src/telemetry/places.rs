@@ -1,0 +1,98 @@
+//! Where records ended, for a map: every place up to a bound, then ever fewer.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Places kept of each kind, at most.
+const PLACES_MAX: usize = 20_000;
+
+/// What a place on the map stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// A record that was committed.
+    Committed,
+    /// A record that a service had nothing for.
+    NoMatch,
+    /// A record that was given up.
+    Dead,
+}
+
+/// The places of a run, in degrees. Nothing is kept until somebody wants them.
+#[derive(Debug, Default)]
+pub struct Places {
+    wanted: AtomicBool,
+    kinds: [Mutex<Thin>; 3],
+}
+
+#[derive(Debug, Default)]
+struct Thin {
+    seen: u64,
+    /// Every so many; a power of two, as its exponent.
+    every: u32,
+    places: Vec<(f64, f64)>,
+}
+
+impl Places {
+    /// A map will be drawn.
+    pub fn want(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one will.
+    #[must_use]
+    pub fn wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// A record ended here.
+    pub fn add(&self, mark: Mark, (lon, lat): (f64, f64)) {
+        let on_the_globe = lon.abs() <= 180.0 && lat.abs() <= 90.0;
+        if !self.wanted() || !on_the_globe {
+            return;
+        }
+        let mut thin = self.kinds[mark as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        thin.seen += 1;
+        if !thin.seen.is_multiple_of(1 << thin.every) {
+            return;
+        }
+        if thin.places.len() >= PLACES_MAX {
+            let mut keep = false;
+            thin.places.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            thin.every += 1;
+        }
+        thin.places.push((lon, lat));
+    }
+
+    /// The places of this kind, and how many there were.
+    #[must_use]
+    pub fn of(&self, mark: Mark) -> (Vec<(f64, f64)>, u64) {
+        let thin = self.kinds[mark as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        (thin.places.clone(), thin.seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_places_take_the_room_of_few() {
+        let places = Places::default();
+        places.add(Mark::Dead, (1.0, 2.0));
+        assert_eq!(places.of(Mark::Dead), (vec![], 0), "nobody wants a map");
+        places.want();
+        places.add(Mark::Dead, (1.0, 2.0));
+        places.add(Mark::Dead, (f64::NAN, 2.0));
+        places.add(Mark::Dead, (181.0, 2.0));
+        assert_eq!(places.of(Mark::Dead), (vec![(1.0, 2.0)], 1));
+        for i in 0..1_000_000 {
+            places.add(Mark::Committed, (f64::from(i % 360) - 180.0, 0.0));
+        }
+        let (kept, seen) = places.of(Mark::Committed);
+        assert!((PLACES_MAX / 2..=PLACES_MAX).contains(&kept.len()), "{}", kept.len());
+        assert_eq!(seen, 1_000_000);
+    }
+}
