@@ -8,9 +8,19 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: test
-test: fmt lint docs ## everything that must pass: format, lints, docs, all tests
+test: fmt lint docs rules ## everything that must pass: format, lints, docs, all tests, the pages in a browser
 	tools/with-postgres $(CARGO) test --workspace --all-targets --locked
 	$(CARGO) test --workspace --doc --locked
+	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/browser/run
+
+.PHONY: rules
+rules: ## the alert rules, checked and tried by promtool (taken out of a Debian package if missing)
+	tools/with-promtool promtool check rules deploy/prometheus/tidegate.rules.yml
+	cd deploy/prometheus && ../../tools/with-promtool promtool test rules tidegate.test.yml
+
+.PHONY: browser
+browser: ## the pages that it writes, in headless Chromium (installed if missing) and with axe-core
+	tools/browser/run $(ARGS)
 
 .PHONY: fmt
 fmt: ## check the format
@@ -57,6 +67,10 @@ bench: ## every benchmark in memory and in virtual time, printed as tables
 	$(CARGO) run --release --locked -p tidegate-benches --bin bench-letter
 	$(CARGO) run --release --locked -p tidegate-benches --bin bench-audit
 	$(CARGO) bench --locked -p tidegate-sim --bench events
+
+.PHONY: bench-telemetry
+bench-telemetry: build ## what metrics and traces cost, in processor time; add ARGS="--pairs 5"
+	$(CARGO) run --release --locked -p tidegate-benches --bin bench-telemetry -- $(ARGS)
 
 .PHONY: bench-http
 bench-http: build ## Tidegate against a misbehaving provider, over loopback; add ARGS="--runs 1"
