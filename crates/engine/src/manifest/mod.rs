@@ -34,9 +34,10 @@ use std::path::Path;
 
 pub use duration::human;
 pub use form::{
-    Action, AlertName, Alerts, Arrays, Audit, Cast, Check, CircuitBreaker, Coerce, Flatten, Gate, Geocode, Http, Jitter, Lookup,
-    Manifest, Missing, Mode, OnEmpty, OnLongWait, Per, Pipeline, RateLimit, RetryBudget, RetryPolicy, Scalar,
-    Service, Severity, Sink, SinkTable, Source, SourceTable, Step, Tolerance,
+    Action, AlertName, Alerts, Arrays, Audit, Cast, Check, CircuitBreaker, Coerce, Flatten, Gate, Geocode,
+    Http, Jitter, Lookup, Manifest, Missing, Mode, OnEmpty, OnLongWait, Per, Pipeline, RateLimit,
+    RetryBudget, RetryPolicy, Scalar, Service, Severity, Sink, SinkTable, Source, SourceTable, Step,
+    Tolerance,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};
