@@ -12,7 +12,7 @@ use tidegate_core::{Kind, Rng};
 use url::Url;
 
 use super::Finding;
-use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Failure, Request, Response};
+use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Failure, Request, Response, Trace};
 use crate::lane::{Clock, Lanes};
 use crate::manifest::{Manifest, Service};
 use crate::profile::{Profile, Profiles};
@@ -182,6 +182,7 @@ fn once(url: &Url, private: bool, hints: HintProfile) -> Result<(Response, Hints
         dialect,
         policy,
         redactor: Arc::new(Redactor::new()),
+        trace: Trace::Off,
     };
     let outcome = runtime.block_on(exchange.call(&Request::get(url.clone()), Rng::new(1)));
     match outcome.value {

@@ -98,12 +98,12 @@ impl Landing<'_> {
             rejected.append(&mut aside.rejected);
         }
         next.rejects = self.rejects.put(&rejected).map_err(|e| (None, SinkError::Fatal(e)))?;
-        self.rejected = rejected;
         crash::point("rejects", self.batches);
         next.position.clone_from(&work.position);
         next.gates.clone_from(&work.gates);
         next.ended = work.ended;
         self.trail.batch(&mut next, &self.checkpoint.gates, work, &rejected, &self.rejects.place());
+        self.rejected = rejected;
         let text = serde_json::to_string(&next).map_err(|e| (None, SinkError::Fatal(e.to_string())))?;
         self.sink.commit(&text, &work.seen).map_err(|e| (Some(text), e))?;
         Ok(next)
