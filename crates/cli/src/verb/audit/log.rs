@@ -1,0 +1,155 @@
+//! Which audit is meant, and what verifies it.
+
+use std::path::{Path, PathBuf};
+
+use tidegate_engine::audit::{
+    Book, Copies, Entry, Filter, Finding, PUBLIC_FILE, PublicKey, Signer, Trust, Whole,
+};
+use tidegate_engine::letter::{Place, Store};
+use tidegate_engine::manifest::Manifest;
+use tidegate_engine::run::{AUDIT_COPIES, AUDIT_FILE, State};
+use tidegate_engine::secret::SecretRef;
+
+use super::{Failed, Verify, failure, usage};
+use crate::verb::plan;
+
+/// Which audit.
+#[derive(clap::Args)]
+pub(super) struct Which {
+    /// The audit of this manifest's runs
+    #[arg(value_name = "MANIFEST")]
+    manifest: Option<PathBuf>,
+    /// The state directory
+    #[arg(long, value_name = "DIR", default_value = ".tidegate")]
+    state: PathBuf,
+    /// The audit of this store of dead letters: a file or postgres://…
+    #[arg(long, value_name = "STORE", conflicts_with = "manifest")]
+    store: Option<String>,
+}
+
+/// An audit, wherever it is.
+pub(super) enum Log {
+    Run { name: String, book: Box<Book>, public: PathBuf, own: Option<PublicKey>, copies: PathBuf },
+    Letters { name: String, store: Box<Store> },
+}
+
+impl Log {
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Log::Run { name, .. } | Log::Letters { name, .. } => name,
+        }
+    }
+
+    pub(super) fn read(&mut self, filter: &Filter) -> Result<Vec<Entry>, Failed> {
+        match self {
+            Log::Run { book, .. } => book.read(filter).map_err(failure),
+            Log::Letters { store, .. } => store.audit_read(filter).map_err(failure),
+        }
+    }
+
+    pub(super) fn verify(&mut self, args: &Verify) -> Result<Result<Whole, Finding>, Failed> {
+        let mut trust = match self {
+            Log::Run { name, public, own, copies, .. } => {
+                let mut keys = if public.exists() { keys(public)? } else { Vec::new() };
+                keys.extend(own.clone());
+                Trust { keys, copies: Copies::new(copies, name).all().map_err(failure)? }
+            }
+            Log::Letters { store, .. } => store.audit_trust().map_err(failure)?,
+        };
+        if let Some(path) = &args.public_key {
+            trust.keys = keys(path)?;
+        }
+        if let Some(path) = &args.copies {
+            if !path.exists() {
+                return Err(usage(format!("there are no copies at {}", path.display())));
+            }
+            let log = if let Log::Run { name, .. } = self { name.as_str() } else { "letters" };
+            trust.copies = Copies::new(path, log).all().map_err(failure)?;
+        }
+        match self {
+            Log::Run { book, .. } => book.verify(&trust).map_err(failure),
+            Log::Letters { store, .. } => store.audit_check(&trust).map_err(failure),
+        }
+    }
+}
+
+fn keys(path: &Path) -> Result<Vec<PublicKey>, Failed> {
+    let at = |e: &dyn std::fmt::Display| usage(format!("{}: {e}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| at(&e))?;
+    PublicKey::all_from_text(&text).map_err(|e| at(&e))
+}
+
+/// The audit of the runs whose state is in this directory.
+fn of_run(state: &Path, dir: &Path, copies: Option<PathBuf>) -> Result<Log, Failed> {
+    let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let book = Book::look(&dir.join(AUDIT_FILE), &name).map_err(failure)?;
+    let copies = copies.unwrap_or_else(|| dir.join(AUDIT_COPIES));
+    Ok(Log::Run { name, book: Box::new(book), public: state.join(PUBLIC_FILE), own: None, copies })
+}
+
+fn of_letters(place: &str) -> Result<Log, Failed> {
+    let at = Place::from(place);
+    if let Place::File(path) = &at
+        && !path.exists()
+    {
+        return Err(usage(format!("there is no store of dead letters at {place}")));
+    }
+    let store = Store::open(&at).map_err(failure)?;
+    Ok(Log::Letters { name: at.to_string(), store: Box::new(store) })
+}
+
+pub(super) fn load(file: &Path) -> Result<Manifest, Failed> {
+    plan::load(file).ok_or_else(|| usage(format!("{} is not valid", file.display())))
+}
+
+pub(super) fn of_manifest(file: &Path, state: &Path) -> Result<Log, Failed> {
+    let manifest = load(file)?;
+    let dir = State::dir_of(state, &manifest.pipeline.id);
+    if !dir.join(AUDIT_FILE).exists() {
+        return Err(usage(format!(
+            "{} has not been run with the state in {}; see --state",
+            file.display(),
+            state.display()
+        )));
+    }
+    let copies = manifest.pipeline.audit.copy.as_ref().map(|path| plan::folder(file).join(path));
+    let mut log = of_run(state, &dir, copies)?;
+    if let (Log::Run { own, .. }, Some(key)) = (&mut log, &manifest.pipeline.audit.key) {
+        // Whoever verifies need not have the secret.
+        *own = signer(key).ok().map(|signer| signer.public());
+    }
+    Ok(log)
+}
+
+/// The key that a manifest names.
+pub(super) fn signer(key: &str) -> Result<Signer, Failed> {
+    let from = key.parse::<SecretRef>().map_err(failure)?;
+    Signer::from_text(from.fetch().map_err(failure)?.reveal()).map_err(failure)
+}
+
+pub(super) fn logs(which: &Which) -> Result<Vec<Log>, Failed> {
+    if let Some(place) = &which.store {
+        return Ok(vec![of_letters(place)?]);
+    }
+    if let Some(file) = &which.manifest {
+        return Ok(vec![of_manifest(file, &which.state)?]);
+    }
+    let mut all = Vec::new();
+    let mut dirs: Vec<PathBuf> =
+        std::fs::read_dir(&which.state).into_iter().flatten().filter_map(|e| Some(e.ok()?.path())).collect();
+    dirs.sort();
+    for dir in dirs.iter().filter(|dir| dir.join(AUDIT_FILE).exists()) {
+        all.push(of_run(&which.state, dir, None)?);
+    }
+    let letters = which.state.join("letters.db");
+    if letters.exists() {
+        all.push(of_letters(&letters.to_string_lossy())?);
+    }
+    if all.is_empty() {
+        return Err(usage(format!(
+            "there is no audit in {}; see --state and --store",
+            which.state.display()
+        )));
+    }
+    Ok(all)
+}
