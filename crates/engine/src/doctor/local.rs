@@ -89,7 +89,7 @@ fn projections() -> Finding {
     match way {
         Ok((x, y, _)) if (x - 500_000.0).hypot(y - NORTHING) < 0.01 => Finding::ok(
             check,
-            "the table of systems is there and EPSG:25832 places a known point within 1 cm; no grids are needed",
+            "the table of systems is there and EPSG:25832 places a known point within 1 cm",
         ),
         Ok((x, y, _)) => {
             Finding::fail(check, format!("a known point in EPSG:25832 came out at {x} {y}"), next)
@@ -155,22 +155,34 @@ fn accuracy(from: Option<&str>, to: &str) -> Option<Finding> {
     if from == to {
         return Some(Finding::ok(check, format!("{to} throughout")));
     }
-    Some(match Transform::new(&from, &to) {
-        Ok(way) => match way.operation().accuracy {
-            Some(metres) => {
-                Finding::ok(check, format!("from {from} to {to} within {metres} m, without grids"))
-            }
-            None => Finding::warn(
-                check,
-                format!("from {from} to {to} only in the ballpark: no parameters of that datum are known"),
-                "if metres matter, reproject with a tool that has the grid of that datum",
-            ),
-        },
-        Err(e) => Finding::fail(
+    let way = match Transform::new(&from, &to) {
+        Ok(way) => way,
+        Err(e) => {
+            let next = "name other systems, see `tidegate inspect`";
+            return Some(Finding::fail(check, format!("from {from} to {to}: {e}"), next));
+        }
+    };
+    let stated = way.operation();
+    let found = match stated.accuracy {
+        Some(metres) => format!("from {from} to {to} within {metres} m"),
+        None => format!("from {from} to {to} only in the ballpark: no parameters of that datum are known"),
+    };
+    Some(match stated.missing.first() {
+        // A run takes no grids; `convert` does.
+        Some(missing) => {
+            let (grid, file) = (&missing.grid, missing.grid.files.first().copied().unwrap_or_default());
+            let next = format!(
+                "a step `reproject` uses no grids; where metres matter, reproject the file before with `tidegate convert --grids DIR` and {file}, which is within {} m for {}",
+                grid.accuracy, missing.crs
+            );
+            Finding::warn(check, found, next)
+        }
+        None if stated.accuracy.is_none() => Finding::warn(
             check,
-            format!("from {from} to {to}: {e}"),
-            "name other systems, see `tidegate inspect`",
+            found,
+            "if metres matter, reproject before with a tool that knows that datum",
         ),
+        None => Finding::ok(check, found),
     })
 }
 
