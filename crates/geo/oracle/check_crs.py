@@ -17,8 +17,8 @@ for authority in ("EPSG", "ESRI"):
             except pyproj.exceptions.CRSError:
                 pass
         esri = dict(spelt).get("WKT1_ESRI")
-        if esri:
-            # As somebody's own tool would call it, so that only the numbers tell.
+        if esri and len(wanted) % 50 == 0:
+            # As somebody's own tool would call it, so that only the numbers tell; of some, because it takes long.
             spelt.append(("unnamed", re.sub(r'"[^"]*"', '"Custom"', esri, count=1)))
         spelt += [("PROJJSON", crs.to_json()), ("URN", f"urn:ogc:def:crs:{authority}::{info.code}")]
         for version, text in spelt:
@@ -35,7 +35,15 @@ def same(crs, code):
     if crs.equals(other, ignore_axis_order=True):
         return True
     plain = lambda c: re.sub(r" \+(type|towgs84|nadgrids)=\S+", "", c.to_proj4())
-    return plain(crs) == plain(other) and crs.ellipsoid == other.ellipsoid
+    words = lambda c: [word.partition("=")[::2] for word in plain(c).split()]
+    def close(a, b):
+        # False eastings in feet are rounded to a tenth of a millimetre.
+        try:
+            return abs(float(a) - float(b)) < (1e-3 if abs(float(a)) > 1e3 else 1e-8)
+        except ValueError:
+            return a == b
+    ours, theirs = words(crs), words(other)
+    return len(ours) == len(theirs) and all(a == c and close(b, d) for (a, b), (c, d) in zip(ours, theirs)) and crs.ellipsoid == other.ellipsoid
 
 for (code, version, crs, deprecated), got in zip(wanted, out):
     if got == code:
@@ -52,4 +60,5 @@ for (code, version, crs, deprecated), got in zip(wanted, out):
         shown[version, verdict].append((code, got, crs.name))
 for (version, verdict), count in sorted(tally.items()):
     print(f"{version:10} {verdict:12} {count}", *(shown.get((version, verdict)) or [])[:4])
+for line in wrong[:20]: print("WRONG", *line)
 sys.exit(bool(wrong))
