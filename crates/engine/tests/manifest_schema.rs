@@ -32,7 +32,7 @@ fn no_section_takes_unknown_keys() {
         assert_eq!(section["additionalProperties"], false, "{path}");
         count += 1;
     });
-    assert_eq!(count, 22);
+    assert_eq!(count, 27);
 }
 
 #[test]
@@ -61,6 +61,7 @@ fn the_mandatory_keys_are_those_of_the_form() {
         found,
         [
             ".pipeline",
+            "pipeline.dead_letters.remedies.rule",
             "pipeline.gates.check",
             "pipeline.id",
             "pipeline.retry_policy",
@@ -104,7 +105,7 @@ fn every_span_has_a_human_twin() {
             count += 1;
         }
     });
-    assert_eq!(count, 13);
+    assert_eq!(count, 14);
 }
 
 /// The page that describes a section.
@@ -115,13 +116,16 @@ fn page_of(path: &str) -> &'static str {
         Some("audit") => "audit.md",
         Some("alerts") => "alerts.md",
         Some("source" | "sink") => "pipeline.md",
+        Some("dead_letters") => "dead-letters.md",
         _ => "manifest.md",
     }
 }
 
 #[test]
 fn the_reference_pages_are_in_step() {
-    for page in ["manifest.md", "pipeline.md", "steps.md", "gates.md", "audit.md", "alerts.md"] {
+    for page in
+        ["manifest.md", "pipeline.md", "steps.md", "gates.md", "audit.md", "alerts.md", "dead-letters.md"]
+    {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
         let text = fs::read_to_string(&file).unwrap();
         let mut expected = text.clone();

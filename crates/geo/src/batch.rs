@@ -84,6 +84,12 @@ impl Batch {
         self.next_record = record;
     }
 
+    /// Counts the records from here on: what was record 0 is then this one.
+    pub fn count_from(&mut self, record: u64) {
+        self.records.iter_mut().for_each(|n| *n += record);
+        self.next_record += record;
+    }
+
     /// The schema.
     #[must_use]
     pub fn schema(&self) -> &Arc<Schema> {
@@ -329,6 +335,8 @@ mod tests {
         assert_eq!((batch.id(0), batch.id(1)), (None, Some("\"x\"")));
         assert_eq!(batch.origin(0), (Span::default(), &b""[..]));
         assert_eq!(batch.origin(1), (Span { offset: 7, len: 3 }, &b"raw"[..]));
+        batch.count_from(5);
+        assert_eq!((batch.record(0), batch.record(1), batch.record(2)), (5, 6, 7));
         batch.clear(2);
         assert_eq!((batch.len(), batch.id(1), batch.record(0)), (0, None, 2));
     }

@@ -27,6 +27,7 @@ pub(crate) fn pipeline(
             End::Done => ("done: every record is where it belongs".to_owned(), Tone::Good),
             End::Halted(halt) => (format!("halted: {halt}"), Tone::Bad),
             End::Stopped => ("stopped from outside; --resume goes on".to_owned(), Tone::Fair),
+            End::Suspended(what) => (what.clone(), Tone::Bad),
             End::TryLater(code, until) => {
                 (format!("{code}: the other side wants no calls before {}", utc(until.millis())), Tone::Bad)
             }

@@ -1,10 +1,14 @@
-//! `tidegate init`: a first manifest for a file.
+//! `tidegate init`: a first manifest for a file or a layer of a service.
 
 use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tidegate_engine::manifest;
+use tidegate_engine::run as engine;
 use tidegate_engine::run::source::{FileSource, Source};
+use tidegate_engine::secret::SecretRef;
+use tidegate_engine::source::Which;
 use tidegate_geo::format::Format;
 use tidegate_geo::validity::Checker;
 use tidegate_geo::{Kind, Value};
@@ -12,23 +16,27 @@ use tidegate_geo::{Kind, Value};
 use crate::exit::Exit;
 use crate::out;
 
-/// Write a working manifest for a file
+/// Write a working manifest for a file or a service
 ///
-/// Reads the file once: layer, fields, coordinate reference system, nulls, invalid geometry, and a
-/// field that could be the key. The manifest that comes out runs as it is and says in comments
-/// what was found.
+/// Reads a file once, or the description and the first page of a service: layer, fields, coordinate
+/// reference system, nulls, invalid geometry, and a field that could be the key. The manifest that
+/// comes out runs as it is and says in comments what was found.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tidegate init parcels.geojson > parcels.yaml
   tidegate init parcels.csv -o parcels.yaml --sink parcels.gpkg
   tidegate init parcels.fgb -o parcels.yaml --sink env:DATABASE_URL --table parcels
+  tidegate init https://geo.example/geoserver/wfs --layer topp:parcels -o parcels.yaml
+  tidegate init https://gis.example/arcgis/rest/services/parcels/FeatureServer/0 -o parcels.yaml
+  tidegate init https://api.example/ogc --profile ogcapi --layer buildings --key env:API_KEY -o b.yaml
 
-Exit codes: 0 written; 2 the file cannot be read or the manifest exists.")]
+Exit codes: 0 written; 2 the source cannot be read or the manifest exists.")]
 pub(crate) struct Args {
-    /// The file to read: GeoJSON, CSV, GeoPackage, FlatGeobuf or Shapefile
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// The file (GeoJSON, CSV, GeoPackage, FlatGeobuf, GeoParquet, GML or Shapefile), or the address of
+    /// a WFS, an OGC API, an ArcGIS layer or a STAC API
+    #[arg(value_name = "FILE|URL")]
+    from: String,
 
     /// Where the manifest goes; standard output if not given
     #[arg(short, long, value_name = "FILE")]
@@ -41,14 +49,26 @@ pub(crate) struct Args {
     /// The table, if the sink is a database
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
+
+    /// The layer or collection, if there are several
+    #[arg(long, value_name = "NAME")]
+    layer: Option<String>,
+
+    /// How the service speaks: geoserver-wfs, ogcapi, esri or stac [default: guessed from the URL]
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+
+    /// The service's key, by reference: env:NAME or file:PATH
+    #[arg(long, value_name = "REF")]
+    key: Option<SecretRef>,
+
+    /// Let the service's name resolve to a private address
+    #[arg(long)]
+    allow_private: bool,
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    if args.file.to_str().is_some_and(|name| name.contains("://")) {
-        out::say("tidegate: init reads files so far; fetch the layer into a file first, and name that");
-        return Ok(Exit::Usage);
-    }
-    let text = match look(&args.file).and_then(|found| manifest(args, &found)) {
+    let text = match look(args).and_then(|found| written(args, &found)) {
         Ok(text) => text,
         Err(what) => {
             out::say(&format!("tidegate: {what}"));
@@ -72,6 +92,58 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     }
 }
 
+/// Whether it is not on this machine.
+fn is_afar(args: &Args) -> bool {
+    args.from.contains("://")
+}
+
+/// The lines of `services` and `source` for a service.
+fn service(args: &Args) -> String {
+    let mut text = format!("  services:\n    source:\n      url: {}\n", yaml(&args.from));
+    let guessed = || url::Url::parse(&args.from).ok().and_then(|url| Which::of_url(&url)).map(Which::name);
+    if let Some(profile) = args.profile.as_deref().or_else(guessed) {
+        let _ = writeln!(text, "      profile: {}", yaml(profile));
+    }
+    if let Some(key) = &args.key {
+        let _ = writeln!(text, "      key: {}", yaml(&key.to_string()));
+    }
+    if args.allow_private {
+        text.push_str("      allow_private: true\n");
+    }
+    text.push_str("  source:\n    service: source\n");
+    if let Some(layer) = &args.layer {
+        let _ = writeln!(text, "    layer: {}", yaml(layer));
+    }
+    text
+}
+
+/// The policies, which hold for every manifest.
+const POLICY: &str = "  retry_policy:
+    max_attempts: 5
+    base_delay: 1s
+    retryable_status_codes: [408, 425, 429, 500, 502, 503, 504]
+";
+
+/// Opens what is to be looked at.
+fn open(args: &Args) -> Result<Box<dyn Source>, String> {
+    if !is_afar(args) {
+        return Ok(Box::new(FileSource::open(Path::new(&args.from), args.layer.clone(), 4096)?));
+    }
+    let url = url::Url::parse(&args.from).map_err(|e| format!("{}: {e}", args.from))?;
+    let file = args.profile.is_none() && matches!(Which::of_url(&url), Some(Which::File));
+    if file || url.scheme() == "s3" {
+        return Err(format!(
+            "{url} is a file; fetch it once (`tidegate fetch {url} -o FILE`), init that, and write its address as `source.file`"
+        ));
+    }
+    let text = format!(
+        "pipeline:\n  id: init\n{}  sink: {{ file: init.gpkg }}\n{POLICY}  tolerance: {{ max_null_rate: 1, halt_on_geometry_invalid: false }}\n",
+        service(args)
+    );
+    let made = manifest::from_bytes("init", text.as_bytes()).map_err(|rejection| rejection.render(false))?;
+    engine::look(&made, Path::new("")).map_err(String::from)
+}
+
 /// What one pass finds.
 struct Found {
     name: String,
@@ -84,10 +156,12 @@ struct Found {
     fields: Vec<(String, Kind, u64)>,
     key: Option<String>,
     mixed: bool,
+    /// Only the first page was looked at; the service declares so many records.
+    partly: Option<Option<u64>>,
 }
 
-fn look(path: &Path) -> Result<Found, String> {
-    let mut source = FileSource::open(path, None, 4096)?;
+fn look(args: &Args) -> Result<Found, String> {
+    let mut source = open(args)?;
     let layer = source.layer().clone();
     let mut fields: Vec<(String, Kind, u64)> =
         layer.schema.fields().iter().map(|field| (field.name.clone(), field.kind, 0)).collect();
@@ -108,9 +182,10 @@ fn look(path: &Path) -> Result<Found, String> {
         fields: Vec::new(),
         key: None,
         mixed: layer.schema.shape.is_none(),
+        partly: is_afar(args).then_some(layer.records),
     };
     let mut checker = Checker::default();
-    while let Some(page) = source.next()? {
+    while let Some(page) = source.next().map_err(String::from)? {
         found.rejected += page.rejected.len() as u64;
         found.records += page.batch.len() as u64;
         for row in 0..page.batch.len() {
@@ -134,6 +209,9 @@ fn look(path: &Path) -> Result<Found, String> {
                 }
             }
         }
+        if found.partly.is_some() {
+            break;
+        }
     }
     found.key = fields.iter().zip(&keys).find(|(_, key)| key.is_some()).map(|((name, _, _), _)| name.clone());
     found.fields = fields;
@@ -153,7 +231,7 @@ fn yaml(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-fn manifest(args: &Args, found: &Found) -> Result<String, String> {
+fn written(args: &Args, found: &Found) -> Result<String, String> {
     let mut out = String::new();
     let mut line = |text: &str| {
         // Writing to a string cannot fail.
@@ -162,37 +240,49 @@ fn manifest(args: &Args, found: &Found) -> Result<String, String> {
     let nulls: u64 = found.fields.iter().map(|(_, _, n)| n).sum();
     let values = found.records * found.fields.len() as u64;
     let share = if values == 0 { 0.0 } else { nulls as f64 / values as f64 };
-    // Rounded up to a tenth of a percent, so that the same file passes.
+    // Rounded up to a tenth of a percent, so that the same file passes; of a service only a part was
+    // seen.
     let allowed = (share * 1000.0).ceil() / 1000.0;
-    let csv = Format::of_path(&args.file) == Some(Format::Csv);
+    let allowed = if found.partly.is_some() { allowed.max(0.5) } else { allowed };
+    let csv = Format::of_path(Path::new(&args.from)) == Some(Format::Csv) && found.partly.is_none();
     let folder = args
         .output
         .as_ref()
         .and_then(|output| output.parent())
         .filter(|folder| !folder.as_os_str().is_empty());
     let file = match folder {
-        Some(_) => std::path::absolute(&args.file).map_err(|e| e.to_string())?,
-        None => args.file.clone(),
+        Some(_) => std::path::absolute(&args.from).map_err(|e| e.to_string())?,
+        None => PathBuf::from(&args.from),
     };
     line("# yaml-language-server: $schema=tidegate.schema.json");
     line("# Made by `tidegate init`; `tidegate schema > tidegate.schema.json` lets an editor check it.");
+    let all = match found.partly {
+        None => format!("{} records", found.records + found.rejected),
+        Some(declared) => {
+            let of = declared.map_or("an undeclared number of".into(), |n| n.to_string());
+            format!("{of} records; of the first {}", found.records + found.rejected)
+        }
+    };
     line(&format!(
-        "# {}: {} records, {} unreadable, {} with invalid geometry, {} without geometry",
-        found.name,
-        found.records + found.rejected,
-        found.rejected,
-        found.invalid,
-        found.without
+        "# {}: {all}, {} unreadable, {} with invalid geometry, {} without geometry",
+        found.name, found.rejected, found.invalid, found.without
     ));
     line("version: 1");
     line("pipeline:");
     line(&format!("  id: {}", yaml(&found.name)));
-    line("  source:");
-    line(&format!("    file: {}", yaml(&file.to_string_lossy())));
+    if found.partly.is_some() {
+        line(service(args).trim_end());
+    } else {
+        line("  source:");
+        line(&format!("    file: {}", yaml(&file.to_string_lossy())));
+        if let Some(layer) = &args.layer {
+            line(&format!("    layer: {}", yaml(layer)));
+        }
+    }
     match &found.crs {
-        Some(crs) => line(&format!("    # The file says that it is in {crs}.")),
+        Some(crs) => line(&format!("    # It says that it is in {crs}.")),
         None => {
-            line("    # The file does not say its system; check this one.");
+            line("    # It does not say its system; check this one.");
             line("    crs: EPSG:4326");
         }
     }
@@ -230,7 +320,7 @@ fn manifest(args: &Args, found: &Found) -> Result<String, String> {
             line(&format!("      table: {}", yaml(args.table.as_deref().unwrap_or(&found.name))));
         }
         named => {
-            let default = format!("{}.out.gpkg", found.name);
+            let default = format!("{}.out.gpkg", found.name.replace([':', '/', '\\'], "_"));
             line(&format!("    file: {}", yaml(named.unwrap_or(&default))));
         }
     }
@@ -244,14 +334,18 @@ fn manifest(args: &Args, found: &Found) -> Result<String, String> {
         }
         None => line("    mode: replace"),
     }
-    line("  retry_policy:");
-    line("    max_attempts: 5");
-    line("    base_delay: 1s");
-    line("    retryable_status_codes: [408, 425, 429, 500, 502, 503, 504]");
+    if found.partly.is_some() {
+        line("  # Records that cannot pass are kept; `tidegate dlq` shows, repairs and replays them.");
+        line("  dead_letters: {}");
+    }
+    line(POLICY.trim_end());
     line("  tolerance:");
-    line(&format!("    # {nulls} of {values} values are null now."));
+    line(&format!("    # {nulls} of {values} values that were looked at are null."));
     line(&format!("    max_null_rate: {allowed}"));
-    line(&format!("    halt_on_geometry_invalid: {}", found.invalid == 0 && found.rejected == 0));
+    line(&format!(
+        "    halt_on_geometry_invalid: {}",
+        found.partly.is_none() && found.invalid == 0 && found.rejected == 0
+    ));
     if !found.geographic {
         line("    # precision_decimal_threshold: 2");
     }

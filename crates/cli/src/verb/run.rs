@@ -21,7 +21,8 @@ use crate::{out, report};
 /// Takes every record from the source through steps and gates into the sink. Each batch is
 /// committed together with the position after it, so a run that was cut off, by Ctrl-C or by
 /// `kill -9`, goes on exactly there with --resume. A record that cannot be handled is rejected with
-/// its reason; a gate that halts leaves its batch uncommitted.
+/// its reason, as a dead letter if the manifest has `dead_letters`; a gate that halts leaves its
+/// batch uncommitted.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,7 +35,7 @@ Examples:
 
 Exit codes: 0 all done; 1 failure or stopped; 2 the manifest, the source or the sink cannot be used;
 3 a gate halted the run; 4 finished with rejected records; 5 finished, and an alert fired that the
-manifest wants told so; 75 a service wants no calls, try later.")]
+manifest wants told so; 75 a service wants no calls, or the pipeline is suspended by an incident: try later.")]
 pub(crate) struct Args {
     /// The manifest
     #[arg(value_name = "FILE")]
@@ -116,6 +117,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
             out::say(&format!("tidegate: {}: {error}", args.file.display()));
             Ok(match error {
                 RunError::Setup(_) => Exit::Usage,
+                RunError::Later(_) => Exit::TryLater,
                 RunError::Broken(_) => Exit::Failure,
             })
         }
@@ -226,7 +228,7 @@ fn tell(args: &Args, report: &Report) -> io::Result<Exit> {
         End::Done => Exit::Done,
         End::Halted(_) => Exit::Halted,
         End::Stopped => Exit::Failure,
-        End::TryLater(..) => Exit::TryLater,
+        End::TryLater(..) | End::Suspended(_) => Exit::TryLater,
     })
 }
 
@@ -237,6 +239,7 @@ fn summary(args: &Args, report: &Report) -> String {
         End::Halted(_) => "halted".to_owned(),
         End::Stopped => "stopped".to_owned(),
         End::TryLater(code, _) => format!("stopped by the other side ({code})"),
+        End::Suspended(_) => "suspended".to_owned(),
     };
     let mut text = format!("{}: {word} in {}", report.pipeline, span(report.elapsed));
     let mut add = |line: String| {
@@ -250,6 +253,15 @@ fn summary(args: &Args, report: &Report) -> String {
         let note = if note.is_empty() { note } else { format!("   {note}") };
         add(format!("  {name:<10}{:>12}{note}", thousands(n)));
     };
+    if let Some(source) = &report.source {
+        let declared =
+            source.declared.map_or("not declared".into(), |n| format!("{} declared", thousands(n)));
+        let mut notes = vec![declared, format!("{} pages", thousands(source.pages))];
+        if source.repeated > 0 {
+            notes.push(format!("{} came twice and were left out", thousands(source.repeated)));
+        }
+        row("received", source.received, notes.join(", "));
+    }
     if counts.read > 0 || report.batches > 0 {
         row("read", counts.read, String::new());
         if counts.added > 0 {
@@ -285,6 +297,9 @@ fn summary(args: &Args, report: &Report) -> String {
     }
     if counts.dead() > 0 {
         add(format!("  rejected records are in {}", report.rejects));
+        if !report.rejects.ends_with(".ndjson") {
+            add(format!("  tidegate dlq stats --store {}", report.rejects));
+        }
     }
     for warning in &report.warnings {
         add(format!("  warning: {warning}"));
@@ -296,6 +311,7 @@ fn summary(args: &Args, report: &Report) -> String {
             add("  the batch with that record was not committed; look at it, change the data or the gate, then".into());
             add(format!("  tidegate run {} --resume", args.file.display()));
         }
+        End::Suspended(what) => add(format!("  {what}")),
         End::Stopped | End::TryLater(..) => add(format!("  tidegate run {} --resume", args.file.display())),
     }
     text

@@ -9,8 +9,8 @@ use tidegate_engine::http::{Allow, ClientConfig};
 use tidegate_engine::lane::Clock;
 use tidegate_engine::profile::Profiles;
 use tidegate_engine::source::{
-    Agreement, Ask, EsriOptions, EsriPaging, Job, OgcOptions, PagerConfig, Position, Source, SourceError,
-    StacOptions, Tolerance, WfsOptions, WireConfig,
+    Agreement, Ask, EsriOptions, EsriPaging, Job, Known, OgcOptions, PagerConfig, Position, Source,
+    SourceError, StacOptions, Tolerance, WfsOptions, WireConfig,
 };
 use tidegate_geo::Value;
 
@@ -27,6 +27,7 @@ fn job(server: &Handle, path: &str, profile: &str, ask: Ask) -> Job {
         key: None,
         client: ClientConfig { allow, ..ClientConfig::default() },
         policy: geocode::policy(),
+        classifier: None,
         lane: geocode::lane(),
         patience: Duration::from_secs(60),
         seed: 7,
@@ -94,7 +95,8 @@ fn a_source_goes_on_from_every_position_it_has_given() {
             let name = loop {
                 let (name, job) = jobs(&server).swap_remove(at);
                 let from = position.take().map(|text: String| Position::from_json(&text).unwrap());
-                let mut source = job.source(Clock::system(), from, schema.take()).await.unwrap();
+                let known = Known { schema: schema.take(), ..Known::default() };
+                let mut source = job.source(Clock::system(), from, known).await.unwrap();
                 runs += 1;
                 assert_eq!(source.layer().records, Some(N), "{name}");
                 // One chunk, and the source is dropped as in a crash.
@@ -120,9 +122,10 @@ fn a_position_of_another_job_is_refused() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let mut all = jobs(&server);
-        let mut source = all.remove(0).1.source(Clock::system(), None, None).await.unwrap();
+        let mut source = all.remove(0).1.source(Clock::system(), None, Known::default()).await.unwrap();
         let position = read(&mut *source, 1, &mut BTreeMap::new()).await.unwrap();
-        let refused = all.remove(1).1.source(Clock::system(), position, None).await.err().unwrap();
+        let refused =
+            all.remove(1).1.source(Clock::system(), position, Known::default()).await.err().unwrap();
         assert!(refused.to_string().contains("another job"), "{refused}");
         assert!(Position::from_json("{}").is_err());
     });

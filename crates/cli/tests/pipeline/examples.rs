@@ -3,13 +3,87 @@
 use std::path::Path;
 
 use serde_json::json;
+use tidegate_cli::chaos::{Config, Dialect, Fault, FaultKind, Handle, Unrest, spec};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, Ran, ran};
+use crate::postgis::{Db, url};
+use crate::service::{chaos, layer};
 
-fn example(bench: &Bench, name: &str, out: &str) -> crate::bench::Ran {
+fn file(name: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
-    let mut command = bench.command(&["run", file.to_str().unwrap(), "--format", "json"]);
-    crate::bench::ran(command.env("OUT", bench.path(out)).output().unwrap())
+    file.to_str().unwrap().to_owned()
+}
+
+fn example(bench: &Bench, name: &str, out: &str) -> Ran {
+    let mut command = bench.command(&["run", &file(name), "--format", "json"]);
+    ran(command.env("OUT", bench.path(out)).output().unwrap())
+}
+
+/// The same against a provider.
+fn against(bench: &Bench, server: &Handle, name: &str, out: &str) -> Ran {
+    let mut command = bench.command(&["run", &file(name), "--format", "json"]);
+    ran(command.env("OUT", bench.path(out)).env("SERVICE", server.url()).output().unwrap())
+}
+
+#[test]
+fn wfs_to_postgis() {
+    // One in twenty calls fails and one in twenty is cut off: nothing of that shows.
+    let fault = |kind| Fault { kind, when: spec::when("5%").unwrap() };
+    let faults = vec![fault(FaultKind::Status(503)), fault(FaultKind::Cut)];
+    let server = chaos(Config { faults, ..layer(500) });
+    let mut db = Db::new("example");
+    let bench = Bench::new();
+    let run = |inserted: u64| {
+        let mut command = bench.command(&["run", &file("wfs-to-postgis.yaml"), "--format", "json"]);
+        command.env("SERVICE", server.url()).env("DATABASE_URL", url()).env("SCHEMA", &db.schema);
+        let ran = ran(command.output().unwrap());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let result = ran.json();
+        assert_eq!((&result["written"], &result["inserted"]), (&json!(500), &json!(inserted)));
+        assert_eq!(result["source"]["verdict"], "exact");
+    };
+    run(500);
+    // The next night nothing has changed.
+    run(0);
+    assert_eq!(db.rows("SELECT count(*), count(DISTINCT id) FROM {}.parcels"), ["(500,500)"]);
+}
+
+#[test]
+fn arcgis_to_geopackage() {
+    let unrest = Unrest { delete_every: 3, ..Unrest::default() };
+    let server = chaos(Config { unrest, ..layer(500) });
+    let bench = Bench::new();
+    let ran = against(&bench, &server, "arcgis-to-geopackage.yaml", "city.gpkg");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let rows = bench.sql("city.gpkg", "SELECT count(*), count(DISTINCT id) FROM parcels");
+    let written = ran.json()["written"].as_u64().unwrap();
+    assert_eq!(rows, [format!("{written}|{written}")]);
+    let gone = server.layer()["deleted"].as_array().unwrap().len() as u64;
+    assert!(gone > 0 && written >= 500 - gone, "{written} of 500 less {gone}");
+}
+
+#[test]
+fn stac_to_geoparquet() {
+    let server = chaos(layer(500));
+    let bench = Bench::new();
+    let ran = against(&bench, &server, "stac-to-geoparquet.yaml", "scenes.parquet");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.json()["written"], 500);
+    let seen = bench.tidegate(&["inspect", "scenes.parquet", "--format", "json"]);
+    assert!(seen.stdout.contains("500"), "{}", seen.stdout);
+}
+
+#[test]
+fn geocode_addresses() {
+    let limit = spec::throttle("bucket:50/s,burst=5").unwrap();
+    let server = chaos(Config { limit, headers: Dialect::RetryAfter, no_match: 0.2, ..Config::default() });
+    let bench = Bench::new();
+    let ran = against(&bench, &server, "geocode-addresses.yaml", "addresses.gpkg");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let result = ran.json();
+    let found = bench.sql("addresses.gpkg", "SELECT count(*) FROM addresses WHERE geom IS NOT NULL");
+    let missed = result["no_match"].as_u64().unwrap();
+    assert_eq!(found, [(result["written"].as_u64().unwrap() - missed).to_string()]);
 }
 
 #[test]

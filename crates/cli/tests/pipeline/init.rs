@@ -1,6 +1,7 @@
 //! `init` makes manifests that run as they are.
 
 use crate::bench::{BOW_TIE, Bench, SQUARE, point, polygon};
+use crate::service::{chaos, layer};
 
 #[test]
 fn what_init_writes_runs() {
@@ -41,4 +42,31 @@ fn other_sources_and_sinks() {
     bench.write("m.yaml", &made.stdout);
     assert_eq!(bench.tidegate(&["validate", "m.yaml"]).code, Some(0));
     assert_eq!(bench.tidegate(&["init", "none.geojson"]).code, Some(2));
+}
+
+#[test]
+fn a_service_becomes_a_manifest_that_runs() {
+    let server = chaos(layer(120));
+    for (path, more, key) in [
+        ("/wfs", &[][..], "key: [\"id\"]"),
+        ("/ogc", &["--profile", "ogcapi"], "key: [\"id\"]"),
+        ("/ogc/collections/parcels/items", &[], "key: [\"id\"]"),
+        ("/arcgis/rest/services/parcels/FeatureServer", &[], "key: [\"OBJECTID\"]"),
+        ("/stac", &["--layer", "parcels"], "sink:"),
+    ] {
+        let bench = Bench::new();
+        let url = format!("{}{path}", server.url());
+        let made = bench.tidegate(&[&["init", &url, "-o", "m.yaml", "--sink", "out.gpkg"], more].concat());
+        assert_eq!(made.code, Some(0), "{path}: {}", made.stderr);
+        let text = bench.read("m.yaml");
+        assert!(text.contains("120 records; of the first 50") && text.contains(key), "{path}: {text}");
+        assert!(text.contains("area: real") && text.contains("is in "), "{path}: {text}");
+        let ran = bench.run(&[]);
+        assert_eq!(ran.code, Some(0), "{path}: {text}\n{}", ran.stderr);
+        assert_eq!(ran.json()["written"], 120, "{path}");
+    }
+    let bench = Bench::new();
+    let refused = bench.tidegate(&["init", &format!("{}/nothing", server.url())]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stdout);
+    assert!(refused.stderr.contains("does not show what it is"), "{}", refused.stderr);
 }

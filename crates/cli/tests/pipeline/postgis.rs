@@ -4,22 +4,22 @@
 use postgres::{Client, NoTls};
 use serde_json::json;
 
-use crate::bench::{Bench, SQUARE, point, polygon};
+use crate::bench::{BOW_TIE, Bench, SQUARE, point, polygon};
 use crate::kill::{BATCHES, STEPS, books, chain, input};
 
-fn url() -> String {
+pub(crate) fn url() -> String {
     std::env::var("TIDEGATE_TEST_DATABASE")
         .unwrap_or_else(|_| "postgres://postgres@127.0.0.1/test".to_owned())
 }
 
 /// A schema of its own, gone in the end.
-struct Db {
+pub(crate) struct Db {
     client: Client,
-    schema: String,
+    pub(crate) schema: String,
 }
 
 impl Db {
-    fn new(name: &str) -> Db {
+    pub(crate) fn new(name: &str) -> Db {
         let mut client = Client::connect(&url(), NoTls).unwrap();
         let schema = format!("tidegate_{name}_{}", std::process::id());
         client
@@ -33,7 +33,7 @@ impl Db {
     }
 
     /// The rows of a query, each as text; `{}` stands for the schema.
-    fn rows(&mut self, sql: &str) -> Vec<String> {
+    pub(crate) fn rows(&mut self, sql: &str) -> Vec<String> {
         let sql = sql.replace("{}", &self.schema);
         let rows = self.client.query(&format!("SELECT q::text FROM ({sql}) q"), &[]).unwrap();
         rows.iter().map(|row| row.get::<_, String>(0)).collect()
@@ -240,4 +240,32 @@ fn sixty_one_kills_of_an_upsert() {
 #[test]
 fn sixty_one_kills_of_an_append() {
     killed("kill_append", "mode: append");
+}
+
+#[test]
+fn letters_in_the_database_are_mended_and_replayed_into_the_table() {
+    let mut db = Db::new("letters");
+    let bench = Bench::new();
+    bench.write(
+        "in.geojsonl",
+        &(polygon(SQUARE, r#"{"id":1}"#)
+            + &polygon(BOW_TIE, r#"{"id":2}"#)
+            + &polygon(SQUARE, r#"{"id":null}"#)),
+    );
+    let store = format!("{}?schema={}", url(), db.schema);
+    bench.manifest(&format!(
+        "dead_letters: {{ store: \"{store}\", remedies: [{{ rule: make_valid }}] }}\nsource: {{ file: in.geojsonl }}\nsteps:\n  - promote_to_multi: true\n{}",
+        db.sink("key: [id]")
+    ));
+    assert_eq!(bench.runs(4)["rejected"], 2);
+    let dlq = |args: &[&str]| bench.tidegate(&[&["dlq", "--store", &store], args].concat());
+    let fixed = dlq(&["fix", "--manifest", "m.yaml"]);
+    assert_eq!(fixed.code, Some(0), "{}", fixed.stderr);
+    let replayed = dlq(&["replay", "--state", "validated", "--verify"]);
+    assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
+    assert_eq!(db.rows("SELECT id FROM {}.out ORDER BY id"), ["(1)", "(2)"]);
+    // What the sink refused dies again, and says so.
+    let replayed = dlq(&["replay", "--stage", "sink"]);
+    assert_eq!(replayed.code, Some(4), "{}", replayed.stderr);
+    assert_eq!(db.rows("SELECT id FROM {}.out ORDER BY id"), ["(1)", "(2)"]);
 }

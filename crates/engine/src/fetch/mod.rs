@@ -26,7 +26,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_core::{Code, Wall};
 use tokio::sync::watch;
-use url::Url;
 
 /// What to fetch.
 pub enum What {
@@ -235,7 +234,7 @@ async fn pages(
             Ok(Some(pulled)) => pulled,
             Ok(None) => break,
             // A service forgets its links; what is known already is left out the second time.
-            Err(error) if !rewound && is_forgotten(&error) => {
+            Err(error) if !rewound && error.is_forgotten() => {
                 rewound = true;
                 again(&mut pager, spool, recall)?;
                 continue;
@@ -252,12 +251,6 @@ async fn pages(
     }
     run.tell(|seen| (seen.tally, seen.agreement) = (*pager.tally(), pager.agreement()));
     spool.close(pager.crs().as_deref()).map(Some)
-}
-
-fn is_forgotten(error: &SourceError) -> bool {
-    error.trouble == Trouble::Broken
-        && [Code::BAD_REQUEST, Code::NOT_FOUND, Code::UNPROCESSABLE, Code::SERVICE_EXCEPTION]
-            .contains(&error.code)
 }
 
 fn again(pager: &mut Pager, spool: &mut Spool, recalled: bool) -> Result<(), SourceError> {
@@ -277,7 +270,7 @@ async fn pieces(
 ) -> Result<Option<PathBuf>, SourceError> {
     let url = config.url.clone();
     let wire = Wire::new(config, clock)?;
-    let path = spool.file(&named(&file::file_name(&url), &url)?);
+    let path = spool.file(&file::local_name(&file::file_name(&url), url.as_str())?);
     let mut at = match spool.kept() {
         Kept::File(at) => at.clone(),
         Kept::Nothing | Kept::Pages(_) => FilePosition::default(),
@@ -306,28 +299,10 @@ async fn object(
     spool: &mut Spool,
 ) -> Result<Option<PathBuf>, SourceError> {
     let name = key.rsplit('/').next().unwrap_or(key);
-    let url = Url::parse("s3://store").map_err(|e| SourceError::setup(e.to_string()))?;
-    let path = spool.file(&named(name, &url)?);
+    let path = spool.file(&file::local_name(name, key)?);
     run.tell(|seen| seen.layer = name.to_owned());
     tokio::select! {
         at = file::object(store, key, &path, |had, all| run.tell(|seen| seen.bytes = (had, all))) => at.map(|_| Some(path)),
         () = run.stopped() => Ok(None),
-    }
-}
-
-/// A name of a known format that is safe as a local one.
-fn named(name: &str, url: &Url) -> Result<String, SourceError> {
-    let extension = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default();
-    let extension: String = extension.chars().filter(char::is_ascii_alphanumeric).collect();
-    let local = format!("file.{extension}");
-    match tidegate_geo::format::Format::of_path(Path::new(&local)) {
-        Some(tidegate_geo::format::Format::Shapefile) => Err(SourceError::setup(
-            "a Shapefile is several files; fetch them with `store get` or a browser and read the .shp",
-        )),
-        Some(_) => Ok(local),
-        None => Err(SourceError::setup(format!(
-            "{url}: {name:?} has no ending of a format that can be read (.gpkg, .geojson, .geojsonl, .fgb, .csv); \
-             if it is a service, say which with --profile"
-        ))),
     }
 }

@@ -130,6 +130,20 @@ impl Gates {
         Ok(Gates { live })
     }
 
+    /// The same gates for single records that come again: nothing is said of shares, and what
+    /// would halt a run only rejects its record. Gates on a whole run have nothing to look at.
+    #[must_use]
+    pub fn one_by_one(mut self) -> Gates {
+        self.live.retain(|gate| !matches!(gate.form.check, Check::NullRate | Check::Count | Check::Unique));
+        for gate in &mut self.live {
+            gate.max_rate = 1.0;
+            if gate.severity == Severity::Halt {
+                gate.severity = Severity::Reject;
+            }
+        }
+        self
+    }
+
     /// What each gate is, for a plan: its name, its severity and the share that may fail.
     pub fn list(&self) -> impl Iterator<Item = (&str, &'static str, f64)> {
         self.live.iter().map(|gate| (gate.label.as_str(), word(gate.severity), gate.max_rate))

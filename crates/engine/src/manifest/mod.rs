@@ -34,10 +34,10 @@ use std::path::Path;
 
 pub use duration::human;
 pub use form::{
-    Action, AlertName, Alerts, Arrays, Audit, Cast, Check, CircuitBreaker, Coerce, Flatten, Gate, Geocode,
-    Http, Jitter, Lookup, Manifest, Missing, Mode, OnEmpty, OnLongWait, Per, Pipeline, RateLimit,
-    RetryBudget, RetryPolicy, Scalar, Service, Severity, Sink, SinkTable, Source, SourceTable, Step,
-    Tolerance,
+    Action, AlertName, Alerts, Arrays, Audit, Body, Bucket, Cast, Check, CircuitBreaker, Coerce, DeadLetters,
+    Flatten, Gate, Geocode, Http, Jitter, Lookup, Manifest, Missing, Mode, OnEmpty, OnLongWait, Paging,
+    PagingBy, Per, Pipeline, RateLimit, Remedy, RemedyRule, RetryBudget, RetryPolicy, Scalar, Service,
+    Severity, Sink, SinkTable, Source, SourceTable, Step, Tolerance, WfsVersion,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};

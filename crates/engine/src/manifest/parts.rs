@@ -17,15 +17,35 @@ struct Parts<'a> {
 pub(super) fn check(root: &Node, problems: &mut Vec<Problem>) {
     let Some(pipeline) = root.at(&["pipeline"]) else { return };
     let mut parts = Parts { problems };
+    let services: Vec<&str> = pipeline
+        .at(&["services"])
+        .map(Node::entries)
+        .unwrap_or_default()
+        .iter()
+        .map(|(k, _)| k.name.as_str())
+        .collect();
     let (source, sink) = (pipeline.at(&["source"]), pipeline.at(&["sink"]));
     if let Some(source) = source {
-        parts.one_of(source, "source", &["file", "postgis"]);
-        parts.database(source);
+        // A file of a web server may name a service, for its key and limits.
+        let remote = source.at(&["file"]).and_then(Node::text).is_some_and(|name| name.contains("://"));
+        let keys: &[&str] = if remote { &["file", "postgis"] } else { &["file", "postgis", "service"] };
+        parts.one_of(source, "source", keys);
+        parts.database(source.at(&["postgis", "url"]));
+        parts.source(source, &services);
+        parts.bucket(source);
     }
     if let Some(sink) = sink {
         parts.one_of(sink, "sink", &["file", "postgis"]);
-        parts.database(sink);
+        parts.database(sink.at(&["postgis", "url"]));
         parts.sink(sink);
+        parts.bucket(sink);
+    }
+    if let Some(store) = pipeline.at(&["dead_letters", "store"]) {
+        let database = store.text().is_some_and(|text| text.starts_with("postgres"));
+        parts.database(Some(store).filter(|_| database));
+    }
+    for remedy in pipeline.at(&["dead_letters", "remedies"]).map(Node::items).unwrap_or_default() {
+        parts.remedy(remedy);
     }
     let lonely = [("source", source, "sink", sink), ("sink", sink, "source", source)];
     for (name, there, other, missing) in lonely {
@@ -39,13 +59,6 @@ pub(super) fn check(root: &Node, problems: &mut Vec<Problem>) {
             );
         }
     }
-    let services: Vec<&str> = pipeline
-        .at(&["services"])
-        .map(Node::entries)
-        .unwrap_or_default()
-        .iter()
-        .map(|(k, _)| k.name.as_str())
-        .collect();
     for step in pipeline.at(&["steps"]).map(Node::items).unwrap_or_default() {
         parts.step(step, &services);
     }
@@ -78,7 +91,19 @@ impl Parts<'_> {
             section.entries().iter().filter(|(key, _)| keys.contains(&key.name.as_str())).collect();
         let names = keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(" or ");
         // An unknown key is told of elsewhere, and is probably the one that is missed here.
-        let others = ["layer", "crs", "batch_size", "mode", "key"];
+        let others = [
+            "layer",
+            "crs",
+            "batch_size",
+            "mode",
+            "key",
+            "service",
+            "paging",
+            "tolerate",
+            "patience",
+            "patience_seconds",
+            "store",
+        ];
         let mistyped = section.entries().iter().any(|(key, _)| !others.contains(&key.name.as_str()));
         match given.as_slice() {
             [_] => {}
@@ -87,7 +112,8 @@ impl Parts<'_> {
                 self.report("missing_key", section.place.clone(), message, format!("give {names}"));
             }
             [_, second, ..] => {
-                let message = format!("`{name}` says both {}", names.replace(" or ", " and "));
+                let both = given.iter().map(|(key, _)| format!("`{}`", key.name)).collect::<Vec<_>>();
+                let message = format!("`{name}` says both {}", both.join(" and "));
                 self.report("given_twice", second.0.place.clone(), message, "keep one of the two");
             }
             [] => {}
@@ -95,8 +121,8 @@ impl Parts<'_> {
     }
 
     /// The address of a database: a reference, or a URL without a password.
-    fn database(&mut self, section: &Node) {
-        let Some(node) = section.at(&["postgis", "url"]) else { return };
+    fn database(&mut self, node: Option<&Node>) {
+        let Some(node) = node else { return };
         let Some(text) = node.text() else { return };
         if text.parse::<SecretRef>().is_ok() {
             return;
@@ -120,6 +146,75 @@ impl Parts<'_> {
             Err(_) => {
                 let help = "write `env:NAME`, `file:PATH` or `postgres://user@host/database`";
                 self.report("range", node.place.clone(), "this is not the address of a database", help);
+            }
+        }
+    }
+
+    /// A name of `services`.
+    fn service(&mut self, node: Option<&Node>, services: &[&str]) {
+        let Some((node, service)) = node.and_then(|node| Some((node, node.text()?))) else { return };
+        if !services.contains(&service) {
+            let help = match alike(service, services.iter().copied()) {
+                Some(known) => format!("did you mean `{known}`?"),
+                None => format!("add `{service}:` to `pipeline.services`"),
+            };
+            let message = format!("there is no service {}", quoted(service));
+            self.report("unknown_key", node.place.clone(), message, help);
+        }
+    }
+
+    fn source(&mut self, source: &Node, services: &[&str]) {
+        self.service(source.at(&["service"]), services);
+        if let (Some((key, _)), None) =
+            (source.entries().iter().find(|(key, _)| key.name == "paging"), source.at(&["service"]))
+        {
+            let help = "remove it, or name the `service` whose pages are meant";
+            self.report("range", key.place.clone(), "only a service has pages", help);
+        }
+        if let Some(node) = source.at(&["tolerate"]) {
+            let fits = match &node.value {
+                Value::Integer(n) => *n >= 0,
+                Value::Text(text) | Value::Env(text) => crate::source::Tolerance::parse(text).is_ok(),
+                _ => false,
+            };
+            if !fits {
+                let help = "give a number such as `5` or a share such as `0.1%`";
+                self.report("range", node.place.clone(), "this is no tolerance", help);
+            }
+        }
+    }
+
+    fn bucket(&mut self, section: &Node) {
+        for name in ["access_key", "secret_key", "session_token"] {
+            if let Some(node) = section.at(&["store", name]) {
+                self.secret(node);
+            }
+        }
+    }
+
+    fn remedy(&mut self, remedy: &Node) {
+        let Some(rule) = remedy.at(&["rule"]) else { return };
+        let name = rule.text().unwrap_or_default();
+        let takes: &[&str] = match name {
+            "crs_lookup" => &["default"],
+            "make_valid" => &["tolerance"],
+            "wait" => &["seconds"],
+            "clip" => &["bbox"],
+            "swap_axes" => &["area"],
+            "remap" => &["fields"],
+            "command" => &["command"],
+            _ => &[],
+        };
+        for (key, _) in remedy.entries().iter().filter(|(key, _)| key.name != "rule") {
+            if !takes.contains(&key.name.as_str()) {
+                let message = format!("the rule `{name}` has no `{}`", key.name);
+                self.report("unknown_key", key.place.clone(), message, "remove it");
+            }
+        }
+        for need in ["fields", "command"].iter().filter(|need| takes.contains(need)) {
+            if remedy.at(&[need]).is_none() {
+                let message = format!("the rule `{name}` needs `{need}`");
+                self.report("missing_key", rule.place.clone(), message, format!("add `{need}:`"));
             }
         }
     }
@@ -150,7 +245,7 @@ impl Parts<'_> {
         let format = tidegate_geo::format::Format::of_path(std::path::Path::new(name));
         match format {
             None => {
-                let help = "end it with .gpkg, .geojson, .geojsonl, .geojsons, .csv or .fgb";
+                let help = "end it with .gpkg, .geojson, .geojsonl, .geojsons, .csv, .fgb or .parquet";
                 self.report(
                     "range",
                     file.place.clone(),
@@ -162,7 +257,11 @@ impl Parts<'_> {
                 let help = "write a GeoPackage instead: it opens wherever a Shapefile does";
                 self.report("range", file.place.clone(), "Shapefiles are read, not written", help);
             }
-            Some(tidegate_geo::format::Format::GeoPackage) => {}
+            Some(tidegate_geo::format::Format::GeoPackage) if !name.starts_with("s3://") => {}
+            Some(tidegate_geo::format::Format::Gml | tidegate_geo::format::Format::EsriJson) => {
+                let help = "end it with .gpkg, .geojson, .geojsonl, .geojsons, .csv, .fgb or .parquet";
+                self.report("range", file.place.clone(), "this format is read, not written", help);
+            }
             Some(_) => {
                 let wrong = mode.filter(|_| !is("replace")).or(key.filter(|_| mode.is_none()));
                 if let Some(node) = wrong {
@@ -182,16 +281,7 @@ impl Parts<'_> {
             self.report("expression", filter.place.clone(), fault.to_string(), help);
         }
         for name in ["geocode", "http"] {
-            let Some(node) = step.at(&[name, "service"]) else { continue };
-            let Some(service) = node.text() else { continue };
-            if !services.contains(&service) {
-                let help = match alike(service, services.iter().copied()) {
-                    Some(known) => format!("did you mean `{known}`?"),
-                    None => format!("add `{service}:` to `pipeline.services`"),
-                };
-                let message = format!("there is no service {}", quoted(service));
-                self.report("unknown_key", node.place.clone(), message, help);
-            }
+            self.service(step.at(&[name, "service"]), services);
         }
         for key in ["set_crs", "reproject"] {
             let Some(node) = step.at(&[key]) else { continue };

@@ -5,19 +5,26 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use sha2::{Digest, Sha256};
+use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
 
+use super::fetched::{Fetched, Scratch, fetch, is_remote};
+use super::kept::{Kept, Memory};
+use super::paged::Paged;
+use super::service;
 use super::source::{FileSource, Source};
 use super::table::TableSource;
 use crate::gate::Gates;
 use crate::manifest::{self, Manifest};
 use crate::sink::Spec;
-use crate::step::{self, Aside, Flow, Services, Step, Tools};
+use crate::step::{self, Aside, Flow, Services, Step, StepError, Tools};
 
 /// A step with its name in the manifest.
 pub struct Named {
     /// `steps[1] coerce`.
     pub label: String,
+    /// What reaches it.
+    pub before: Flow,
     /// What it does.
     pub step: Box<dyn Step>,
     /// The system of the records that reach it, if it is known.
@@ -32,6 +39,10 @@ pub struct Parts {
     pub fingerprint: String,
     /// Where records come from.
     pub source: Box<dyn Source>,
+    /// The same, for people.
+    pub from: String,
+    /// What is known of the records as they come.
+    pub start: Flow,
     /// What happens to them.
     pub steps: Vec<Named>,
     /// What must hold.
@@ -44,21 +55,65 @@ pub struct Parts {
     pub services: Services,
     /// Which steps ask services.
     pub remote: Vec<String>,
+    /// Where a file was fetched to that only had to be looked at.
+    _scratch: Option<Scratch>,
 }
 
-/// Opens a source.
+/// From what a run starts.
+pub(super) enum Start<'a> {
+    /// From nothing.
+    New,
+    /// From where an earlier run stopped, with what it knew of the source.
+    Resumed(Option<&'a Kept>),
+    /// From letters, without a source.
+    Replay(&'a Kept),
+}
+
+/// Opens a source that is on this machine, or a table.
 ///
 /// # Errors
 /// Why it cannot be read, in a sentence.
-pub(super) fn open_source(form: &manifest::Source, folder: &Path) -> Result<Box<dyn Source>, String> {
+fn open_source(
+    form: &manifest::Source,
+    folder: &Path,
+    fetched: Option<&Fetched>,
+) -> Result<Box<dyn Source>, String> {
     let rows = form.batch_size as usize;
+    let tolerance = service::tolerance(form)?;
     match (&form.file, &form.postgis) {
         (Some(file), _) => {
-            Ok(Box::new(FileSource::open(&step::path(folder, file), form.layer.clone(), rows)?))
+            let path = fetched.map_or_else(|| step::path(folder, file), |fetched| fetched.path.clone());
+            let source = FileSource::open(&path, form.layer.clone(), rows)?;
+            let stamp = fetched.and_then(|fetched| fetched.stamp.clone());
+            Ok(Box::new(source.tolerating(tolerance).stamped(stamp)))
         }
-        (None, Some(table)) => Ok(Box::new(TableSource::open(table, rows)?)),
-        (None, None) => Err("`source` says neither `file` nor `postgis`".into()),
+        (None, Some(table)) => Ok(Box::new(TableSource::open(table, rows, tolerance)?)),
+        (None, None) => Err("`source` says neither `file` nor `postgis` nor `service`".into()),
     }
+}
+
+/// Where records come from, for people.
+fn describe(manifest: &Manifest, form: &manifest::Source, folder: &Path) -> String {
+    match (&form.file, &form.postgis, &form.service) {
+        (Some(file), _, _) if file.contains("://") => file.clone(),
+        (Some(file), _, _) => step::path(folder, file).display().to_string(),
+        (None, Some(table), _) => format!("table {}.{}", table.schema, table.table),
+        (None, None, Some(name)) => {
+            let url = manifest.pipeline.services.get(name).and_then(|service| service.url.as_deref());
+            let layer = form.layer.as_deref().unwrap_or_default();
+            format!("{} {layer}", url.unwrap_or(name)).trim_end().to_owned()
+        }
+        (None, None, None) => String::new(),
+    }
+}
+
+/// Opens the source of a manifest alone, to look at it.
+///
+/// # Errors
+/// Why it cannot be read, in a sentence.
+pub fn look(manifest: &Manifest, folder: &Path) -> Result<Box<dyn Source>, StepError> {
+    let Some(from) = &manifest.pipeline.source else { return Err(String::from("there is no source").into()) };
+    open(manifest, from, (folder, None), &Arc::default(), &Start::New)
 }
 
 /// Builds the parts of a pipeline. Nothing is written.
@@ -70,60 +125,129 @@ pub fn build(
     folder: &Path,
     cache: Option<PathBuf>,
     stop: Arc<AtomicBool>,
-) -> Result<Parts, String> {
+) -> Result<Parts, StepError> {
+    build_from(manifest, folder, cache, stop, &Start::New)
+}
+
+/// Builds the parts of a pipeline on what is known already.
+///
+/// # Errors
+/// Why it cannot work, in a sentence.
+pub(super) fn build_from(
+    manifest: &Manifest,
+    folder: &Path,
+    cache: Option<PathBuf>,
+    stop: Arc<AtomicBool>,
+    begin: &Start<'_>,
+) -> Result<Parts, StepError> {
     let pipeline = &manifest.pipeline;
     let (Some(from), Some(to)) = (&pipeline.source, &pipeline.sink) else {
-        return Err(
-            "the manifest holds policies only; add `source` and `sink` to `pipeline` to make it run".into()
-        );
+        let what = "the manifest holds policies only; add `source` and `sink` to `pipeline` to make it run";
+        return Err(StepError::Broken(what.into()));
     };
-    let source = open_source(from, folder).map_err(|e| format!("source: {e}"))?;
+    let of_source = |e| match e {
+        StepError::Broken(what) => StepError::Broken(format!("source: {what}")),
+        other => other,
+    };
+    let afar = from.file.as_deref().is_some_and(is_remote);
+    let scratch = if afar && cache.is_none() { Some(Scratch::new()?) } else { None };
+    let dir = cache.as_deref().or(scratch.as_ref().map(Scratch::path)).unwrap_or(folder).join("source");
+    let fetched = match from.file.as_deref().filter(|name| is_remote(name)) {
+        Some(address) if !matches!(begin, Start::Replay(_)) => {
+            let resume = matches!(begin, Start::Resumed(_));
+            Some(fetch(manifest, from, (address, &dir), resume, &stop).map_err(of_source)?)
+        }
+        _ => None,
+    };
+    let source = match begin {
+        Start::Replay(kept) => Box::new(Memory::new(kept)?),
+        Start::New | Start::Resumed(_) => {
+            open(manifest, from, (folder, fetched.as_ref()), &stop, begin).map_err(of_source)?
+        }
+    };
     let services = Services::new(manifest, cache, stop);
     let mut flow = start(from, source.as_ref())?;
+    let first = flow.clone();
     let mut steps: Vec<Named> = Vec::new();
     let mut remote = Vec::new();
     for (at, form) in pipeline.steps.iter().enumerate() {
         let label = format!("steps[{at}] {}", form.name());
-        let before = pipeline.steps.get(..at).unwrap_or_default();
-        let pass = |look: &mut dyn FnMut(&Batch)| first_pass(from, folder, before, look);
+        let earlier = pipeline.steps.get(..at).unwrap_or_default();
+        let pass = |look: &mut dyn FnMut(&Batch)| first_pass(from, (folder, fetched.as_ref()), earlier, look);
         let tools = Tools { folder, services: &services, pass: &pass };
         let crs = flow.crs.clone();
         let scope = u16::try_from(at).unwrap_or(u16::MAX).min(crate::gate::SCOPE - 1);
+        let before = flow.clone();
         if let Some(step) =
             step::build(form, scope, &mut flow, &tools).map_err(|e| format!("{label}: {e}"))?
         {
             if form.geocode.is_some() || form.http.is_some() {
                 remote.push(label.clone());
             }
-            steps.push(Named { label, step, crs });
+            steps.push(Named { label, before, step, crs });
         }
     }
     let gates = Gates::new(manifest, &flow)?;
-    let sink = Spec::new(&pipeline.id, to, &flow, folder)?;
-    let fingerprint = fingerprint(manifest);
-    Ok(Parts { id: pipeline.id.clone(), fingerprint, source, steps, gates, sink, flow, services, remote })
+    let sink = Spec::new(&pipeline.id, to, &flow, (folder, &dir))?;
+    Ok(Parts {
+        id: pipeline.id.clone(),
+        fingerprint: fingerprint(manifest),
+        from: describe(manifest, from, folder),
+        source,
+        start: first,
+        steps,
+        gates,
+        sink,
+        flow,
+        services,
+        remote,
+        _scratch: scratch,
+    })
+}
+
+/// Opens the source of a manifest, wherever it is.
+fn open(
+    manifest: &Manifest,
+    from: &manifest::Source,
+    (folder, fetched): (&Path, Option<&Fetched>),
+    stop: &Arc<AtomicBool>,
+    begin: &Start<'_>,
+) -> Result<Box<dyn Source>, StepError> {
+    let Some(name) = from.service.as_ref().filter(|_| from.file.is_none()) else {
+        return Ok(open_source(from, folder, fetched)?);
+    };
+    let kept = match begin {
+        Start::Resumed(kept) => *kept,
+        Start::New | Start::Replay(_) => None,
+    };
+    let (manifest, form, name) = (manifest.clone(), from.clone(), name.clone());
+    let make = Box::new(move || service::job(&manifest, &form, &name));
+    Ok(Box::new(Paged::new(make, kept, stop.clone())?))
 }
 
 /// What is known of the records before the first step.
 fn start(form: &manifest::Source, source: &dyn Source) -> Result<Flow, String> {
     let layer = source.layer();
     let named = form.crs.as_deref().map(step::crs).transpose().map_err(|e| format!("source.crs: {e}"))?;
-    Ok(Flow::new(layer.schema.clone(), layer.crs.clone().or(named)))
+    let mut flow = Flow::new(layer.schema.clone(), layer.crs.clone().or(named));
+    flow.multi = source.shape().map(Shape::multi);
+    Ok(flow)
 }
 
 /// Takes all records through the steps so far, for a step that has to look at them first. `None`
-/// if one of those steps asks a service.
+/// if the source or one of those steps is a service.
 fn first_pass(
     from: &manifest::Source,
-    folder: &Path,
+    (folder, fetched): (&Path, Option<&Fetched>),
     steps: &[manifest::Step],
     look: &mut dyn FnMut(&Batch),
 ) -> Option<Result<(), String>> {
-    if steps.iter().any(|form| form.geocode.is_some() || form.http.is_some()) {
+    let afar = from.file.is_none() && from.service.is_some();
+    if afar || steps.iter().any(|form| form.geocode.is_some() || form.http.is_some()) {
         return None;
     }
     Some((|| {
-        let mut source = open_source(from, folder)?;
+        let mut source = open_source(from, folder, fetched)?;
         let mut flow = start(from, source.as_ref())?;
         let none: Manifest = serde_json::from_value(serde_json::json!({ "pipeline": {
             "id": "pass", "retry_policy": { "max_attempts": 1, "base_delay_seconds": 1.0, "retryable_status_codes": [] },
@@ -133,11 +257,11 @@ fn first_pass(
         let mut ready = Vec::new();
         for (at, form) in steps.iter().enumerate() {
             let before = steps.get(..at).unwrap_or_default();
-            let pass = |look: &mut dyn FnMut(&Batch)| first_pass(from, folder, before, look);
+            let pass = |look: &mut dyn FnMut(&Batch)| first_pass(from, (folder, fetched), before, look);
             let tools = Tools { folder, services: &services, pass: &pass };
             ready.extend(step::build(form, 0, &mut flow, &tools)?);
         }
-        while let Some(page) = source.next()? {
+        while let Some(page) = source.next().map_err(String::from)? {
             let mut aside = Aside::default();
             let mut batch = page.batch;
             for step in &mut ready {

@@ -8,12 +8,14 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::build::{Named, Parts, build};
+use super::build::{Named, Parts, Start, build_from};
 use super::crash;
+use super::kept::Kept;
 use super::landing::Landing;
+use super::letters::{self, DeadRejects};
 use super::rejects::{NdjsonRejects, Rejects};
 use super::report::{End, Report, RunError};
-use super::source::Source;
+use super::source::{self, Source, Told};
 use super::state::{Checkpoint, State, Status};
 use super::trail::Trail;
 use super::transform::{Ended, Read, transform};
@@ -67,18 +69,39 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     let id = &manifest.pipeline.id;
     let state = State::open(&options.state, id).map_err(setup)?;
     let last = state.last();
-    let mut rejects = NdjsonRejects::new(&state.file("rejects.ndjson"), id);
     if options.resume && last == Some(Status::Done) {
-        return Ok(Report::nothing_to_resume(id, rejects.place(), began));
+        return Ok(Report::nothing_to_resume(id, began));
     }
     let mut trail = Trail::open(manifest, &options.folder, &options.state, &state).map_err(setup)?;
-    let parts =
-        build(manifest, &options.folder, Some(state.dir().to_owned()), watch.stop.clone()).map_err(setup)?;
+    let letters = manifest.pipeline.dead_letters.as_ref();
+    if let Some(form) = letters {
+        let place = letters::place(form, &options.folder, &options.state).map_err(setup)?;
+        let why = letters::suspended(&place, id).map_err(|e| setup(e.to_string()))?;
+        why.map_or(Ok(()), |why| Err(RunError::Later(why)))?;
+    }
+    let kept = state.kept().filter(|_| options.resume);
+    let begin = if options.resume { Start::Resumed(kept.as_ref()) } else { Start::New };
+    let cache = Some(state.dir().to_owned());
+    let parts = build_from(manifest, &options.folder, cache, watch.stop.clone(), &begin)?;
+    let mut rejects: Box<dyn Rejects> = match letters {
+        None => Box::new(NdjsonRejects::new(&state.file("rejects.ndjson"), id)),
+        Some(form) => {
+            let places = (options.folder.as_path(), options.state.as_path());
+            Box::new(DeadRejects::open(form, manifest, &parts, places).map_err(setup)?)
+        }
+    };
     let Parts { fingerprint, mut source, mut steps, mut gates, mut sink, flow, services, .. } = parts;
     (sink.resume, sink.atomic) = (options.resume, options.atomic);
     let unfinished = matches!(
         last,
-        Some(Status::Running | Status::Halted | Status::Stopped | Status::TryLater | Status::Failed)
+        Some(
+            Status::Running
+                | Status::Halted
+                | Status::Stopped
+                | Status::TryLater
+                | Status::Suspended
+                | Status::Failed
+        )
     );
     if !options.resume && unfinished && sink.mode == Mode::Append && sink.keeps_checkpoints() {
         return Err(setup(format!(
@@ -104,9 +127,10 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
             )));
         }
         if !known.position.is_empty() {
-            source.seek(&known.position).map_err(setup)?;
+            let own = saved.seen.iter().filter(|seen| seen.scope == source::SCOPE);
+            source.seek(&known.position, own.map(|seen| seen.hash).collect())?;
         }
-        for seen in &saved.seen {
+        for seen in saved.seen.iter().filter(|seen| seen.scope != source::SCOPE) {
             steps.iter_mut().for_each(|named| named.step.remember(seen));
             gates.remember(seen);
         }
@@ -118,6 +142,9 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         rejects.begin().map_err(setup)?;
     } else {
         rejects.rewind(from.rejects).map_err(setup)?;
+    }
+    if kept.is_none() {
+        state.keep_source(&Kept::of(source.as_ref())).map_err(setup)?;
     }
     state.keep(&json!({ "pipeline": id, "status": Status::Running })).map_err(setup)?;
     let detail =
@@ -131,12 +158,11 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     watch.telemetry.begin(services.lines(), gates.readings(None), &from.counts);
     let stages = steps.iter().map(|named| (named.label.as_str(), named.crs.as_ref()));
     let teller = Teller::new(&watch.telemetry, stages, flow.crs.as_ref());
-    let declared = source.layer().records;
     let policy = Policy::from(manifest);
     let retry = !(options.atomic && matches!(sink.target, crate::sink::Target::Table(_)));
     let mut landing = Landing {
         sink: target.as_mut(),
-        rejects: &mut rejects,
+        rejects: rejects.as_mut(),
         trail: &mut trail,
         checkpoint: from,
         policy,
@@ -146,7 +172,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         rejected: Vec::new(),
         batches: 0,
     };
-    let ended = pump(source, steps, &mut gates, &mut landing, watch, declared);
+    let (ended, told) = pump(source, steps, &mut gates, &mut landing, watch);
     let (counts, gate_tallies, batches) =
         (landing.checkpoint.counts.clone(), gates.tallies(), landing.batches);
     // Before the sink forgets its checkpoint.
@@ -178,6 +204,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         Ended::Halted(halt) => (End::Halted(halt), Status::Halted, None),
         Ended::Stopped => (End::Stopped, Status::Stopped, None),
         Ended::TryLater(code, until) => (End::TryLater(code, until), Status::TryLater, None),
+        Ended::Suspended(what) => (End::Suspended(what), Status::Suspended, None),
         Ended::Broken(what) => (End::Stopped, Status::Failed, Some(what)),
     };
     if end != End::Done && !sink.keeps_checkpoints() {
@@ -193,7 +220,9 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         rejects: rejects.place(),
         sink: sink.describe(),
         resumed_at,
-        calls: services.lines().iter().map(|line| line.calls.attempts()).sum(),
+        calls: services.lines().iter().map(|line| line.calls.attempts()).sum::<u64>()
+            + told.as_ref().map_or(0, |told| told.calls),
+        source: told,
         batches,
         elapsed: began.elapsed(),
     };
@@ -212,20 +241,19 @@ fn pump(
     gates: &mut Gates,
     landing: &mut Landing<'_>,
     watch: &Watch,
-    declared: Option<u64>,
-) -> Ended {
+) -> (Ended, Option<Told>) {
     let (pages, incoming) = sync_channel(2);
     let (works, ready) = sync_channel(2);
     let committed = landing.checkpoint.counts.written();
-    let already = landing.checkpoint.counts.read;
     std::thread::scope(|scope| {
-        scope.spawn(move || read(source, &pages, watch));
-        let middle =
-            scope.spawn(move || transform(&incoming, &works, steps, gates, committed, (already, declared)));
+        let reader = scope.spawn(move || read(source, &pages, watch));
+        let middle = scope.spawn(move || transform(&incoming, &works, steps, gates, committed));
         let mut failed = None;
         for work in &ready {
             if let Err(what) = landing.land(work) {
                 failed = Some(what);
+                // Nobody need wait for a service any more.
+                watch.stop.store(true, Ordering::Relaxed);
                 break;
             }
         }
@@ -234,18 +262,13 @@ fn pump(
         let ended = middle.join().unwrap_or_else(|_| {
             Ended::Broken("a step failed on a fault of its own; please report this".into())
         });
-        match failed {
-            Some(what) => Ended::Broken(what),
-            None => ended,
-        }
+        let told = reader.join().unwrap_or_default();
+        (failed.unwrap_or(ended), told)
     })
 }
 
-fn read(mut source: Box<dyn Source>, pages: &SyncSender<Read>, watch: &Watch) {
-    loop {
-        if watch.stop.load(Ordering::Relaxed) {
-            return;
-        }
+fn read(mut source: Box<dyn Source>, pages: &SyncSender<Read>, watch: &Watch) -> Option<Told> {
+    while !watch.stop.load(Ordering::Relaxed) {
         let page = source.next();
         let last = !matches!(page, Ok(Some(_)));
         if let Ok(Some(page)) = &page {
@@ -254,7 +277,8 @@ fn read(mut source: Box<dyn Source>, pages: &SyncSender<Read>, watch: &Watch) {
             watch.telemetry.records.read(records);
         }
         if pages.send(page).is_err() || last {
-            return;
+            break;
         }
     }
+    source.told()
 }

@@ -7,10 +7,10 @@ use tidegate_core::Rng;
 
 use super::crash;
 use super::drive::Watch;
-use super::rejects::Rejects;
+use super::rejects::{Refused, Rejects};
 use super::state::Checkpoint;
 use super::trail::Trail;
-use super::transform::Work;
+use super::transform::{Ended, Work};
 use crate::manifest::Policy;
 use crate::sink::{Put, Sink, SinkError};
 use crate::step::{Aside, Reject};
@@ -33,24 +33,34 @@ pub(super) struct Landing<'a> {
 
 impl Landing<'_> {
     /// Makes a batch durable, with the position after it.
-    pub(super) fn land(&mut self, work: Work) -> Result<(), String> {
+    pub(super) fn land(&mut self, work: Work) -> Result<(), Ended> {
         let mut rng = Rng::new(self.batches);
         let mut attempt = 0;
         let mut waited = Duration::ZERO;
         let began = Instant::now();
         loop {
-            let (checkpoint, error) = match self.attempt(&work) {
-                Ok(checkpoint) => return self.landed(checkpoint, &work, began.elapsed()),
+            let failed = match self.attempt(&work) {
+                Ok(checkpoint) => {
+                    return self.landed(checkpoint, &work, began.elapsed()).map_err(Ended::Broken);
+                }
                 Err(failed) => failed,
             };
             self.sink.rollback();
-            self.rejects.rewind(self.checkpoint.rejects)?;
-            let SinkError::Transient { .. } = &error else { return Err(format!("the sink: {error}")) };
+            self.rejects.rewind(self.checkpoint.rejects).map_err(Ended::Broken)?;
+            let (checkpoint, error) = match failed {
+                Failed::Put(error) => (None, error),
+                Failed::Commit(text, error) => (Some(text), error),
+                Failed::Rejects(Refused::Failed(what)) => return Err(Ended::Broken(what)),
+                Failed::Rejects(Refused::Incident(what)) => return Err(Ended::Suspended(what)),
+            };
+            let SinkError::Transient { .. } = &error else {
+                return Err(Ended::Broken(format!("the sink: {error}")));
+            };
             attempt += 1;
             if !self.retry || attempt >= self.policy.call.attempts_max {
-                return Err(format!(
+                return Err(Ended::Broken(format!(
                     "the sink: {error}; gave up after {attempt} attempts, --resume goes on from the last batch"
-                ));
+                )));
             }
             let wait = self.policy.call.backoff.delay(attempt - 1, waited, &mut rng);
             waited = wait;
@@ -59,8 +69,8 @@ impl Landing<'_> {
             if let (Some(text), Ok(Some(saved))) = (checkpoint, self.sink.saved())
                 && saved.checkpoint == text
             {
-                let checkpoint = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-                return self.landed(checkpoint, &work, began.elapsed());
+                let checkpoint = serde_json::from_str(&text).map_err(|e| Ended::Broken(e.to_string()))?;
+                return self.landed(checkpoint, &work, began.elapsed()).map_err(Ended::Broken);
             }
         }
     }
@@ -83,9 +93,9 @@ impl Landing<'_> {
         self.trail.landed(&mut self.checkpoint)
     }
 
-    /// One attempt; a failure of the commit itself tells the checkpoint that it was to write.
-    fn attempt(&mut self, work: &Work) -> Result<Checkpoint, (Option<String>, SinkError)> {
-        let put: Put = self.sink.put(&work.batch).map_err(|e| (None, e))?;
+    /// One attempt.
+    fn attempt(&mut self, work: &Work) -> Result<Checkpoint, Failed> {
+        let put: Put = self.sink.put(&work.batch).map_err(Failed::Put)?;
         crash::point("put", self.batches);
         let mut aside = Aside { stage: "sink".into(), ..Aside::default() };
         let mut next = self.checkpoint.clone();
@@ -97,15 +107,26 @@ impl Landing<'_> {
             next.counts.rejects(&aside.rejected);
             rejected.append(&mut aside.rejected);
         }
-        next.rejects = self.rejects.put(&rejected).map_err(|e| (None, SinkError::Fatal(e)))?;
+        let records = work.delta.read + work.delta.added;
+        next.rejects = self.rejects.put(&rejected, records).map_err(Failed::Rejects)?;
         crash::point("rejects", self.batches);
         next.position.clone_from(&work.position);
         next.gates.clone_from(&work.gates);
         next.ended = work.ended;
         self.trail.batch(&mut next, &self.checkpoint.gates, work, &rejected, &self.rejects.place());
         self.rejected = rejected;
-        let text = serde_json::to_string(&next).map_err(|e| (None, SinkError::Fatal(e.to_string())))?;
-        self.sink.commit(&text, &work.seen).map_err(|e| (Some(text), e))?;
+        let text = serde_json::to_string(&next).map_err(|e| Failed::Put(SinkError::Fatal(e.to_string())))?;
+        self.sink.commit(&text, &work.seen).map_err(|e| Failed::Commit(text, e))?;
         Ok(next)
     }
+}
+
+/// At what an attempt failed.
+enum Failed {
+    /// The rows.
+    Put(SinkError),
+    /// The rejects.
+    Rejects(Refused),
+    /// The commit, whose checkpoint this was.
+    Commit(String, SinkError),
 }

@@ -13,8 +13,12 @@
 //! | file | holds |
 //! |---|---|
 //! | `build` | from a manifest to its parts |
-//! | [`source`], `table` | where pages come from |
-//! | [`rejects`] | where rejected records go |
+//! | [`source`], `table`, `paged` | where pages come from: files, tables, services |
+//! | `service` | from a service of the manifest to a job |
+//! | `fetched` | files of web servers and buckets |
+//! | `kept` | what a source said of itself when the run began |
+//! | [`rejects`], [`letters`] | where rejected records go: a file, or the store of dead letters |
+//! | `again` | dead letters back into the sink |
 //! | `state` | lock, checkpoint, result |
 //! | `counts` | what became of the records |
 //! | `drive` | the run: what it starts from, its threads, what it leaves |
@@ -23,23 +27,31 @@
 //! | `report` | how it ended |
 //! | `plan` | what would happen |
 
+mod again;
 mod build;
 mod counts;
 mod crash;
 mod drive;
+mod fetched;
+mod kept;
 mod landing;
+pub mod letters;
+mod paged;
 mod plan;
 pub mod rejects;
 mod report;
+mod service;
 pub mod source;
 mod state;
 mod table;
 mod trail;
 mod transform;
 
-pub use build::{Parts, build};
+pub use again::Again;
+pub use build::{Parts, build, look};
 pub use counts::Counts;
 pub use drive::{Options, Watch, run};
+pub use kept::Kept;
 pub use plan::{Asked, Plan, plan};
 pub use report::{End, Report, RunError};
 pub use state::{Checkpoint, State, Status};

@@ -9,7 +9,6 @@ use tidegate_core::lane::LaneConfig;
 use super::build::build;
 use crate::manifest::{Manifest, Policy};
 use crate::profile::Profiles;
-use crate::sink::Target;
 
 /// What a run would do.
 #[derive(Clone, Debug, Serialize)]
@@ -145,7 +144,7 @@ pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, String> {
         sink: parts.sink.describe(),
         mode,
         key: parts.sink.key.clone(),
-        resumable: !matches!(parts.sink.target, Target::File(..)),
+        resumable: parts.sink.keeps_checkpoints(),
         batches: layer.records.map(|records| records.div_ceil(batch_size)),
         calls: calls.filter(|calls| *calls > 0),
         calls_max: calls.filter(|calls| *calls > 0).map(|calls| calls.saturating_mul(attempts)),

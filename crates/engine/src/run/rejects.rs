@@ -1,8 +1,9 @@
-//! Where rejected records go, until they are dead letters of a store.
+//! Where rejected records go: a file of lines, or the store of dead letters (`letters`).
 //!
 //! A reject is durable before the batch that it belongs to is committed. A run that is killed in
 //! between resumes at the batch before, and would write it a second time; so a checkpoint holds
-//! the mark up to which rejects count, and a resumed run takes back what lies behind it.
+//! the mark up to which lines count, and a resumed run takes back what lies behind it. A store
+//! knows a letter again instead.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -12,13 +13,22 @@ use serde_json::json;
 
 use crate::step::Reject;
 
+/// Why nothing of a batch may be committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Its rejects could not be stored.
+    Failed(String),
+    /// It fails as a whole: an incident was opened, which suspends the pipeline.
+    Incident(String),
+}
+
 /// Takes rejected records.
 pub trait Rejects: Send {
-    /// Takes some in and makes them durable; the mark after them.
+    /// Takes those of a batch of so many records in and makes them durable; the mark after them.
     ///
     /// # Errors
-    /// When they could not be stored: nothing of the batch may be committed.
-    fn put(&mut self, rejects: &[Reject]) -> Result<u64, String>;
+    /// Nothing of the batch may be committed.
+    fn put(&mut self, rejects: &[Reject], records: u64) -> Result<u64, Refused>;
 
     /// Begins anew: what an earlier run gave up is no longer of this one.
     ///
@@ -77,7 +87,7 @@ fn line(pipeline: &str, reject: &Reject) -> String {
 }
 
 impl Rejects for NdjsonRejects {
-    fn put(&mut self, rejects: &[Reject]) -> Result<u64, String> {
+    fn put(&mut self, rejects: &[Reject], _: u64) -> Result<u64, Refused> {
         if rejects.is_empty() {
             return Ok(self.len);
         }
@@ -86,13 +96,13 @@ impl Rejects for NdjsonRejects {
             text.push_str(&line(&self.pipeline, reject));
             text.push('\n');
         }
-        let mut file = match self.file.take() {
+        let known = self.file.take();
+        let failed = |e: std::io::Error| Refused::Failed(self.fail(&e));
+        let mut file = match known {
             Some(file) => file,
-            None => {
-                OpenOptions::new().create(true).append(true).open(&self.path).map_err(|e| self.fail(&e))?
-            }
+            None => OpenOptions::new().create(true).append(true).open(&self.path).map_err(failed)?,
         };
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map_err(|e| self.fail(&e))?;
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map_err(failed)?;
         self.file = Some(file);
         self.len += text.len() as u64;
         Ok(self.len)

@@ -6,8 +6,10 @@ use serde_json::json;
 use tidegate_core::{Code, Wall};
 
 use super::counts::Counts;
+use super::source::Told;
 use super::state::Status;
 use crate::gate::{Halt, Tally};
+use crate::step::StepError;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +22,8 @@ pub enum End {
     Stopped,
     /// The other side wants more patience than there is.
     TryLater(Code, Wall),
+    /// A batch failed as a whole: an incident was opened, which suspends the pipeline.
+    Suspended(String),
 }
 
 /// What a run did.
@@ -41,6 +45,8 @@ pub struct Report {
     pub sink: String,
     /// From which record on this run worked; 0 if it began anew.
     pub resumed_at: u64,
+    /// What a remote source counted.
+    pub source: Option<Told>,
     /// Calls to services.
     pub calls: u64,
     /// Batches committed by this run.
@@ -54,30 +60,43 @@ pub struct Report {
 pub enum RunError {
     /// Nothing was begun: the manifest, the source or the sink cannot be used.
     Setup(String),
+    /// Nothing was begun: a service wants no calls for now, or the pipeline is suspended.
+    Later(String),
     /// It broke off; what was committed stays, and `--resume` goes on.
     Broken(String),
+}
+
+impl From<StepError> for RunError {
+    fn from(error: StepError) -> RunError {
+        match error {
+            StepError::TryLater { .. } => RunError::Later(error.into()),
+            StepError::Cancelled => RunError::Broken(error.into()),
+            StepError::Broken(what) => RunError::Setup(what),
+        }
+    }
 }
 
 impl std::fmt::Display for RunError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            RunError::Setup(what) | RunError::Broken(what) => f.write_str(what),
+            RunError::Setup(what) | RunError::Later(what) | RunError::Broken(what) => f.write_str(what),
         }
     }
 }
 
 impl Report {
     /// There was nothing to do: the last run is complete.
-    pub(super) fn nothing_to_resume(id: &str, rejects: String, began: Instant) -> Report {
+    pub(super) fn nothing_to_resume(id: &str, began: Instant) -> Report {
         Report {
             pipeline: id.to_owned(),
             end: End::Done,
             counts: Counts::default(),
             gates: Vec::new(),
             warnings: vec!["the last run finished: there is nothing to resume".to_owned()],
-            rejects,
+            rejects: String::new(),
             sink: String::new(),
             resumed_at: 0,
+            source: None,
             calls: 0,
             batches: 0,
             elapsed: began.elapsed(),
@@ -87,11 +106,13 @@ impl Report {
     /// The result for machines.
     #[must_use]
     pub fn to_json(&self, status: Status) -> serde_json::Value {
-        let (halt, until) = match &self.end {
-            End::Halted(halt) => (Some(halt), None),
-            End::TryLater(_, until) => (None, Some(until.millis())),
-            _ => (None, None),
-        };
+        let (mut halt, mut until, mut incident) = (None, None, None);
+        match &self.end {
+            End::Halted(why) => halt = Some(why),
+            End::TryLater(_, when) => until = Some(when.millis()),
+            End::Suspended(what) => incident = Some(what),
+            End::Done | End::Stopped => {}
+        }
         json!({
             "pipeline": self.pipeline,
             "status": status,
@@ -110,11 +131,13 @@ impl Report {
             "balanced": self.counts.balanced(),
             "gates": self.gates,
             "halt": halt,
+            "incident": incident,
             "not_before_ms": until,
             "warnings": self.warnings,
             "rejects": self.rejects,
             "sink": self.sink,
             "resumed_at": self.resumed_at,
+            "source": self.source,
             "calls": self.calls,
             "batches": self.batches,
             "elapsed_seconds": self.elapsed.as_secs_f64(),
@@ -129,6 +152,7 @@ impl Report {
             End::Halted(_) => Status::Halted,
             End::Stopped => Status::Stopped,
             End::TryLater(..) => Status::TryLater,
+            End::Suspended(_) => Status::Suspended,
         }
     }
 }

@@ -7,8 +7,16 @@
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use serde::Serialize;
 use tidegate_geo::Batch;
 use tidegate_geo::format::{self, Layer, Reader, Rejected, geojson::ReadOptions};
+use tidegate_geo::wkb::Shape;
+
+use crate::source::{Mark, Tolerance};
+use crate::step::StepError;
+
+/// The scope under which a sink keeps the marks of a source. Those of steps and gates lie below.
+pub const SCOPE: u16 = u16::MAX;
 
 /// Some records, and where the source stands after them.
 #[derive(Debug)]
@@ -19,6 +27,27 @@ pub struct Page {
     pub rejected: Vec<Rejected>,
     /// Where to go on after this page, in the source's own words.
     pub position: String,
+    /// What the position does not say of the records received up to it. It is committed with the
+    /// page, and whoever goes on from a position brings all of it back.
+    pub marks: Vec<Mark>,
+}
+
+/// What a remote source counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Told {
+    /// Records that the service declared at the start.
+    pub declared: Option<u64>,
+    /// Different records received.
+    pub received: u64,
+    /// Records that came again and were left out.
+    pub repeated: u64,
+    /// Pages received.
+    pub pages: u64,
+    /// Calls of this run.
+    pub calls: u64,
+    /// How declared and received compare: `exact`, `changed`, `undeclared`, `tolerated`,
+    /// `mismatch`; nothing before the end.
+    pub verdict: Option<&'static str>,
 }
 
 /// Where pages of records come from.
@@ -26,21 +55,46 @@ pub trait Source: Send {
     /// Name, fields, system and declared number of what is read.
     fn layer(&self) -> &Layer;
 
+    /// The shape that the records seem to have. If the schema does not say it too, others may come.
+    fn shape(&self) -> Option<Shape> {
+        self.layer().schema.shape
+    }
+
     /// What tells this state of the source from another: a resumed run refuses a position of
     /// another state.
     fn stamp(&self) -> String;
 
-    /// Goes to a position that this source has given.
+    /// Goes to a position that this source has given, with all marks of the pages up to it.
     ///
     /// # Errors
-    /// When it is not one of its positions.
-    fn seek(&mut self, position: &str) -> Result<(), String>;
+    /// When it is not one of its positions, or cannot be gone on from.
+    fn seek(&mut self, position: &str, marks: Vec<Mark>) -> Result<(), StepError>;
 
-    /// The next page; `None` after the last.
+    /// The next page; `None` after the last, when as many records came as were declared.
     ///
     /// # Errors
     /// When it cannot go on. The last position stays good.
-    fn next(&mut self) -> Result<Option<Page>, String>;
+    fn next(&mut self) -> Result<Option<Page>, StepError>;
+
+    /// What was counted, if the source is a remote one.
+    fn told(&self) -> Option<Told> {
+        None
+    }
+}
+
+/// Whether a source gave as many records as it declared.
+///
+/// # Errors
+/// If not.
+pub(super) fn whole(declared: Option<u64>, read: u64, tolerance: Tolerance) -> Result<(), StepError> {
+    match declared {
+        Some(declared) if declared.abs_diff(read) > tolerance.of(declared) => {
+            Err(StepError::Broken(format!(
+                "the source declared {declared} records and gave {read}; `source.tolerate` says how far they may differ"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A file.
@@ -53,6 +107,8 @@ pub struct FileSource {
     /// Records read so far.
     read: u64,
     ended: bool,
+    tolerance: Tolerance,
+    stamp: Option<String>,
 }
 
 impl FileSource {
@@ -63,7 +119,31 @@ impl FileSource {
     pub fn open(path: &Path, layer: Option<String>, batch_rows_max: usize) -> Result<FileSource, String> {
         let options = ReadOptions { layer, batch_rows_max, keep_raw: true, ..ReadOptions::default() };
         let reader = open(path, &options)?;
-        Ok(FileSource { path: path.into(), reader, options, from: 0, read: 0, ended: false })
+        let tolerance = Tolerance::default();
+        Ok(FileSource {
+            path: path.into(),
+            reader,
+            options,
+            from: 0,
+            read: 0,
+            ended: false,
+            tolerance,
+            stamp: None,
+        })
+    }
+
+    /// The same file, known by a stamp of those who made it.
+    #[must_use]
+    pub fn stamped(mut self, stamp: Option<String>) -> FileSource {
+        self.stamp = stamp;
+        self
+    }
+
+    /// The same file, of which so many records may be missing.
+    #[must_use]
+    pub fn tolerating(mut self, tolerance: Tolerance) -> FileSource {
+        self.tolerance = tolerance;
+        self
     }
 }
 
@@ -80,6 +160,9 @@ impl Source for FileSource {
     }
 
     fn stamp(&self) -> String {
+        if let Some(stamp) = &self.stamp {
+            return stamp.clone();
+        }
         let about = std::fs::metadata(&self.path);
         let changed =
             about.as_ref().ok().and_then(|about| about.modified().ok()?.duration_since(UNIX_EPOCH).ok());
@@ -90,21 +173,22 @@ impl Source for FileSource {
         )
     }
 
-    fn seek(&mut self, position: &str) -> Result<(), String> {
-        self.from = position.parse().map_err(|_| format!("{position:?} is not a position in a file"))?;
+    fn seek(&mut self, position: &str, _: Vec<Mark>) -> Result<(), StepError> {
+        let no = || StepError::Broken(format!("{position:?} is not a position in a file"));
+        self.from = position.parse().map_err(|_| no())?;
         if self.read > self.from {
-            self.reader = open(&self.path, &self.options)?;
+            self.reader = open(&self.path, &self.options).map_err(StepError::Broken)?;
             self.read = 0;
         }
         self.ended = false;
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<Page>, String> {
+    fn next(&mut self) -> Result<Option<Page>, StepError> {
         while !self.ended {
             let mut rejected = Vec::new();
-            let batch =
-                self.reader.next_batch(&mut rejected).map_err(|e| format!("{}: {e}", self.path.display()))?;
+            let broken = |e| StepError::Broken(format!("{}: {e}", self.path.display()));
+            let batch = self.reader.next_batch(&mut rejected).map_err(broken)?;
             self.ended = batch.is_none();
             let batch = batch.unwrap_or_else(|| Batch::new(self.reader.layer().schema.clone()));
             let last_row = batch.len().checked_sub(1).map(|row| batch.record(row));
@@ -116,8 +200,10 @@ impl Source for FileSource {
             }
             let keep: Vec<bool> = (0..batch.len()).map(|row| batch.record(row) >= self.from).collect();
             rejected.retain(|rejected| rejected.record >= self.from);
-            return Ok(Some(Page { batch: batch.filter(&keep), rejected, position: self.read.to_string() }));
+            let (batch, position) = (batch.filter(&keep), self.read.to_string());
+            return Ok(Some(Page { batch, rejected, position, marks: Vec::new() }));
         }
+        whole(self.reader.layer().records, self.read, self.tolerance)?;
         Ok(None)
     }
 }

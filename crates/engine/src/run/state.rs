@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::counts::Counts;
+use super::kept::Kept;
 use super::trail::Pending;
 use crate::gate::Tally;
 
@@ -61,6 +62,8 @@ pub enum Status {
     Stopped,
     /// The other side asked for more patience than there was.
     TryLater,
+    /// An incident ended it.
+    Suspended,
     /// It failed.
     Failed,
 }
@@ -75,6 +78,7 @@ impl Status {
             Status::Halted => "halted",
             Status::Stopped => "stopped",
             Status::TryLater => "try_later",
+            Status::Suspended => "suspended",
             Status::Failed => "failed",
         }
     }
@@ -145,14 +149,33 @@ impl State {
         serde_json::from_slice::<Known>(&text).ok().map(|known| known.status)
     }
 
-    /// Keeps the result of a run, whole or not at all.
+    /// What the source said of itself when the last run began.
+    #[must_use]
+    pub fn kept(&self) -> Option<Kept> {
+        serde_json::from_slice(&fs::read(self.file("source.json")).ok()?).ok()
+    }
+
+    /// Keeps what the source says of itself.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn keep_source(&self, kept: &Kept) -> Result<(), String> {
+        self.write("source.json", &serde_json::to_value(kept).map_err(|e| e.to_string())?)
+    }
+
+    /// Keeps the result of a run.
     ///
     /// # Errors
     /// When the disk fails.
     pub fn keep(&self, result: &serde_json::Value) -> Result<(), String> {
-        let (new, old) = (self.file("run.json.new"), self.file("run.json"));
+        self.write("run.json", result)
+    }
+
+    /// Writes a file whole or not at all.
+    fn write(&self, name: &str, value: &serde_json::Value) -> Result<(), String> {
+        let (new, old) = (self.file(&format!("{name}.new")), self.file(name));
         let write = || -> std::io::Result<()> {
-            fs::write(&new, format!("{result:#}\n"))?;
+            fs::write(&new, format!("{value:#}\n"))?;
             File::open(&new)?.sync_all()?;
             fs::rename(&new, &old)
         };

@@ -13,9 +13,11 @@ use tidegate_geo::format::{Layer, Rejected};
 use tidegate_geo::mapping::coerce;
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema, Value};
 
-use super::source::{Page, Source};
+use super::source::{Page, Source, whole};
 use crate::manifest::SourceTable;
 use crate::sink::postgis::{config, judge, quote};
+use crate::source::{Mark, Tolerance};
+use crate::step::StepError;
 
 /// A table being read.
 pub(super) struct TableSource {
@@ -27,6 +29,8 @@ pub(super) struct TableSource {
     record: u64,
     name: String,
     ended: bool,
+    count: String,
+    tolerance: Tolerance,
 }
 
 fn kind_of(udt: &str) -> Kind {
@@ -46,7 +50,7 @@ impl TableSource {
     ///
     /// # Errors
     /// Why it cannot be read, in a sentence.
-    pub(super) fn open(form: &SourceTable, rows: usize) -> Result<TableSource, String> {
+    pub(super) fn open(form: &SourceTable, rows: usize, tolerance: Tolerance) -> Result<TableSource, String> {
         let say = |e: postgres::Error| judge(&e).to_string();
         let mut client = config(&form.url)?.connect(NoTls).map_err(say)?;
         let columns = client
@@ -97,15 +101,35 @@ impl TableSource {
             "SELECT {key}::text, {geometry}{columns} FROM {table} AS t WHERE $1::text IS NULL OR t.{key} > $1::text::{} ORDER BY t.{key} LIMIT {rows}",
             quote(key_type)?
         );
-        let count =
-            client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).map_err(say)?.get::<_, i64>(0);
+        let sql = format!("SELECT count(*) FROM {table}");
+        let count = client.query_one(&sql, &[]).map_err(say)?.get::<_, i64>(0);
         let layer = Layer {
             name: form.table.clone(),
             schema: Arc::new(schema),
             crs,
             records: u64::try_from(count).ok(),
         };
-        Ok(TableSource { client, layer, select, rows, key: None, record: 0, name, ended: false })
+        Ok(TableSource {
+            client,
+            layer,
+            select,
+            rows,
+            key: None,
+            record: 0,
+            name,
+            ended: false,
+            count: sql,
+            tolerance,
+        })
+    }
+
+    /// Rows come and go while a table is read: what was read must lie between the two counts.
+    fn whole(&mut self) -> Result<(), StepError> {
+        let broken = |e: postgres::Error| StepError::Broken(judge(&e).to_string());
+        let now = self.client.query_one(&self.count, &[]).map_err(broken)?.get::<_, i64>(0).unsigned_abs();
+        let first = self.layer.records.unwrap_or(now);
+        let nearest = self.record.clamp(first.min(now), first.max(now));
+        whole(Some(nearest), self.record, self.tolerance)
     }
 }
 
@@ -119,24 +143,31 @@ impl Source for TableSource {
         self.name.clone()
     }
 
-    fn seek(&mut self, position: &str) -> Result<(), String> {
-        let (record, key) =
-            position.split_once(' ').ok_or_else(|| format!("{position:?} is not a position in a table"))?;
-        self.record = record.parse().map_err(|_| format!("{position:?} is not a position in a table"))?;
+    fn seek(&mut self, position: &str, _: Vec<Mark>) -> Result<(), StepError> {
+        let no = || StepError::Broken(format!("{position:?} is not a position in a table"));
+        let (record, key) = position.split_once(' ').ok_or_else(no)?;
+        self.record = record.parse().map_err(|_| no())?;
         self.key = Some(key.to_owned());
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<Page>, String> {
+    fn next(&mut self) -> Result<Option<Page>, StepError> {
         if self.ended {
+            self.whole()?;
             return Ok(None);
         }
+        let broken = |e: postgres::Error| StepError::Broken(judge(&e).to_string());
         let after: &(dyn ToSql + Sync) = &self.key;
-        let rows = self.client.query(&self.select, &[after]).map_err(|e| judge(&e).to_string())?;
+        let rows = self.client.query(&self.select, &[after]).map_err(broken)?;
         self.ended = rows.len() < self.rows;
-        let Some(last) = rows.last() else { return Ok(None) };
+        let Some(last) = rows.last() else {
+            self.whole()?;
+            return Ok(None);
+        };
         let last: Option<String> = last.get(0);
-        let Some(last) = last else { return Err(format!("the key of {} is null in some row", self.name)) };
+        let Some(last) = last else {
+            return Err(StepError::Broken(format!("the key of {} is null in some row", self.name)));
+        };
         let mut batch = Batch::new(self.layer.schema.clone()).from_record(self.record);
         let mut rejected = Vec::new();
         for row in &rows {
@@ -156,7 +187,7 @@ impl Source for TableSource {
         }
         let position = format!("{} {last}", self.record);
         self.key = Some(last);
-        Ok(Some(Page { batch, rejected, position }))
+        Ok(Some(Page { batch, rejected, position, marks: Vec::new() }))
     }
 }
 

@@ -7,7 +7,7 @@ use tidegate_geo::Batch;
 
 use super::build::Named;
 use super::counts::Counts;
-use super::source::Page;
+use super::source::{self, Page};
 use crate::audit::Act;
 use crate::gate::{Gates, Halt, Tally};
 use crate::step::{Aside, Reject, Seen, StepError};
@@ -37,11 +37,22 @@ pub(super) enum Ended {
     Halted(Halt),
     Stopped,
     TryLater(Code, Wall),
+    /// An incident was opened.
+    Suspended(String),
     Broken(String),
 }
 
 /// `None` is the end of the source; a channel that closes without it is a stop.
-pub(super) type Read = Result<Option<Page>, String>;
+pub(super) type Read = Result<Option<Page>, StepError>;
+
+/// Why the run ends, if a step or the source says so.
+fn ended(why: StepError, label: &str) -> Ended {
+    match why {
+        StepError::TryLater { code, until } => Ended::TryLater(code, until),
+        StepError::Cancelled => Ended::Stopped,
+        StepError::Broken(what) => Ended::Broken(format!("{label}: {what}")),
+    }
+}
 
 pub(super) fn transform(
     pages: &Receiver<Read>,
@@ -49,21 +60,20 @@ pub(super) fn transform(
     mut steps: Vec<Named>,
     gates: &mut Gates,
     committed: u64,
-    (already, declared): (u64, Option<u64>),
 ) -> Ended {
     let mut held: Option<Work> = None;
-    let (mut passed, mut read) = (committed, already);
+    let mut passed = committed;
     let gone = || Ended::Broken("the sink has stopped".into());
     loop {
         let page = match pages.recv() {
             Ok(Ok(Some(page))) => page,
             Ok(Ok(None)) => break,
-            Ok(Err(what)) => {
+            Ok(Err(why)) => {
                 // What was judged before is good.
                 if let Some(work) = held.take() {
                     let _ = works.send(work);
                 }
-                return Ended::Broken(what);
+                return ended(why, "source");
             }
             Err(_) => {
                 if let Some(work) = held.take()
@@ -86,17 +96,11 @@ pub(super) fn transform(
             }
         };
         passed += work.batch.len() as u64;
-        read += work.delta.read;
         if let Some(before) = held.replace(work)
             && works.send(before).is_err()
         {
             return gone();
         }
-    }
-    if let Some(declared) = declared.filter(|declared| *declared != read) {
-        return Ended::Broken(format!(
-            "the source declared {declared} records and gave {read}; nothing of the last batch was committed"
-        ));
     }
     if let Err(halt) = gates.end(passed) {
         return Ended::Halted(halt);
@@ -115,6 +119,7 @@ pub(super) fn transform(
 fn process(page: Page, steps: &mut [Named], gates: &mut Gates) -> Result<Work, Ended> {
     let span = trace::tracer().map(Tracer::batch);
     let mut aside = Aside { stage: "read".into(), ..Aside::default() };
+    aside.seen.extend(page.marks.iter().map(|hash| Seen { scope: source::SCOPE, hash: *hash }));
     let mut delta = Counts { read: (page.batch.len() + page.rejected.len()) as u64, ..Counts::default() };
     for rejected in page.rejected {
         aside.rejected.push(Reject {
@@ -129,11 +134,7 @@ fn process(page: Page, steps: &mut [Named], gates: &mut Gates) -> Result<Work, E
     let mut batch = page.batch;
     for named in steps {
         aside.stage.clone_from(&named.label);
-        batch = named.step.apply(batch, &mut aside).map_err(|e| match e {
-            StepError::TryLater { code, until } => Ended::TryLater(code, until),
-            StepError::Cancelled => Ended::Stopped,
-            StepError::Broken(what) => Ended::Broken(format!("{}: {what}", named.label)),
-        })?;
+        batch = named.step.apply(batch, &mut aside).map_err(|why| ended(why, &named.label))?;
     }
     let batch = gates.judge(batch, &mut aside).map_err(Ended::Halted)?;
     delta.aside(&aside);

@@ -9,11 +9,13 @@
 //! |---|---|---|
 //! | `gpkg` | GeoPackage | a table in the same file |
 //! | `postgis` | PostgreSQL, with PostGIS or without | a table in the same schema |
-//! | `file` | GeoJSON, FlatGeobuf, CSV | none |
+//! | `file` | GeoJSON, FlatGeobuf, GeoParquet, CSV | none |
+//! | `upload` | the same into a bucket, when it is whole | none |
 
 mod file;
 mod gpkg;
 pub(crate) mod postgis;
+mod upload;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -133,16 +135,25 @@ pub enum Target {
     GeoPackage(PathBuf, String),
     /// Another file.
     File(PathBuf, Format),
+    /// An object of a bucket: where the file is written before, its format, the address, and how to
+    /// reach it.
+    Object(PathBuf, Format, String, manifest::Bucket),
     /// A table.
     Table(manifest::SinkTable),
 }
 
 impl Spec {
-    /// The sink of a manifest.
+    /// The sink of a manifest. A relative path starts at the folder; what is to be uploaded is
+    /// written into the other directory before.
     ///
     /// # Errors
     /// Why it cannot work, in a sentence.
-    pub fn new(pipeline: &str, form: &manifest::Sink, flow: &Flow, folder: &Path) -> Result<Spec, String> {
+    pub fn new(
+        pipeline: &str,
+        form: &manifest::Sink,
+        flow: &Flow,
+        (folder, scratch): (&Path, &Path),
+    ) -> Result<Spec, String> {
         for name in &form.key {
             flow.field(name).map_err(|e| format!("sink.key: {e}"))?;
         }
@@ -151,9 +162,10 @@ impl Spec {
         };
         let target = match (&form.file, &form.postgis) {
             (Some(name), _) => {
+                let afar = name.starts_with("s3://");
                 let path = folder.join(name);
                 match Format::of_path(&path) {
-                    Some(Format::GeoPackage) => {
+                    Some(Format::GeoPackage) if !afar => {
                         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer");
                         let layer = form.layer.clone().unwrap_or_else(|| stem.to_owned());
                         Target::GeoPackage(path, layer)
@@ -166,7 +178,18 @@ impl Spec {
                                 "GeoJSON holds longitude and latitude, and the records are in {crs}; add a step `reproject: EPSG:4326`"
                             ));
                         }
-                        Target::File(path, format)
+                        if afar {
+                            let local =
+                                scratch.join("out").with_extension(path.extension().unwrap_or_default());
+                            Target::Object(
+                                local,
+                                format,
+                                name.clone(),
+                                form.store.clone().unwrap_or_default(),
+                            )
+                        } else {
+                            Target::File(path, format)
+                        }
                     }
                     None => return Err(format!("{}: the name tells no format", path.display())),
                 }
@@ -193,7 +216,7 @@ impl Spec {
     pub fn keeps_checkpoints(&self) -> bool {
         match self.target {
             Target::GeoPackage(..) => true,
-            Target::File(..) => false,
+            Target::File(..) | Target::Object(..) => false,
             // The whole run is one transaction then.
             Target::Table(_) => !self.atomic,
         }
@@ -205,6 +228,7 @@ impl Spec {
         match &self.target {
             Target::GeoPackage(path, layer) => format!("{}, layer {layer}", path.display()),
             Target::File(path, _) => path.display().to_string(),
+            Target::Object(_, _, address, _) => address.clone(),
             Target::Table(table) => format!("table {}.{}", table.schema, table.table),
         }
     }
@@ -217,6 +241,9 @@ impl Spec {
         match &self.target {
             Target::GeoPackage(path, layer) => gpkg::open(self, path, layer),
             Target::File(path, format) => file::open(self, path, *format),
+            Target::Object(path, format, address, bucket) => {
+                upload::open(self, path, *format, (address, bucket))
+            }
             Target::Table(table) => postgis::open(self, table),
         }
     }

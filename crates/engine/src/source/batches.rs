@@ -4,13 +4,15 @@ use super::error::SourceError;
 use super::pager::{Pager, Pulled};
 use super::position::Tally;
 use super::reconcile::Agreement;
-use super::{Chunk, Source};
+use super::wire::Wire;
+use super::{Chunk, Known, Source};
 use async_trait::async_trait;
 use std::sync::Arc;
 use tidegate_core::Code;
 use tidegate_geo::format::Layer;
 use tidegate_geo::format::geojson::{ReadOptions, Reader, infer};
-use tidegate_geo::{Batch, Crs, Schema};
+use tidegate_geo::wkb::Shape;
+use tidegate_geo::{Batch, Crs};
 
 /// A pager whose pages come as batches.
 pub(super) struct Batches {
@@ -20,20 +22,27 @@ pub(super) struct Batches {
     /// The first page, which told the schema.
     held: Option<Pulled>,
     records: u64,
+    shape: Option<Shape>,
+    /// The next page is the first after a resume: its link may be forgotten.
+    fresh: bool,
 }
 
 impl Batches {
-    pub(super) async fn open(mut pager: Pager, schema: Option<Arc<Schema>>) -> Result<Batches, SourceError> {
+    pub(super) async fn open(mut pager: Pager, known: Known, resumed: bool) -> Result<Batches, SourceError> {
+        for mark in known.marks {
+            pager.remember_mark(mark);
+        }
         let records = pager.tally().received;
-        let held = pager.next().await?;
+        let mut fresh = resumed;
+        let held = pull(&mut pager, &mut fresh).await?;
         let options = ReadOptions {
             keep_raw: true,
             batch_rows_max: usize::MAX,
             batch_bytes_max: usize::MAX,
             ..ReadOptions::default()
         };
-        let schema = match schema {
-            Some(schema) => schema,
+        let (schema, shape) = match known.schema {
+            Some(schema) => (schema, known.shape),
             None => {
                 let text = held.as_ref().map(lines).unwrap_or_default();
                 let shown = infer(text.as_slice(), options.record_len_max).map_err(unreadable)?.schema;
@@ -41,17 +50,36 @@ impl Batches {
                 for field in shown.fields() {
                     all.add(field.name.clone(), field.kind);
                 }
-                (all.shape, all.dim) = (shown.shape, shown.dim);
-                Arc::new(all)
+                all.dim = shown.dim;
+                // Only the last page tells that no other shape follows.
+                let whole = held.as_ref().is_none_or(|held| held.position.is_end());
+                all.shape = shown.shape.filter(|_| whole);
+                (Arc::new(all), shown.shape)
             }
         };
-        let crs = match pager.crs() {
-            Some(name) => name.parse::<Crs>().map_err(|p| SourceError::broken(p.code, p.message))?,
-            None => Crs::wgs84(),
+        let crs = match (known.crs, pager.crs()) {
+            (Some(crs), _) => crs,
+            (None, Some(name)) => name.parse::<Crs>().map_err(|p| SourceError::broken(p.code, p.message))?,
+            (None, None) => Crs::wgs84(),
         };
         let name = pager.name().to_owned();
         let layer = Layer { name, schema, crs: Some(crs), records: pager.tally().declared };
-        Ok(Batches { pager, layer, options, held, records })
+        Ok(Batches { pager, layer, options, held, records, shape, fresh })
+    }
+}
+
+/// The next page. A service may have forgotten the link of the first page after a resume: the
+/// layer is then read from its start, and what is known is left out.
+async fn pull(pager: &mut Pager, fresh: &mut bool) -> Result<Option<Pulled>, SourceError> {
+    match pager.next().await {
+        Err(error) if std::mem::take(fresh) && error.is_forgotten() => {
+            pager.rewind();
+            pager.next().await
+        }
+        other => {
+            *fresh = false;
+            other
+        }
     }
 }
 
@@ -61,10 +89,18 @@ impl Source for Batches {
         &self.layer
     }
 
+    fn shape(&self) -> Option<Shape> {
+        self.shape
+    }
+
+    fn wire(&self) -> &Wire {
+        self.pager.wire()
+    }
+
     async fn next(&mut self) -> Result<Option<Chunk>, SourceError> {
         let pulled = match self.held.take() {
             Some(held) => held,
-            None => match self.pager.next().await? {
+            None => match pull(&mut self.pager, &mut self.fresh).await? {
                 Some(pulled) => pulled,
                 None => return Ok(None),
             },
@@ -77,7 +113,7 @@ impl Source for Batches {
         let first_record = self.records;
         self.records += pulled.len() as u64;
         let batch = batch.unwrap_or_else(|| Batch::new(schema));
-        Ok(Some(Chunk { batch, rejected, first_record, position: pulled.position }))
+        Ok(Some(Chunk { batch, rejected, first_record, marks: pulled.marks, position: pulled.position }))
     }
 
     fn tally(&self) -> Tally {

@@ -39,6 +39,14 @@ impl SourceError {
     pub fn broken(code: Code, message: impl Into<String>) -> SourceError {
         SourceError { trouble: Trouble::Broken, code, message: message.into() }
     }
+
+    /// Whether it may only be that the service has forgotten a link.
+    #[must_use]
+    pub fn is_forgotten(&self) -> bool {
+        self.trouble == Trouble::Broken
+            && [Code::BAD_REQUEST, Code::NOT_FOUND, Code::UNPROCESSABLE, Code::SERVICE_EXCEPTION]
+                .contains(&self.code)
+    }
 }
 
 impl fmt::Display for SourceError {

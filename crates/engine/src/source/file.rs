@@ -15,6 +15,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use tidegate_core::Code;
+use tidegate_geo::format::Format;
 use url::Url;
 
 /// Bytes of one piece.
@@ -142,6 +143,26 @@ pub async fn object(
 #[must_use]
 pub fn file_name(url: &Url) -> String {
     url.path_segments().and_then(|mut s| s.next_back()).unwrap_or_default().to_owned()
+}
+
+/// A local name for a file of this name: its ending tells the format, the rest is not trusted.
+///
+/// # Errors
+/// When its format is not known, or is more than a file; `address` stands for it in the message.
+pub fn local_name(name: &str, address: &str) -> Result<String, SourceError> {
+    let extension = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default();
+    let extension: String = extension.chars().filter(char::is_ascii_alphanumeric).collect();
+    let local = format!("file.{extension}");
+    match Format::of_path(Path::new(&local)) {
+        Some(Format::Shapefile) => Err(SourceError::setup(
+            "a Shapefile is several files; fetch them with `store get` or a browser and read the .shp",
+        )),
+        Some(_) => Ok(local),
+        None => Err(SourceError::setup(format!(
+            "{address}: {name:?} has no ending of a format that can be read (.gpkg, .geojson, .geojsonl, .fgb, \
+             .csv, .parquet, .gml); if it is a service, say which by its profile"
+        ))),
+    }
 }
 
 fn insert(headers: &mut http::HeaderMap, name: header::HeaderName, value: &str) -> Result<(), SourceError> {

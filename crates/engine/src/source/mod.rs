@@ -9,11 +9,12 @@
 //!   what a pipeline reads.
 //!
 //! ```no_run
-//! # use tidegate_engine::source::{Job, Source};
+//! # use tidegate_engine::source::{Job, Known, Source};
 //! # async fn run(job: Job) -> Result<(), Box<dyn std::error::Error>> {
-//! let mut source = job.source(tidegate_engine::lane::Clock::system(), None, None).await?;
+//! let clock = tidegate_engine::lane::Clock::system();
+//! let mut source = job.source(clock, None, Known::default()).await?;
 //! while let Some(chunk) = source.next().await? {
-//!     // Commit the batch and `chunk.position.to_json()` in one transaction.
+//!     // Commit the batch, `chunk.marks` and `chunk.position.to_json()` in one transaction.
 //!     println!("{} features of {}", chunk.batch.len(), source.layer().name);
 //! }
 //! # Ok(())
@@ -26,6 +27,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `which` | the kinds of services, and how a URL or a profile tells one |
 //! | `wire` | requests through the lane; links judged |
 //! | `page` | a page cut into features |
 //! | `service` | what a paged service has to know |
@@ -51,6 +53,7 @@ mod seen;
 mod service;
 mod stac;
 mod wfs;
+mod which;
 mod wire;
 mod xml;
 
@@ -60,8 +63,10 @@ pub use ogcapi::OgcOptions;
 pub use pager::{Pager, PagerConfig, Pulled};
 pub use position::{Position, Tally};
 pub use reconcile::{Agreement, Tolerance};
+pub use seen::Mark;
 pub use stac::StacOptions;
 pub use wfs::WfsOptions;
+pub use which::Which;
 pub use wire::{Wire, WireConfig};
 
 use crate::lane::Clock;
@@ -70,7 +75,8 @@ use service::Service;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use tidegate_geo::format::{Layer, Rejected};
-use tidegate_geo::{Batch, Schema};
+use tidegate_geo::wkb::Shape;
+use tidegate_geo::{Batch, Crs, Schema};
 
 /// Some features, and where the source stands after them.
 pub struct Chunk {
@@ -81,6 +87,9 @@ pub struct Chunk {
     /// The number of the first record of this chunk in the source. Records within the chunk are
     /// counted from 0.
     pub first_record: u64,
+    /// Marks of features that the position does not carry. Store them too: a resume needs all of
+    /// those up to its position ([`Known::marks`]).
+    pub marks: Vec<Mark>,
     /// Where the source stands after this chunk. Store it together with what the chunk becomes.
     pub position: Position,
 }
@@ -90,6 +99,12 @@ pub struct Chunk {
 pub trait Source: Send {
     /// Name, fields, reference system and declared number of what is read.
     fn layer(&self) -> &Layer;
+
+    /// The shape of the first features. Others may follow, unless the layer's schema says the same.
+    fn shape(&self) -> Option<Shape>;
+
+    /// The way to the service.
+    fn wire(&self) -> &Wire;
 
     /// The next features; `None` after the last, when declared and received agree.
     ///
@@ -102,6 +117,20 @@ pub trait Source: Send {
 
     /// How declared and received compare; known at the end.
     fn agreement(&self) -> Option<Agreement>;
+}
+
+/// What an earlier run knew of a layer, so that going on is the same as not having stopped.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// The fields. Without them they are what the service describes, widened by what the first
+    /// page shows.
+    pub schema: Option<Arc<Schema>>,
+    /// The shape of the first features.
+    pub shape: Option<Shape>,
+    /// The reference system.
+    pub crs: Option<Crs>,
+    /// The marks of what was received up to the position.
+    pub marks: Vec<Mark>,
 }
 
 /// Which service, and what to ask of it.
@@ -157,9 +186,8 @@ impl Job {
         Pager::open(wire, service, self.pager, id, from).await
     }
 
-    /// Opens the layer, batch by batch. `schema` is that of an earlier run; without one it is what
-    /// the service describes, widened by what the first page shows. A later record that does not
-    /// fit is rejected with its reason.
+    /// Opens the layer, batch by batch, from a position of an earlier run and with what that run
+    /// knew. A record that does not fit the schema is rejected with its reason.
     ///
     /// # Errors
     /// When the service does not answer, or has no such layer.
@@ -167,9 +195,10 @@ impl Job {
         self,
         clock: Clock,
         from: Option<Position>,
-        schema: Option<Arc<Schema>>,
+        known: Known,
     ) -> Result<Box<dyn Source>, SourceError> {
+        let resumed = from.is_some();
         let pager = self.pager(clock, from).await?;
-        Ok(Box::new(batches::Batches::open(pager, schema).await?))
+        Ok(Box::new(batches::Batches::open(pager, known, resumed).await?))
     }
 }

@@ -21,7 +21,7 @@ use super::error::{SourceError, Trouble};
 use super::page::Page;
 use super::position::{Position, Step, Tally, VERSION};
 use super::reconcile::{Agreement, Judged, PASSES_MAX, Pass, Tolerance, judge};
-use super::seen::Seen;
+use super::seen::{Added, Mark, Seen};
 use super::service::Service;
 use super::wire::{Pages, Wire};
 use sha2::{Digest, Sha256};
@@ -76,6 +76,9 @@ pub struct Pager {
 pub struct Pulled {
     page: Page,
     fresh: Vec<usize>,
+    /// The marks of those new features that the position does not carry. Whoever resumes from a
+    /// position names all marks up to it.
+    pub marks: Vec<Mark>,
     /// Where the source stands after it.
     pub position: Position,
 }
@@ -140,6 +143,7 @@ impl Pager {
                 // How many there were when this pass began is not known any more.
                 pager.pass.first = from.tally.latest;
                 pager.seen = from.seen.map(Seen::from).unwrap_or_default();
+                pager.before = from.before.map(Seen::from);
                 if let Some(last) = &from.last {
                     pager.seen.insert(last);
                 }
@@ -207,6 +211,11 @@ impl Pager {
         }
     }
 
+    /// The mark of such a feature.
+    pub fn remember_mark(&mut self, mark: Mark) {
+        self.before.as_mut().unwrap_or(&mut self.seen).insert_mark(mark);
+    }
+
     /// Begins at the first page again and leaves out what is known. For a position whose link the
     /// service does not know any more.
     pub fn rewind(&mut self) {
@@ -247,20 +256,27 @@ impl Pager {
                 continue;
             }
             self.circles(&step, &page)?;
-            let (fresh, new) = self.sift(&page);
+            let (fresh, marks, new) = self.sift(&page);
             self.next = self.after(&step, &page, new)?;
             let position = self.position();
-            return Ok(Some(Pulled { page, fresh, position }));
+            return Ok(Some(Pulled { page, fresh, marks, position }));
         }
     }
 
     /// Where the source stands.
     #[must_use]
     pub fn position(&self) -> Position {
-        // Within a further pass, what was seen in it is not all that is known.
-        let seen = if self.before.is_none() { self.seen.carry() } else { None };
-        let (job, next) = (self.job.clone(), self.next.clone());
-        Position { version: VERSION, job, next, tally: self.tally, seen, last: self.last.clone() }
+        let before = self.before.as_ref();
+        Position {
+            version: VERSION,
+            job: self.job.clone(),
+            next: self.next.clone(),
+            tally: self.tally,
+            seen: Some(self.seen.carry()),
+            marked: self.seen.has_marks() || before.is_some_and(Seen::has_marks),
+            before: before.map(Seen::carry),
+            last: self.last.clone(),
+        }
     }
 
     /// The page of a step: one that is under way, or a new one. Starts those that can be foreseen.
@@ -367,9 +383,10 @@ impl Pager {
         Ok(())
     }
 
-    /// The places of the features that are new, and how many are new in this pass.
-    fn sift(&mut self, page: &Page) -> (Vec<usize>, u64) {
+    /// The places of the features that are new, their marks, and how many are new in this pass.
+    fn sift(&mut self, page: &Page) -> (Vec<usize>, Vec<Mark>, u64) {
         let mut fresh = Vec::with_capacity(page.features.len());
+        let mut marks = Vec::new();
         let before = self.tally.in_pass;
         for (at, feature) in page.features.iter().enumerate() {
             let Some(id) = feature.id.as_deref() else {
@@ -378,7 +395,8 @@ impl Pager {
                 fresh.push(at);
                 continue;
             };
-            if !self.seen.insert(id) {
+            let added = self.seen.insert(id);
+            if added == Added::Known {
                 self.tally.repeated += 1;
                 self.pass.repeated += 1;
                 continue;
@@ -387,6 +405,9 @@ impl Pager {
             if self.before.as_ref().is_some_and(|before| before.contains(id)) {
                 continue;
             }
+            if let Added::Marked(mark) = added {
+                marks.push(mark);
+            }
             fresh.push(at);
         }
         self.tally.received += fresh.len() as u64;
@@ -394,7 +415,7 @@ impl Pager {
         self.last =
             page.features.last().and_then(|f| f.id.as_deref()).map(str::to_owned).or(self.last.take());
         self.full = self.full.max(page.features.len() as u64);
-        (fresh, self.tally.in_pass - before)
+        (fresh, marks, self.tally.in_pass - before)
     }
 
     /// Where to go on.
@@ -481,7 +502,7 @@ impl Pager {
         let more = if had < latest { "missing" } else { "too many" };
         let message = format!(
             "{}: {latest} features were declared and {had} received, {off} {more}; \
-             --tolerate says how far they may differ",
+             `tolerate` says how far they may differ",
             self.service.layer()
         );
         Err(SourceError { trouble: Trouble::Mismatch, code: Code::COUNT_MISMATCH, message })
@@ -494,8 +515,7 @@ impl Pager {
         let still = !self.tally.moved && self.tally.declared == Some(latest);
         // Nobody came or went, all that are listed were received, and yet the count is another.
         let off = if off == 0 && still { self.tally.in_pass.abs_diff(latest) } else { off };
-        let allowed =
-            self.config.tolerance.features.max((self.config.tolerance.share * latest as f64) as u64);
+        let allowed = self.config.tolerance.of(latest);
         match off {
             0 => Agreement::Changed,
             off if off <= allowed => Agreement::Tolerated(off),

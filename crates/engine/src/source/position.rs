@@ -64,6 +64,12 @@ pub struct Position {
     /// What was counted up to here.
     pub tally: Tally,
     pub(super) seen: Option<Carried>,
+    /// What passes before this one brought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) before: Option<Carried>,
+    /// Marks stand for some of what was seen, and are not in here.
+    #[serde(default)]
+    pub(super) marked: bool,
     /// The last feature, with which the next page begins.
     #[serde(default)]
     pub(super) last: Option<String>,
@@ -93,10 +99,10 @@ impl Position {
     }
 
     /// Whether the identifiers received so far are in it. If not, whoever resumes names them with
-    /// [`super::Pager::remember`].
+    /// [`super::Pager::remember`], or their marks with [`super::Pager::remember_mark`].
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.seen.is_some()
+        self.seen.is_some() && !self.marked
     }
 
     /// Whether all pages were read.

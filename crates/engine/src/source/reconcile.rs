@@ -11,6 +11,31 @@ pub struct Tolerance {
     pub share: f64,
 }
 
+impl Tolerance {
+    /// From a number such as `5`, or a share such as `0.1%`.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn parse(text: &str) -> Result<Tolerance, String> {
+        let wrong = || format!("{text:?} is no tolerance; say 5 or 0.1%");
+        match text.strip_suffix('%') {
+            None => Ok(Tolerance { features: text.trim().parse().map_err(|_| wrong())?, share: 0.0 }),
+            Some(share) => match share.trim().parse::<f64>() {
+                Ok(share) if (0.0..=100.0).contains(&share) => {
+                    Ok(Tolerance { features: 0, share: share / 100.0 })
+                }
+                _ => Err(wrong()),
+            },
+        }
+    }
+
+    /// How many of so many declared ones.
+    #[must_use]
+    pub fn of(&self, declared: u64) -> u64 {
+        self.features.max((self.share * declared as f64) as u64)
+    }
+}
+
 /// How declared and received compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
@@ -101,7 +126,7 @@ pub(super) fn judge(tally: &Tally, pass: &Pass, tolerance: Tolerance) -> Judged 
         }
     }
     let off = had.abs_diff(latest).max(if pass.fell { pass.fresh } else { 0 });
-    let allowed = tolerance.features.max((tolerance.share * latest as f64) as u64);
+    let allowed = tolerance.of(latest);
     Judged::End(if off <= allowed { Agreement::Tolerated(off) } else { Agreement::Mismatch(off) })
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Most identifiers are a name and a number (`parcels.17`, `17`), and most numbers come in
 //! sequence. So numbers are kept as ranges: a million of them in order take one entry, and the
-//! whole set fits into a position. Other identifiers are kept as 16 bytes of their SHA-256.
+//! whole set fits into a position. Other identifiers, and numbers that would need too many ranges,
+//! are kept as marks: 16 bytes of their SHA-256. Marks do not fit into a position; whoever keeps
+//! the features keeps them, and brings them back ([`super::Pager::remember`]).
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -13,11 +15,27 @@ const NAMES_MAX: usize = 64;
 /// A position carries at most so many ranges.
 const CARRIED_MAX: usize = 4096;
 
+/// What stands for an identifier that no range holds.
+pub type Mark = [u8; 16];
+
 /// A set of identifiers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     numbered: BTreeMap<Box<str>, Ranges>,
-    hashed: HashSet<[u8; 16]>,
+    hashed: HashSet<Mark>,
+    /// Ranges in all.
+    ranges: usize,
+}
+
+/// What became of an identifier that was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    /// It was there.
+    Known,
+    /// It is new, and a position carries it.
+    New,
+    /// It is new, and only this mark stands for it.
+    Marked(Mark),
 }
 
 /// Ranges of numbers, first to last, that do not touch.
@@ -29,20 +47,25 @@ struct Ranges(BTreeMap<u64, u64>);
 pub(super) struct Carried(Vec<(String, Vec<(u64, u64)>)>);
 
 impl Ranges {
-    fn insert(&mut self, n: u64) -> bool {
+    /// Whether a number is new, or would be if there were room for it in these ranges.
+    fn insert(&mut self, n: u64, room: bool) -> Option<bool> {
         let before = self.0.range(..=n).next_back().map(|(first, last)| (*first, *last));
         let mut first = n;
         if let Some((start, last)) = before {
             if n <= last {
-                return false;
+                return Some(false);
             }
             if last.checked_add(1) == Some(n) {
                 first = start;
             }
         }
-        let after = n.checked_add(1).and_then(|next| self.0.remove(&next));
+        let next = n.checked_add(1).filter(|next| self.0.contains_key(next));
+        if !room && first == n && next.is_none() {
+            return None;
+        }
+        let after = next.and_then(|next| self.0.remove(&next));
         self.0.insert(first, after.unwrap_or(n));
-        true
+        Some(true)
     }
 
     fn contains(&self, n: u64) -> bool {
@@ -61,63 +84,80 @@ fn split(id: &str) -> Option<(&str, u64)> {
     Some((name, number.parse().ok()?))
 }
 
-fn hash(id: &str) -> [u8; 16] {
+fn mark(id: &str) -> Mark {
     let whole: [u8; 32] = Sha256::digest(id.as_bytes()).into();
     whole.first_chunk().copied().unwrap_or_default()
 }
 
 impl Seen {
-    /// Adds one; whether it is new.
-    pub(super) fn insert(&mut self, id: &str) -> bool {
+    /// Adds one.
+    pub(super) fn insert(&mut self, id: &str) -> Added {
+        if !self.hashed.is_empty() && self.hashed.contains(&mark(id)) {
+            return Added::Known;
+        }
         if let Some((name, number)) = split(id) {
-            if let Some(ranges) = self.numbered.get_mut(name) {
-                return ranges.insert(number);
+            let room = self.ranges < CARRIED_MAX;
+            if !self.numbered.contains_key(name) && self.numbered.len() < NAMES_MAX {
+                self.numbered.insert(name.into(), Ranges::default());
             }
-            if self.numbered.len() < NAMES_MAX {
-                return self.numbered.entry(name.into()).or_default().insert(number);
+            if let Some(ranges) = self.numbered.get_mut(name) {
+                let before = ranges.0.len();
+                if let Some(new) = ranges.insert(number, room) {
+                    self.ranges = self.ranges + ranges.0.len() - before;
+                    return if new { Added::New } else { Added::Known };
+                }
             }
         }
-        self.hashed.insert(hash(id))
+        let mark = mark(id);
+        self.hashed.insert(mark);
+        Added::Marked(mark)
+    }
+
+    /// Adds what a mark stands for.
+    pub(super) fn insert_mark(&mut self, mark: Mark) {
+        self.hashed.insert(mark);
     }
 
     /// Whether it was added.
     pub(super) fn contains(&self, id: &str) -> bool {
-        match split(id).and_then(|(name, number)| Some((self.numbered.get(name)?, number))) {
-            Some((ranges, number)) => ranges.contains(number),
-            None => self.hashed.contains(&hash(id)),
-        }
+        let numbered = split(id).and_then(|(name, number)| Some(self.numbered.get(name)?.contains(number)));
+        numbered == Some(true) || (!self.hashed.is_empty() && self.hashed.contains(&mark(id)))
     }
 
     /// Adds all of another set.
     pub(super) fn absorb(&mut self, other: Seen) {
         for (name, ranges) in other.numbered {
             let into = self.numbered.entry(name).or_default();
+            let before = into.0.len();
             for n in ranges.0.into_iter().flat_map(|(first, last)| first..=last) {
-                into.insert(n);
+                into.insert(n, true);
             }
+            self.ranges = self.ranges + into.0.len() - before;
         }
         self.hashed.extend(other.hashed);
     }
 
-    /// The set for a position, if it is small enough.
-    pub(super) fn carry(&self) -> Option<Carried> {
-        let ranges: usize = self.numbered.values().map(|r| r.0.len()).sum();
-        (self.hashed.is_empty() && ranges <= CARRIED_MAX).then(|| {
-            let all = self.numbered.iter();
-            Carried(
-                all.map(|(name, r)| (name.to_string(), r.0.iter().map(|(a, b)| (*a, *b)).collect()))
-                    .collect(),
-            )
-        })
+    /// What of the set travels with a position: all but the marks.
+    pub(super) fn carry(&self) -> Carried {
+        let all = self.numbered.iter();
+        Carried(
+            all.map(|(name, r)| (name.to_string(), r.0.iter().map(|(a, b)| (*a, *b)).collect())).collect(),
+        )
+    }
+
+    /// Whether marks stand for some of them.
+    pub(super) fn has_marks(&self) -> bool {
+        !self.hashed.is_empty()
     }
 }
 
 impl From<Carried> for Seen {
     fn from(carried: Carried) -> Seen {
         let all = carried.0.into_iter();
-        let numbered =
+        let numbered: BTreeMap<Box<str>, Ranges> =
             all.map(|(name, ranges)| (name.into(), Ranges(ranges.into_iter().collect()))).collect();
-        Seen { numbered, hashed: HashSet::new() }
+        let ranges = numbered.values().map(|ranges| ranges.0.len()).sum();
+        Seen { numbered, hashed: HashSet::new(), ranges }
     }
 }
 
@@ -129,26 +169,53 @@ mod tests {
     fn numbers_in_any_order_become_ranges() {
         let mut seen = Seen::default();
         for n in [3, 1, 2, 9, 7, 8, 5] {
-            assert!(seen.insert(&format!("\"p.{n}\"")), "{n}");
+            assert_eq!(seen.insert(&format!("\"p.{n}\"")), Added::New, "{n}");
         }
         for n in [1, 2, 3, 5, 7, 8, 9] {
-            assert!(!seen.insert(&format!("\"p.{n}\"")), "{n}");
+            assert_eq!(seen.insert(&format!("\"p.{n}\"")), Added::Known, "{n}");
             assert!(seen.contains(&format!("\"p.{n}\"")));
         }
         assert!(!seen.contains("\"p.4\"") && !seen.contains("4") && !seen.contains("\"q.1\""));
-        let carried = seen.carry().unwrap();
+        let carried = seen.carry();
         assert_eq!(carried, Carried(vec![("p.".into(), vec![(1, 3), (5, 5), (7, 9)])]));
         let mut again = Seen::from(carried);
-        assert!(!again.insert("\"p.8\"") && again.insert("\"p.6\""));
+        assert_eq!((again.insert("\"p.8\""), again.insert("\"p.6\"")), (Added::Known, Added::New));
+        assert_eq!((again.ranges, again.has_marks()), (2, false));
     }
 
     #[test]
-    fn what_is_no_number_is_kept_too() {
+    fn what_is_no_number_is_kept_by_its_mark() {
         let mut seen = Seen::default();
-        for id in ["\"a\"", "\"b007\"", "\"b7\"", "\"ffffffffffffffffffff\"", "\"99999999999999999999999\""] {
-            assert!(seen.insert(id) && !seen.insert(id) && seen.contains(id), "{id}");
+        let mut again = Seen::default();
+        for id in ["\"a\"", "\"b007\"", "\"ffffffffffffffffffff\"", "\"99999999999999999999999\""] {
+            match seen.insert(id) {
+                Added::Marked(mark) => again.insert_mark(mark),
+                other => assert_eq!(other, Added::New, "{id}"),
+            }
+            assert!(seen.insert(id) == Added::Known && seen.contains(id), "{id}");
         }
-        assert!(seen.carry().is_none());
-        assert!(seen.insert("18446744073709551615") && !seen.insert("18446744073709551615"));
+        assert!(seen.has_marks() && again.contains("\"a\"") && again.insert("\"b007\"") == Added::Known);
+        assert_eq!(seen.insert("\"b7\""), Added::New);
+        assert_eq!(seen.insert("18446744073709551615"), Added::New);
+        assert_eq!(seen.insert("18446744073709551615"), Added::Known);
+    }
+
+    #[test]
+    fn too_many_ranges_become_marks_and_the_position_stays_small() {
+        let mut seen = Seen::default();
+        let ids = || (0..CARRIED_MAX as u64 + 100).map(|n| (n * 3).to_string());
+        let marks: Vec<Mark> = ids()
+            .filter_map(|id| match seen.insert(&id) {
+                Added::Marked(mark) => Some(mark),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(marks.len(), 100);
+        let mut again = Seen::from(seen.carry());
+        marks.into_iter().for_each(|mark| again.insert_mark(mark));
+        assert!(ids().all(|id| again.insert(&id) == Added::Known && seen.insert(&id) == Added::Known));
+        // What lies beside a range still widens it.
+        assert_eq!(again.insert("1"), Added::New);
+        assert_eq!((again.insert("2"), again.ranges), (Added::New, CARRIED_MAX - 1));
     }
 }

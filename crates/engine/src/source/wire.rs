@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidegate_core::breaker::State;
 use tidegate_core::call::{CallPolicy, Next, Why};
+use tidegate_core::classify::Classifier;
 use tidegate_core::lane::LaneConfig;
 use tidegate_core::signal::{Finding, Means};
 use tidegate_core::{Code, Rng, Wall};
@@ -37,6 +38,8 @@ pub struct WireConfig {
     pub client: ClientConfig,
     /// How often and how long to try one page.
     pub policy: CallPolicy,
+    /// What statuses mean; what the profile says if `None`.
+    pub classifier: Option<Classifier>,
     /// Limits, breaker and budget.
     pub lane: LaneConfig,
     /// A longer wait than this ends the run: try later.
@@ -88,7 +91,7 @@ impl Wire {
             redactor.add(secret);
         }
         let credentials = config.profile.credentials(config.key.as_ref()).map_err(setup)?;
-        let mut classifier = config.profile.classifier();
+        let mut classifier = config.classifier.unwrap_or_else(|| config.profile.classifier());
         classifier.reset_is_wait = !config.lane.limit.learn;
         let profile = Arc::new(config.profile);
         let dialect = {

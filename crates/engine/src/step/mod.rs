@@ -38,6 +38,7 @@ use crate::audit::Act;
 use crate::manifest::{self, Cast};
 pub(crate) use dedupe::hash;
 pub use remote::Services;
+pub(crate) use remote::secret;
 
 /// A record that was given up, with all that a dead letter needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +149,7 @@ pub fn feature(batch: &Batch, row: usize) -> String {
     json!({ "type": "Feature", "properties": properties, "geometry": geometry }).to_string()
 }
 
-/// Why a step ends the run.
+/// Why a step or a source ends the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepError {
     /// The other side wants no calls for longer than the manifest allows.
@@ -162,6 +163,22 @@ pub enum StepError {
     Cancelled,
     /// Something that no record is to blame for.
     Broken(String),
+}
+
+impl From<String> for StepError {
+    fn from(what: String) -> StepError {
+        StepError::Broken(what)
+    }
+}
+
+impl From<StepError> for String {
+    fn from(error: StepError) -> String {
+        match error {
+            StepError::TryLater { code, .. } => format!("the service wants no calls for now ({code})"),
+            StepError::Cancelled => "it was stopped".into(),
+            StepError::Broken(what) => what,
+        }
+    }
 }
 
 /// A step that is ready for batches.

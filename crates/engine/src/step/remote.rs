@@ -102,7 +102,8 @@ impl Services {
     }
 }
 
-fn secret(form: &manifest::Service) -> Result<Option<(String, Secret)>, String> {
+/// The key of a service, and where it came from.
+pub(crate) fn secret(form: &manifest::Service) -> Result<Option<(String, Secret)>, String> {
     let Some(name) = &form.key else { return Ok(None) };
     let from: SecretRef = name.parse().map_err(|e: crate::secret::SecretError| e.to_string())?;
     Ok(Some((from.to_string(), from.fetch().map_err(|e| e.to_string())?)))

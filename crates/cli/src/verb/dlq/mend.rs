@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use tidegate_engine::audit::Act;
 use tidegate_engine::letter::remedy::{Count, Fixer, NAMES, Rule};
+use tidegate_engine::manifest;
 
 use super::filter::{FilterArgs, bbox};
 use super::{Desk, Done, Format, usage};
@@ -28,16 +29,20 @@ Examples:
   tidegate dlq fix --rule swap_axes --area 9,46,17,49 --all
   tidegate dlq fix --rule remap --map strasse=street --all
   tidegate dlq fix --rule command --command 'python3 mend.py' --fingerprint a8f3206228323e22
-  tidegate dlq fix --rules rules.json --all")]
+  tidegate dlq fix --rules rules.json --all
+  tidegate dlq fix --manifest parcels.yaml")]
 pub(super) struct Fix {
     #[command(flatten)]
     filter: FilterArgs,
     /// The rule
-    #[arg(long, value_name = "NAME", required_unless_present = "rules", conflicts_with = "rules")]
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["rules", "manifest"], conflicts_with_all = ["rules", "manifest"])]
     rule: Option<String>,
     /// Rules with their settings: a list in JSON
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "manifest")]
     rules: Option<PathBuf>,
+    /// The rules of a manifest, `dead_letters.remedies`, for the letters of its pipeline
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
     /// Of crs_lookup: the system of records that say none
     #[arg(long, value_name = "CRS")]
     default_crs: Option<String>,
@@ -76,10 +81,21 @@ pub(super) struct Edit {
     from: Option<PathBuf>,
 }
 
-fn rules(args: &Fix) -> Result<Vec<Rule>, String> {
+/// The rules, and the pipeline that they are of, if it is one.
+fn rules(args: &Fix) -> Result<(Vec<Rule>, Option<String>), String> {
     if let Some(path) = &args.rules {
         let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        return serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()));
+        let rules = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+        return Ok((rules, None));
+    }
+    if let Some(path) = &args.manifest {
+        let manifest = manifest::load(path).map_err(|rejection| rejection.render(false))?;
+        let form = manifest.pipeline.dead_letters.clone().unwrap_or_default();
+        if form.remedies.is_empty() {
+            return Err(format!("{} names no `dead_letters.remedies`", path.display()));
+        }
+        let rules = form.remedies.iter().map(Rule::of).collect::<Result<_, _>>()?;
+        return Ok((rules, Some(manifest.pipeline.id)));
     }
     let name = args.rule.as_deref().unwrap_or_default();
     let rule = match name {
@@ -103,12 +119,13 @@ fn rules(args: &Fix) -> Result<Vec<Rule>, String> {
         name => Rule::named(name)?,
     };
     debug_assert!(NAMES.iter().any(|name| rule.id().starts_with(name)));
-    Ok(vec![rule])
+    Ok((vec![rule], None))
 }
 
 pub(super) fn fix(args: &Fix, desk: &mut Desk) -> Done {
-    let rules = rules(args).map_err(usage)?;
-    let filter = args.filter.bounded(desk, args.all)?;
+    let (rules, pipeline) = rules(args).map_err(usage)?;
+    let mut filter = args.filter.bounded(desk, args.all || pipeline.is_some())?;
+    filter.pipeline = filter.pipeline.or(pipeline);
     let mut told = Vec::new();
     for rule in &rules {
         let mut fixer = Fixer { store: &mut desk.store, keys: &desk.keys, dry_run: args.dry_run };

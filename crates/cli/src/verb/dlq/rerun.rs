@@ -8,6 +8,7 @@ use tidegate_engine::geocode::{End, JobError};
 use tidegate_engine::letter::replay::{At, IntoFile, Rerun, Update, died_again, holds, merge, writable};
 use tidegate_engine::letter::store::Ended;
 use tidegate_engine::letter::{Letter, feature, now_ms};
+use tidegate_engine::run::{Again, letters};
 use tidegate_geo::mapping::Owned;
 
 use crate::verb::geocode;
@@ -25,6 +26,7 @@ pub(super) fn of(spec: &str, rate: Option<&str>) -> Result<Box<dyn Rerun>, Strin
             let output = spec["output"].as_str().ok_or("its output is not known")?;
             Ok(Box::new(IntoFile { output: output.into() }))
         }
+        Some(letters::KIND) => Ok(Box::new(Again::new(spec)?)),
         kind => Err(format!("this Tidegate cannot run pipelines of kind {kind:?} again")),
     }
 }

@@ -1,24 +1,18 @@
 //! From arguments to a job.
 
-use std::path::Path;
-
 use tidegate_engine::fetch::{Job, What};
 use tidegate_engine::geocode;
 use tidegate_engine::profile::{Profile, Profiles};
 use tidegate_engine::secret::SecretRef;
 use tidegate_engine::source::{
     Ask, EsriOptions, EsriPaging, Job as Layer, OgcOptions, PagerConfig, SourceError, StacOptions,
-    WfsOptions, WireConfig, file,
+    WfsOptions, Which, WireConfig, file,
 };
 use tidegate_engine::store::{S3Settings, Settings, Store};
-use tidegate_geo::format::Format;
 use url::Url;
 
 use super::super::geocode::{allowed, seed};
 use super::{Args, Body, Paging};
-
-/// The services that can be asked.
-const SERVICES: [&str; 5] = ["geoserver-wfs", "ogcapi", "esri", "stac", "file"];
 
 pub(super) fn job(args: &Args) -> Result<Job, SourceError> {
     let what = match args.url.scheme() {
@@ -34,31 +28,28 @@ pub(super) fn job(args: &Args) -> Result<Job, SourceError> {
 fn remote(args: &Args) -> Result<What, SourceError> {
     let setup = SourceError::setup;
     let name = match &args.profile {
-        Some(name) => name.clone(),
-        None => guess(&args.url).ok_or_else(|| setup(unknown(&args.url)))?.to_owned(),
+        Some(name) => name.as_str(),
+        None => Which::of_url(&args.url).ok_or_else(|| setup(unknown(&args.url)))?.name(),
     };
-    let (service, profile) = if name == "file" {
-        ("file", file::profile()?)
+    let (which, profile) = if name == Which::File.name() {
+        (Which::File, file::profile()?)
     } else {
         let mut profiles = Profiles::embedded().map_err(|e| setup(e.to_string()))?;
         if let Some(path) = &args.profiles {
             profiles = profiles.with(path).map_err(|e| setup(e.to_string()))?;
         }
-        let profile = profiles.get(&name).map_err(setup)?.clone();
-        let extended = profile.form().extends.as_ref().map(|base| base.as_str().to_owned());
-        let known = [Some(name.clone()), extended].into_iter().flatten();
-        let service = known.filter_map(|n| SERVICES.into_iter().find(|s| **s == *n)).next();
-        let service = service.ok_or_else(|| {
-            setup(format!("profile {name} has no features to fetch; use one of {}", SERVICES.join(", ")))
+        let profile = profiles.get(name).map_err(setup)?.clone();
+        let which = Which::of_profile(&profile).ok_or_else(|| {
+            setup(format!("profile {name} has no features to fetch; use one of {}", Which::names()))
         })?;
-        (service, profile)
+        (which, profile)
     };
     let wire = wire(args, profile)?;
     let layer = args.layer.clone();
     let (crs, page_size) = (args.crs.clone(), args.page_size);
     let geojson = args.body == Body::Geojson;
-    let ask = match service {
-        "geoserver-wfs" => Ask::Wfs(WfsOptions {
+    let ask = match which {
+        Which::Wfs => Ask::Wfs(WfsOptions {
             layer,
             version: args.wfs_version.clone(),
             sort_by: args.sort_by.clone(),
@@ -66,16 +57,16 @@ fn remote(args: &Args) -> Result<What, SourceError> {
             page_size,
             gml: args.body == Body::Gml,
         }),
-        "ogcapi" => Ask::Ogc(OgcOptions { layer, crs, page_size }),
-        "esri" => {
+        Which::Ogc => Ask::Ogc(OgcOptions { layer, crs, page_size }),
+        Which::Esri => {
             let paging = match args.paging {
                 Paging::Ids => EsriPaging::Ids,
                 Paging::Offset => EsriPaging::Offset,
             };
             Ask::Esri(EsriOptions { layer, paging, crs, page_size, geojson })
         }
-        "stac" => Ask::Stac(StacOptions { layer, page_size }),
-        _ => return Ok(What::File(Box::new(wire))),
+        Which::Stac => Ask::Stac(StacOptions { layer, page_size }),
+        Which::File => return Ok(What::File(Box::new(wire))),
     };
     let at_once = wire.lane.limit.in_flight_max as usize;
     let pager = PagerConfig { at_once, tolerance: args.tolerate };
@@ -105,33 +96,15 @@ fn wire(args: &Args, profile: Profile) -> Result<WireConfig, SourceError> {
         key,
         client,
         policy,
+        classifier: None,
         lane,
         patience: args.patience,
         seed: args.seed.unwrap_or_else(seed),
     })
 }
 
-/// The service that a URL tells by its form.
-fn guess(url: &Url) -> Option<&'static str> {
-    let path = url.path().trim_end_matches('/').to_ascii_lowercase();
-    let is_wfs = |(name, value): (std::borrow::Cow<'_, str>, std::borrow::Cow<'_, str>)| {
-        name.eq_ignore_ascii_case("service") && value.eq_ignore_ascii_case("wfs")
-    };
-    if path.contains("/featureserver") || path.contains("/mapserver/") {
-        Some("esri")
-    } else if path.ends_with("/wfs") || path.ends_with("/ows") || url.query_pairs().any(is_wfs) {
-        Some("geoserver-wfs")
-    } else if path.contains("/collections") {
-        Some("ogcapi")
-    } else if path.ends_with("/search") || path.contains("/stac") {
-        Some("stac")
-    } else {
-        Format::of_path(Path::new(&path)).map(|_| "file")
-    }
-}
-
 fn unknown(url: &Url) -> String {
-    format!("{url} does not show what it is; say it with --profile: {}", SERVICES.join(", "))
+    format!("{url} does not show what it is; say it with --profile: {}", Which::names())
 }
 
 fn object(args: &Args) -> Result<What, SourceError> {
@@ -153,24 +126,4 @@ fn object(args: &Args) -> Result<What, SourceError> {
     let store =
         Store::open(&format!("s3://{bucket}"), &settings).map_err(|e| SourceError::setup(e.to_string()))?;
     Ok(What::Object(store, key, args.url.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_often_tells_what_it_is() {
-        for (url, service) in [
-            ("https://x.test/arcgis/rest/services/p/FeatureServer/0", Some("esri")),
-            ("https://x.test/geoserver/ows", Some("geoserver-wfs")),
-            ("https://x.test/map?SERVICE=WFS", Some("geoserver-wfs")),
-            ("https://x.test/api/collections/a/items", Some("ogcapi")),
-            ("https://x.test/stac/v1", Some("stac")),
-            ("https://x.test/a/roads.FGB?x=1", Some("file")),
-            ("https://x.test/api", None),
-        ] {
-            assert_eq!(guess(&Url::parse(url).unwrap()), service, "{url}");
-        }
-    }
 }

@@ -92,7 +92,7 @@ pub(crate) struct Args {
     crs: Option<tidegate_geo::Crs>,
 
     /// How far received may be from declared: a number such as 5, or a share such as 0.1%
-    #[arg(long, value_name = "N", default_value = "0", value_parser = tolerance)]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = Tolerance::parse)]
     tolerate: Tolerance,
 
     /// Never ask faster than this, such as 10 or 10/s or 600/min
@@ -186,19 +186,6 @@ enum Body {
 
 fn crs(text: &str) -> Result<tidegate_geo::Crs, String> {
     text.parse().map_err(|problem: tidegate_geo::Problem| problem.message)
-}
-
-fn tolerance(text: &str) -> Result<Tolerance, String> {
-    let wrong = || format!("{text:?} is no tolerance; say 5 or 0.1%");
-    match text.strip_suffix('%') {
-        None => Ok(Tolerance { features: text.trim().parse().map_err(|_| wrong())?, share: 0.0 }),
-        Some(share) => match share.trim().parse::<f64>() {
-            Ok(share) if (0.0..=100.0).contains(&share) => {
-                Ok(Tolerance { features: 0, share: share / 100.0 })
-            }
-            _ => Err(wrong()),
-        },
-    }
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {

@@ -81,6 +81,14 @@ pub const NAMES: [&str; 10] = [
 ];
 
 impl Rule {
+    /// The rule that a manifest names.
+    ///
+    /// # Errors
+    /// When a setting is missing, or is not one of this rule.
+    pub fn of(form: &crate::manifest::Remedy) -> Result<Rule, String> {
+        serde_json::to_value(form).and_then(serde_json::from_value).map_err(|e| e.to_string())
+    }
+
     /// The rule of this name with its usual settings.
     ///
     /// # Errors

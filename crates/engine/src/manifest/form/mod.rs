@@ -16,6 +16,7 @@
 mod alerts;
 mod audit;
 mod circuit_breaker;
+mod dead_letters;
 mod gate;
 mod rate_limit;
 mod retry_budget;
@@ -25,6 +26,7 @@ mod service;
 mod sink;
 mod source;
 mod step;
+mod store;
 mod tolerance;
 
 use std::collections::BTreeMap;
@@ -35,6 +37,7 @@ use serde::{Deserialize, Serialize};
 pub use alerts::{Action, AlertName, Alerts};
 pub use audit::Audit;
 pub use circuit_breaker::CircuitBreaker;
+pub use dead_letters::{DeadLetters, Remedy, RemedyRule};
 pub use gate::{Check, Gate, Per, Severity};
 pub use rate_limit::RateLimit;
 pub use retry_budget::{OnEmpty, RetryBudget};
@@ -42,8 +45,9 @@ pub use retry_policy::{Jitter, OnLongWait, RetryPolicy};
 pub use scalar::Scalar;
 pub use service::Service;
 pub use sink::{Mode, Sink, SinkTable};
-pub use source::{Source, SourceTable};
+pub use source::{Body, Paging, PagingBy, Source, SourceTable, WfsVersion};
 pub use step::{Arrays, Cast, Coerce, Flatten, Geocode, Http, Lookup, Missing, Step};
+pub use store::Bucket;
 pub use tolerance::Tolerance;
 
 /// The longest span the manifest takes: one year, in seconds.
@@ -122,7 +126,12 @@ pub struct Pipeline {
     #[schemars(with = "Alerts")]
     pub alerts: Option<Alerts>,
 
-    /// The remote services that steps ask, by name.
+    /// Where records go that were given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DeadLetters")]
+    pub dead_letters: Option<DeadLetters>,
+
+    /// The remote services that source and steps ask, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, Service>,
 }

@@ -1,9 +1,9 @@
-//! `services`: the remote services that steps ask, by name.
+//! `services`: the remote services that source and steps ask, by name.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A remote service that steps ask. All steps that name it share its lane.
+/// A remote service that the source or steps ask.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Service {
@@ -40,4 +40,9 @@ pub struct Service {
 
     /// Whether its name may resolve to a private address.
     pub allow_private: bool,
+
+    /// Further hosts that links of its pages may lead to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 1, max = 253)), extend("uniqueItems" = true))]
+    pub allow_hosts: Vec<String>,
 }

@@ -3,12 +3,15 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::store::Bucket;
+
 /// Where the features go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sink {
     /// The file to write. Its name tells the format: `.gpkg`, `.geojson`, `.geojsonl`,
-    /// `.geojsons`, `.csv`, `.fgb`. A relative path starts at the manifest's directory.
+    /// `.geojsons`, `.csv`, `.fgb`, `.parquet`. A relative path starts at the manifest's directory.
+    /// `s3://bucket/key` is written into the state directory and uploaded when it is whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096), example = "parcels.gpkg")]
     pub file: Option<String>,
@@ -17,6 +20,11 @@ pub struct Sink {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "SinkTable")]
     pub postgis: Option<SinkTable>,
+
+    /// How to reach the bucket of an `s3://` file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Bucket")]
+    pub store: Option<Bucket>,
 
     /// The layer within a GeoPackage; the name of the file if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,12 +3,17 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::YEAR;
+use super::scalar::Scalar;
+use super::store::Bucket;
+
 /// Where the features come from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
     /// The file to read. Its name tells the format: `.geojson`, `.geojsonl`, `.geojsons`, `.csv`,
-    /// `.gpkg`, `.fgb`, `.shp`. A relative path starts at the manifest's directory.
+    /// `.gpkg`, `.fgb`, `.parquet`, `.gml`, `.shp`. A relative path starts at the manifest's
+    /// directory. `https://…` and `s3://bucket/key` are fetched into the state directory first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096), example = "parcels.geojsonl")]
     pub file: Option<String>,
@@ -18,7 +23,15 @@ pub struct Source {
     #[schemars(with = "SourceTable")]
     pub postgis: Option<SourceTable>,
 
-    /// The layer of a file that holds several; the first one if it is not given.
+    /// The service to read a layer of, by its name in `services`: WFS, OGC API Features, ArcGIS or
+    /// STAC, as its profile or the form of its URL tells. Beside a `file` of a web server: whose
+    /// key and limits hold for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200), example = &"cadastre")]
+    pub service: Option<String>,
+
+    /// The layer of a file or a service that holds several, or the collection. The first one of a
+    /// file if it is not given; a service must then have only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub layer: Option<String>,
@@ -29,12 +42,118 @@ pub struct Source {
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub crs: Option<String>,
 
+    /// How the pages of a service are asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Paging")]
+    pub paging: Option<Paging>,
+
+    /// How far the number of records may be from the one that the source declared: a number such
+    /// as `5`, or a share such as `0.1%`. Beyond it the run fails, and its last batch is not
+    /// committed.
+    ///
+    /// Touch it for a service whose count is an estimate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Scalar", example = &"0.1%")]
+    pub tolerate: Option<Scalar>,
+
+    /// How long the service may ask us to wait. Beyond it the run ends with exit code 75, to be
+    /// resumed later.
+    #[serde(default = "quarter")]
+    #[schemars(range(min = 0.0, max = YEAR))]
+    pub patience_seconds: f64,
+
+    /// How to reach the bucket of an `s3://` file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Bucket")]
+    pub store: Option<Bucket>,
+
     /// How many records are read, judged and committed together.
+    ///
+    /// The pages of a service are batches of their own, as large as they come.
     ///
     /// Touch it downwards when a commit should hold less, upwards for speed.
     #[serde(default = "batch")]
     #[schemars(range(min = 1, max = 100_000))]
     pub batch_size: u32,
+}
+
+/// How the pages of a service are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Paging {
+    /// Features on a page. By default what the service prefers.
+    ///
+    /// Touch it downwards when pages time out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64", range(min = 1, max = 1_000_000))]
+    pub size: Option<u64>,
+
+    /// How the pages of an ArcGIS layer go on.
+    pub by: PagingBy,
+
+    /// The language of the pages.
+    pub body: Body,
+
+    /// The field by which a WFS sorts; it should be unique. By default the key, if one is found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub sort_by: Option<String>,
+
+    /// The version of a WFS. By default what the server prefers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "WfsVersion")]
+    pub version: Option<WfsVersion>,
+
+    /// The reference system to ask the service for, such as `EPSG:25832`. By default its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub crs: Option<String>,
+}
+
+/// How the pages of an ArcGIS layer go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PagingBy {
+    /// By ranges of object ids, which no change of the layer disturbs.
+    #[default]
+    Ids,
+    /// By `resultOffset`.
+    Offset,
+}
+
+/// The language of pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Body {
+    /// GeoJSON from a WFS that has it, its own from an ArcGIS server.
+    #[default]
+    Auto,
+    /// GeoJSON.
+    Geojson,
+    /// GML, from a WFS.
+    Gml,
+}
+
+/// The version of a WFS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum WfsVersion {
+    /// 2.0.0
+    #[serde(rename = "2.0.0")]
+    Two,
+    /// 1.1.0
+    #[serde(rename = "1.1.0")]
+    One,
+}
+
+impl WfsVersion {
+    /// As the service spells it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            WfsVersion::Two => "2.0.0",
+            WfsVersion::One => "1.1.0",
+        }
+    }
 }
 
 /// A table to read.
@@ -63,6 +182,9 @@ pub struct SourceTable {
 // serde takes a default by the name of a function.
 fn batch() -> u32 {
     4096
+}
+fn quarter() -> f64 {
+    900.0
 }
 pub(super) fn public() -> String {
     "public".to_owned()

@@ -1,0 +1,221 @@
+//! Rejected records as dead letters of a run: each once, durable, repaired and replayed into the
+//! sink.
+
+use serde_json::{Value, json};
+
+use crate::bench::{BOW_TIE, Bench, Ran, SQUARE, point, polygon};
+use crate::kill::{BATCHES, STEPS, books, chain, input};
+
+const DEAD: &str = "dead_letters: {}\n";
+
+fn dlq(bench: &Bench, args: &[&str]) -> Ran {
+    bench.tidegate(&[&["dlq"], args].concat())
+}
+
+/// The letters: stage, code, message and key, sorted.
+fn letters(bench: &Bench, args: &[&str]) -> Vec<String> {
+    let ran = dlq(bench, &[&["ls", "--format", "ndjson", "--limit", "10000"], args].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let mut all: Vec<String> = ran
+        .stdout
+        .lines()
+        .map(|line| {
+            let letter: Value = serde_json::from_str(line).unwrap();
+            format!("{} {} {}", letter["stage"], letter["failure"]["code"], letter["idempotency_key"])
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn every_record_that_was_given_up_is_a_letter_with_its_story() {
+    let bench = Bench::new();
+    bench.write(
+        "in.geojsonl",
+        &(polygon(SQUARE, r#"{"id":1,"v":"1"}"#)
+            + &polygon(BOW_TIE, r#"{"id":2,"v":"2"}"#)
+            + &polygon(SQUARE, r#"{"id":3,"v":"x"}"#)
+            + &polygon(SQUARE, r#"{"id":null,"v":"4"}"#)
+            + "{\"type\":\"Feature\",\"properties\":{\"id\":5},\"geometry\":{\"type\":\"Polygon\",\"coordinates\":7}}\n"),
+    );
+    bench.manifest(&format!(
+        "{DEAD}source: {{ file: in.geojsonl }}\nsteps:\n  - coerce: {{ fields: {{ v: int }} }}\nsink: {{ file: out.gpkg, key: [id] }}"
+    ));
+    let result = bench.runs(4);
+    assert_eq!((&result["written"], &result["rejected"]), (&json!(1), &json!(4)));
+    assert_eq!(result["rejects"], ".tidegate/letters.db");
+    assert!(!bench.path(".tidegate/test/rejects.ndjson").exists());
+    let stages: Vec<String> =
+        letters(&bench, &[]).iter().map(|letter| letter.split('"').nth(1).unwrap().to_owned()).collect();
+    assert_eq!(stages, ["gate", "read", "sink", "steps[0] coerce"]);
+    // Tomorrow the same records fail again, and are the same letters.
+    let before = letters(&bench, &[]);
+    assert_eq!(bench.runs(4)["rejected"], 4);
+    assert_eq!(letters(&bench, &[]), before);
+    let stats = dlq(&bench, &["stats"]);
+    assert!(stats.stdout.contains("CONSTRAINT_VIOLATION"), "{}", stats.stdout);
+}
+
+#[test]
+fn a_run_that_is_killed_everywhere_leaves_each_letter_once() {
+    let sink = "sink: { file: out.gpkg, key: [id] }";
+    let whole = Bench::new();
+    whole.write("in.geojsonl", &input());
+    whole.manifest(&format!("{DEAD}{STEPS}\n{sink}"));
+    let expected = whole.runs(4);
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &input());
+    bench.manifest(&format!("{DEAD}{STEPS}\n{sink}"));
+    let (result, kills) = chain(&bench);
+    assert_eq!(kills, BATCHES * 3 + 1);
+    assert_eq!(books(&result), books(&expected));
+    let found = letters(&bench, &[]);
+    assert_eq!(found, letters(&whole, &[]));
+    assert_eq!(json!(found.len()), result["rejected"]);
+}
+
+#[test]
+fn what_cannot_be_stored_stops_the_run_before_its_batch_counts() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &input());
+    bench.manifest(&format!("{DEAD}{STEPS}\nsink: {{ file: out.gpkg, key: [id] }}"));
+    std::fs::create_dir_all(bench.path(".tidegate")).unwrap();
+    assert_eq!(dlq(&bench, &["capacity", "3"]).code, Some(0));
+    let ran = bench.run(&[]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("store is full"), "{}", ran.stderr);
+    assert!(!bench.path("out.gpkg").exists());
+    assert!(letters(&bench, &[]).len() <= 3);
+    // With room again it goes on, and nothing was lost.
+    assert_eq!(dlq(&bench, &["capacity", "1000"]).code, Some(0));
+    let ran = bench.run(&["--resume"]);
+    assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+    let result = ran.json();
+    assert_eq!(json!(letters(&bench, &[]).len()), result["rejected"]);
+    assert_eq!((&result["read"], &result["balanced"]), (&json!(500), &json!(true)));
+}
+
+#[test]
+fn a_batch_that_fails_as_a_whole_is_one_incident() {
+    let bench = Bench::new();
+    let good: String =
+        (0..25).map(|n| point(16.123_456, 48.1, &format!(r#"{{"id":{n},"v":"{n}"}}"#))).collect();
+    let bad: String =
+        (25..50).map(|n| point(16.123_456, 48.1, &format!(r#"{{"id":{n},"v":"x"}}"#))).collect();
+    bench.write("in.geojsonl", &(good.clone() + &bad));
+    let parts = |incident: &str| {
+        format!(
+            "dead_letters: {{ {incident} }}\nsource: {{ file: in.geojsonl, batch_size: 25 }}\nsteps:\n  - coerce: {{ fields: {{ v: int }} }}\nsink: {{ file: out.gpkg, key: [id] }}"
+        )
+    };
+    bench.manifest(&parts(""));
+    let ran = bench.run(&[]);
+    assert_eq!(ran.code, Some(75), "{}", ran.stderr);
+    let result = ran.json();
+    assert_eq!((&result["status"], &result["written"]), (&json!("suspended"), &json!(25)));
+    assert!(ran.stderr.contains("25 of 25 records failed"), "{}", ran.stderr);
+    assert_eq!(letters(&bench, &[]).len(), 0);
+    let ran = bench.run(&["--resume"]);
+    assert_eq!(ran.code, Some(75), "{}", ran.stderr);
+    assert!(ran.stderr.contains("suspended by incident 1"), "{}", ran.stderr);
+    assert_eq!(dlq(&bench, &["incidents", "--close", "1"]).code, Some(0));
+    // A person has looked at it: these are letters after all.
+    bench.manifest(&parts("incident_share: 1"));
+    let ran = bench.run(&["--resume"]);
+    assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+    assert_eq!(letters(&bench, &[]).len(), 25);
+}
+
+const MENDED: &str = "tolerance: { max_null_rate: 1, halt_on_geometry_invalid: false }
+source: { file: in.geojsonl }
+steps:
+  - rename: { nr: id }
+  - reproject: EPSG:31287
+  - coerce: { fields: { v: int } }
+  - promote_to_multi: true
+";
+
+fn broken() -> String {
+    polygon("[16.1,48.1],[16.2,48.1],[16.2,48.2],[16.1,48.2],[16.1,48.1]", r#"{"nr":1,"v":"1"}"#)
+        + &polygon("[16.1,48.1],[16.2,48.2],[16.2,48.1],[16.1,48.2],[16.1,48.1]", r#"{"nr":2,"v":"2"}"#)
+        + &polygon("[16.3,48.1],[16.4,48.1],[16.4,48.2],[16.3,48.2],[16.3,48.1]", r#"{"nr":3,"v":"x"}"#)
+}
+
+#[test]
+fn letters_are_mended_by_the_rules_of_the_manifest_and_replayed_from_their_stage() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &broken());
+    bench.manifest(&format!(
+        "dead_letters: {{ remedies: [{{ rule: make_valid, tolerance: 0.1 }}] }}\n{MENDED}sink: {{ file: out.gpkg, key: [id] }}"
+    ));
+    assert_eq!(bench.runs(4)["rejected_by_code"], json!({"INVALID_GEOMETRY": 1, "SCHEMA_MISMATCH": 1}));
+    let fixed = dlq(&bench, &["fix", "--manifest", "m.yaml"]);
+    assert_eq!(fixed.code, Some(0), "{}", fixed.stderr);
+    let replayed = dlq(&bench, &["replay", "--state", "validated", "--verify"]);
+    assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
+    let rows = "SELECT id, v, ST_GeometryType(geom) FROM out ORDER BY id";
+    let rows = rows.replace("ST_GeometryType(geom)", "length(geom) > 100");
+    assert_eq!(bench.sql("out.gpkg", &rows), ["1|1|1", "2|2|1"]);
+    assert_eq!(bench.sql("out.gpkg", "SELECT count(*) FROM rtree_out_geom"), ["2"]);
+    // What nobody mended dies again, at its stage, and is linked to its first death.
+    let replayed = dlq(&bench, &["replay", "--code", "SCHEMA_MISMATCH"]);
+    assert_eq!(replayed.code, Some(4), "{}", replayed.stderr);
+    // An edit of the payload as it was at that stage is enough: names and system are those there.
+    let open = dlq(&bench, &["ls", "--state", "captured", "--format", "ndjson"]);
+    let letter: Value = serde_json::from_str(open.stdout.lines().next().unwrap()).unwrap();
+    assert_eq!((&letter["lineage"]["generation"], &letter["stage"]), (&json!(1), &json!("steps[2] coerce")));
+    let shown =
+        dlq(&bench, &["show", letter["id"].as_str().unwrap(), "--reveal", "test", "--format", "json"]);
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    let mut payload: Value = serde_json::from_str(shown["current"].as_str().unwrap()).unwrap();
+    assert_eq!(payload["properties"], json!({"id": 3, "v": "x"}));
+    payload["properties"]["v"] = json!("33");
+    bench.write("edited.json", &payload.to_string());
+    let edited = dlq(&bench, &["edit", letter["id"].as_str().unwrap(), "--from", "edited.json"]);
+    assert_eq!(edited.code, Some(0), "{}", edited.stderr);
+    let replayed = dlq(&bench, &["replay", "--state", "validated", "--verify"]);
+    assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
+    assert_eq!(bench.sql("out.gpkg", "SELECT id, v FROM out ORDER BY id"), ["1|1", "2|2", "3|33"]);
+    assert_eq!(letters(&bench, &["--state", "captured"]).len(), 0);
+}
+
+#[test]
+fn a_replay_that_is_killed_appends_nothing_twice() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &broken());
+    bench.manifest(&format!(
+        "dead_letters: {{ remedies: [{{ rule: make_valid, tolerance: 0.1 }}] }}\n{MENDED}sink: {{ file: out.gpkg, mode: append }}"
+    ));
+    bench.runs(4);
+    assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, Some(0));
+    let killed = bench
+        .command(&["dlq", "replay", "--state", "validated"])
+        .env("TIDEGATE_CRASH", "replayed:0")
+        .output()
+        .unwrap();
+    assert_eq!(killed.status.code(), None, "{}", String::from_utf8_lossy(&killed.stderr));
+    assert_eq!(bench.sql("out.gpkg", "SELECT id FROM out ORDER BY id"), ["1", "2"], "it is in the sink");
+    let replayed = dlq(&bench, &["replay", "--resume", "1", "--verify"]);
+    assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
+    assert_eq!(bench.sql("out.gpkg", "SELECT id FROM out ORDER BY id"), ["1", "2"], "once");
+}
+
+#[test]
+fn a_replay_waits_for_the_run_and_refuses_what_is_written_whole() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &input());
+    bench.manifest(&format!("{DEAD}{STEPS}\nsink: {{ file: out.gpkg, key: [id] }}"));
+    let output = bench.command(&["run", "m.yaml"]).env("TIDEGATE_CRASH", "commit:3").output().unwrap();
+    assert_eq!(output.status.code(), None);
+    let replayed = dlq(&bench, &["replay", "--all"]);
+    assert_eq!(replayed.code, Some(75), "{}", replayed.stderr);
+    assert!(replayed.stderr.contains("did not finish"), "{}", replayed.stderr);
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &input());
+    bench.manifest(&format!("{DEAD}{STEPS}\nsink: {{ file: out.geojsonl }}"));
+    bench.runs(4);
+    let replayed = dlq(&bench, &["replay", "--all"]);
+    assert_eq!(replayed.code, Some(75), "{}", replayed.stderr);
+    assert!(replayed.stderr.contains("written whole"), "{}", replayed.stderr);
+}

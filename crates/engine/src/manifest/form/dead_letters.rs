@@ -1,0 +1,117 @@
+//! `dead_letters`: where records go that were given up.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where records go that were given up. Without this section they are lines in a file of the state
+/// directory, which can be read and not replayed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DeadLetters {
+    /// The store: a SQLite file, `env:NAME` or `file:PATH` that holds the URL of a PostgreSQL
+    /// database, or such a URL without a password. A relative path starts at the manifest's
+    /// directory. By default `letters.db` in the state directory, where `tidegate dlq` looks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096), example = &"letters.db")]
+    pub store: Option<String>,
+
+    /// How many days letters are kept.
+    #[schemars(range(min = 30, max = 90))]
+    pub retention_days: u32,
+
+    /// When a batch is one incident: more than this share of its records fail alike. No letter is
+    /// written then; the run ends and the pipeline is suspended.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub incident_share: f64,
+
+    /// And at least this many records do.
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub incident_least: u64,
+
+    /// The rules that `tidegate dlq fix --manifest` applies, in this order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remedies: Vec<Remedy>,
+}
+
+impl Default for DeadLetters {
+    fn default() -> DeadLetters {
+        DeadLetters {
+            store: None,
+            retention_days: 60,
+            incident_share: 0.5,
+            incident_least: 20,
+            remedies: Vec::new(),
+        }
+    }
+}
+
+/// A rule that repairs letters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Remedy {
+    /// The rule.
+    #[schemars(example = &"make_valid")]
+    pub rule: RemedyRule,
+
+    /// Of `crs_lookup`: the system of records that say none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub default: Option<String>,
+
+    /// Of `make_valid`: the largest change of area, as a share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64", range(min = 0.0, max = 1.0))]
+    pub tolerance: Option<f64>,
+
+    /// Of `wait`: seconds, where the server did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64", range(min = 0, max = 31_536_000))]
+    pub seconds: Option<u64>,
+
+    /// Of `clip`: what to keep: west, south, east, north.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<f64>", inner(range(min = -1e15, max = 1e15)), extend("minItems" = 4, "maxItems" = 4))]
+    pub bbox: Option<[f64; 4]>,
+
+    /// Of `swap_axes`: where records should lie: west, south, east, north.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<f64>", inner(range(min = -1e15, max = 1e15)), extend("minItems" = 4, "maxItems" = 4))]
+    pub area: Option<[f64; 4]>,
+
+    /// Of `remap`: from name to name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: BTreeMap<String, String>,
+
+    /// Of `command`: the program and its arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 1, max = 4096)))]
+    pub command: Vec<String>,
+}
+
+/// A rule that repairs letters; docs/replay.md says what each does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RemedyRule {
+    /// Finds the system by what the record says.
+    CrsLookup,
+    /// Makes the geometry valid by its linework.
+    MakeValid,
+    /// Replays at the time that the server asked for.
+    Wait,
+    /// Keeps what lies in a box.
+    Clip,
+    /// Swaps latitude and longitude if only that is plausible.
+    SwapAxes,
+    /// Closes rings.
+    CloseRings,
+    /// Turns rings the right way round.
+    Wind,
+    /// Marks as unrecoverable.
+    Flag,
+    /// Gives fields other names.
+    Remap,
+    /// Runs a program.
+    Command,
+}

@@ -1,0 +1,311 @@
+//! Dead letters back into the sink: through the stage that failed and all behind it.
+//!
+//! What ran when the letters were made is kept in their store: the manifest with its variables put
+//! in, and what the source said of itself. So a replay writes where the run wrote, and needs no
+//! source. Each letter's mark is committed with its rows, so a replay that is killed between the
+//! sink and the letter finds the mark and writes nothing twice, also where records are appended.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::Cursor;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use tidegate_core::Code;
+use tidegate_core::letter::Id;
+use tidegate_geo::format::Rejected;
+use tidegate_geo::format::geojson::{ReadOptions, Reader};
+use tidegate_geo::{Batch, Problem, Schema};
+
+use super::build::{Parts, Start, build_from};
+use super::crash;
+use super::kept::Kept;
+use super::state::{State, Status};
+use crate::gate::Gates;
+use crate::letter::replay::{Rerun, died_again};
+use crate::letter::store::Ended;
+use crate::letter::{Letter, Payload, now_ms};
+use crate::manifest::{Manifest, Mode};
+use crate::sink::{Put, Sink, SinkError, Spec, Target};
+use crate::step::{Aside, Reject, Seen, StepError};
+
+/// The scope under which a sink keeps the marks of letters that were replayed.
+const SCOPE: u16 = u16::MAX - 1;
+
+/// How a pipeline is run again, as the store of its letters keeps it.
+#[derive(Deserialize)]
+struct Kit {
+    manifest: Manifest,
+    folder: PathBuf,
+    state: PathBuf,
+    source: Kept,
+}
+
+/// Who runs the letters of a manifest again.
+pub struct Again {
+    kit: Kit,
+    ready: Option<Ready>,
+    /// What was written last, to look whether it is there.
+    last: Vec<(Vec<Id>, Batch)>,
+}
+
+struct Ready {
+    parts: Parts,
+    _lock: State,
+}
+
+impl Again {
+    /// From what the store kept.
+    ///
+    /// # Errors
+    /// When another version kept it.
+    pub fn new(spec: serde_json::Value) -> Result<Again, String> {
+        let kit = serde_json::from_value(spec).map_err(|e| format!("how it is run cannot be read: {e}"))?;
+        Ok(Again { kit, ready: None, last: Vec::new() })
+    }
+
+    fn ready(&mut self) -> Result<&mut Ready, String> {
+        let ready = match self.ready.take() {
+            Some(ready) => ready,
+            None => {
+                let kit = &self.kit;
+                let lock = State::open(&kit.state, &kit.manifest.pipeline.id)?;
+                if lock.last().is_some_and(|last| last != Status::Done) {
+                    return Err(
+                        "its last run did not finish; finish it with `tidegate run … --resume` first".into(),
+                    );
+                }
+                let cache = Some(lock.dir().to_owned());
+                let begin = Start::Replay(&kit.source);
+                let mut parts = build_from(&kit.manifest, &kit.folder, cache, Arc::default(), &begin)?;
+                parts.gates = Gates::new(&kit.manifest, &parts.flow)?.one_by_one();
+                parts.sink = beside(parts.sink)?;
+                Ready { parts, _lock: lock }
+            }
+        };
+        Ok(self.ready.insert(ready))
+    }
+}
+
+/// The sink of a run, for records that are added to what it wrote.
+fn beside(sink: Spec) -> Result<Spec, String> {
+    match &sink.target {
+        Target::GeoPackage(path, _) if !path.exists() => {
+            return Err(format!("{} is not there; run the pipeline first", path.display()));
+        }
+        Target::File(..) | Target::Object(..) => {
+            return Err(format!(
+                "{} is a file that is written whole, so nothing can be added to it; mend the source and run again",
+                sink.describe()
+            ));
+        }
+        Target::GeoPackage(..) | Target::Table(_) => {}
+    }
+    let mode = if sink.key.is_empty() { Mode::Append } else { Mode::Upsert };
+    let pipeline = format!("{}#replay", sink.pipeline);
+    Ok(Spec { pipeline, mode, resume: true, atomic: false, ..sink })
+}
+
+fn mark(letter: &Letter) -> Seen {
+    Seen { scope: SCOPE, hash: letter.id.to_bytes() }
+}
+
+impl Rerun for Again {
+    fn preflight(&mut self) -> Result<(), String> {
+        self.ready().map(drop)
+    }
+
+    fn run(&mut self, letters: &[Letter]) -> Result<Vec<Ended>, String> {
+        let mut last = Vec::new();
+        let Ready { parts, .. } = self.ready()?;
+        let mut sink = parts.sink.open()?;
+        let say = |e: SinkError| e.to_string();
+        let known: HashSet<[u8; 16]> = sink
+            .saved()
+            .map_err(say)?
+            .map(|saved| saved.seen.iter().filter(|seen| seen.scope == SCOPE).map(|seen| seen.hash).collect())
+            .unwrap_or_default();
+        let note = format!("in {}", parts.sink.describe());
+        let mut ended: Vec<Option<Ended>> = letters
+            .iter()
+            .map(|letter| known.contains(&mark(letter).hash).then(|| Ended::Resolved { note: note.clone() }))
+            .collect();
+        for (stage, of) in stages(letters, &ended) {
+            let mut aside = Aside { stage: stage.to_owned(), ..Aside::default() };
+            let batch = match through(parts, stage, letters, &of, &mut aside) {
+                Ok(batch) => batch,
+                Err(StepError::TryLater { code, until }) => {
+                    let not_before_ms = Some(until.millis());
+                    for at in of {
+                        set(&mut ended, at, Ended::Back { not_before_ms, note: code.to_string() });
+                    }
+                    continue;
+                }
+                Err(other) => return Err(other.into()),
+            };
+            let put = land(sink.as_mut(), &batch, letters, &of)?;
+            aside.stage = "sink".into();
+            let good = aside.set_aside(batch, put.refused);
+            let dead: BTreeMap<u64, &Reject> =
+                aside.rejected.iter().map(|reject| (reject.record, reject)).collect();
+            for at in &of {
+                let (Some(letter), reject) = (letters.get(*at), dead.get(&(*at as u64))) else { continue };
+                let how = match reject {
+                    Some(reject) => Ended::Dead(Box::new(died(letter, reject))),
+                    None => Ended::Resolved { note: note.clone() },
+                };
+                set(&mut ended, *at, how);
+            }
+            last.push((of.iter().filter_map(|at| letters.get(*at)).map(|letter| letter.id).collect(), good));
+        }
+        sink.finish().map_err(say)?;
+        crash::point("replayed", 0);
+        self.last = last;
+        let lost = || Ended::Back { not_before_ms: None, note: "it was not tried".into() };
+        Ok(ended.into_iter().map(|how| how.unwrap_or_else(lost)).collect())
+    }
+
+    fn verify(&mut self, letters: &[Letter]) -> Result<Vec<bool>, String> {
+        let last = std::mem::take(&mut self.last);
+        let Ready { parts, .. } = self.ready()?;
+        let mut sink = parts.sink.open()?;
+        let mut missing: HashSet<Id> = HashSet::new();
+        if parts.sink.mode == Mode::Upsert {
+            // What is there exactly so is not written again.
+            for (ids, batch) in &last {
+                let put = sink.put(batch).map_err(|e| e.to_string())?;
+                sink.rollback();
+                if put.unchanged != batch.len() as u64 {
+                    missing.extend(ids);
+                }
+            }
+        } else {
+            let saved = sink.saved().map_err(|e| e.to_string())?.unwrap_or_default();
+            missing.extend(letters.iter().filter(|l| !saved.seen.contains(&mark(l))).map(|l| l.id));
+        }
+        // Looking leaves nothing behind.
+        sink.finish().map_err(|e| e.to_string())?;
+        Ok(letters.iter().map(|letter| !missing.contains(&letter.id)).collect())
+    }
+}
+
+fn set(ended: &mut [Option<Ended>], at: usize, how: Ended) {
+    if let Some(slot) = ended.get_mut(at) {
+        *slot = Some(how);
+    }
+}
+
+/// The letters that are still to do, by the stage at which they failed.
+fn stages<'a>(letters: &'a [Letter], ended: &[Option<Ended>]) -> BTreeMap<&'a str, Vec<usize>> {
+    let mut stages: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, letter) in letters.iter().enumerate() {
+        if ended.get(at).is_some_and(Option::is_none) {
+            stages.entry(letter.stage.as_str()).or_default().push(at);
+        }
+    }
+    stages
+}
+
+/// Letters of one stage through it and all behind it. Their place among the letters is the number
+/// of their record.
+fn through(
+    parts: &mut Parts,
+    stage: &str,
+    letters: &[Letter],
+    of: &[usize],
+    aside: &mut Aside,
+) -> Result<Batch, StepError> {
+    let (from, schema) = match stage {
+        "read" => (0, &parts.start.schema),
+        "gate" | "sink" => (parts.steps.len(), &parts.flow.schema),
+        label => {
+            let found = parts.steps.iter().position(|step| step.label == label);
+            let unknown = || format!("the pipeline has no stage {label:?} any more");
+            let at = found.ok_or_else(unknown)?;
+            (at, parts.steps.get(at).map(|step| &step.before.schema).ok_or_else(unknown)?)
+        }
+    };
+    let mut batch = Batch::new(schema.clone());
+    for at in of {
+        if let Some(letter) = letters.get(*at) {
+            read(letter, *at as u64, schema, &mut batch, aside)?;
+        }
+    }
+    for step in parts.steps.iter_mut().skip(from) {
+        aside.stage.clone_from(&step.label);
+        batch = step.step.apply(batch, aside)?;
+    }
+    parts.gates.judge(batch, aside).map_err(|halt| StepError::Broken(halt.to_string()))
+}
+
+/// A letter's payload as a row, or as rejected again.
+fn read(
+    letter: &Letter,
+    record: u64,
+    schema: &Arc<Schema>,
+    batch: &mut Batch,
+    aside: &mut Aside,
+) -> Result<(), StepError> {
+    let text = letter.payload.current();
+    let mut refuse = |problems: Vec<Problem>| {
+        aside.rejected.push(Reject {
+            record,
+            stage: letter.stage.clone(),
+            problems,
+            raw: text.to_vec(),
+            feature: String::from_utf8_lossy(text).into_owned(),
+        });
+    };
+    // Whoever wrote it first counts; only an edit can say which of the two is right.
+    let repeats = letter.stage == "gate" && letter.failure.code == Code::CONSTRAINT_VIOLATION;
+    if repeats && letter.remedies.is_empty() {
+        refuse(vec![Problem::new(letter.failure.code, letter.failure.message.clone())]);
+        return Ok(());
+    }
+    let options = ReadOptions { keep_raw: true, ..ReadOptions::default() };
+    let mut reader = Reader::new(Cursor::new(text), schema.clone(), options);
+    let mut rejected: Vec<Rejected> = Vec::new();
+    let found = reader.next_batch(&mut rejected);
+    match found {
+        Ok(Some(found)) if found.len() == 1 => {
+            batch.go_to_record(record);
+            let values = (0..schema.fields().len()).map(|field| found.value(0, field));
+            batch.push(found.geometry(0), values).map_err(|problem| problem.message)?;
+            batch.set_origin(found.origin(0).0, text);
+        }
+        Ok(_) if !rejected.is_empty() => {
+            refuse(rejected.into_iter().flat_map(|rejected| rejected.problems).collect());
+        }
+        Ok(_) => {
+            let what = "the payload is no GeoJSON feature; edit it into one with `tidegate dlq edit`";
+            refuse(vec![Problem::new(Code::UNEXPECTED_BODY, what)]);
+        }
+        Err(e) => refuse(vec![Problem::new(e.code(), e.to_string())]),
+    }
+    Ok(())
+}
+
+/// Rows and marks in one transaction.
+fn land(sink: &mut dyn Sink, batch: &Batch, letters: &[Letter], of: &[usize]) -> Result<Put, String> {
+    let put = sink.put(batch);
+    let put = put.inspect_err(|_| sink.rollback()).map_err(|e| e.to_string())?;
+    let marks: Vec<Seen> = of.iter().filter_map(|at| letters.get(*at)).map(mark).collect();
+    sink.commit("{}", &marks).inspect_err(|_| sink.rollback()).map_err(|e| e.to_string())?;
+    Ok(put)
+}
+
+/// The letter of a second death: where and as it failed now.
+fn died(letter: &Letter, reject: &Reject) -> Letter {
+    let first = reject.problems.first();
+    let message = first.map_or_else(String::new, |problem| match problem.path.as_str() {
+        "" => problem.message.clone(),
+        path => format!("{path}: {}", problem.message),
+    });
+    let code = first.map_or(Code::UNKNOWN, |problem| problem.code);
+    let mut child = died_again(letter, code, message, now_ms());
+    child.stage.clone_from(&reject.stage);
+    let received = child.payload.received.clone();
+    let current = Some(reject.feature.clone().into_bytes()).filter(|feature| *feature != received);
+    child.payload = Payload { received, current };
+    child
+}

@@ -1,0 +1,135 @@
+//! A file of a web server or a bucket, brought into the state directory before it is read.
+//!
+//! It comes piece by piece, and a note beside it says how far it is. A resumed run goes on with
+//! the piece that is missing, or reads what is there without asking for it again; a new run
+//! fetches it anew.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::paged::{runtime, unless};
+use super::service;
+use crate::lane::Clock;
+use crate::manifest::{self, Manifest};
+use crate::source::file::{self, FilePosition};
+use crate::source::{SourceError, Wire};
+use crate::step::StepError;
+
+/// How far a file is.
+#[derive(Serialize, Deserialize)]
+struct Note {
+    address: String,
+    at: FilePosition,
+}
+
+/// A file that was fetched.
+pub(super) struct Fetched {
+    /// Where it is.
+    pub(super) path: PathBuf,
+    /// What tells this content from another.
+    pub(super) stamp: Option<String>,
+}
+
+/// A directory that goes when it is done with.
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(super) fn new() -> Result<Scratch, String> {
+        let mut name = [0; 8];
+        getrandom::fill(&mut name).map_err(|e| e.to_string())?;
+        let dir = std::env::temp_dir().join(format!("tidegate-{:016x}", u64::from_le_bytes(name)));
+        fs::create_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        Ok(Scratch(dir))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What stays is in the directory for temporary files.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Whether a file of the manifest is not on this machine.
+pub(super) fn is_remote(name: &str) -> bool {
+    ["http://", "https://", "s3://"].iter().any(|scheme| name.starts_with(scheme))
+}
+
+/// Fetches the file of a source into `dir`.
+pub(super) fn fetch(
+    manifest: &Manifest,
+    from: &manifest::Source,
+    (address, dir): (&str, &Path),
+    resume: bool,
+    stop: &Arc<AtomicBool>,
+) -> Result<Fetched, StepError> {
+    let disk = |e: std::io::Error| format!("{}: {e}", dir.display());
+    fs::create_dir_all(dir).map_err(disk)?;
+    let kept = || -> Option<Note> { serde_json::from_slice(&fs::read(dir.join("note.json")).ok()?).ok() };
+    let mut note = kept()
+        .filter(|note| resume && note.address == address)
+        .unwrap_or(Note { address: address.to_owned(), at: FilePosition::default() });
+    let bare = address.split(['?', '#']).next().unwrap_or_default();
+    let name = bare.rsplit('/').next().unwrap_or_default();
+    let path = dir.join(file::local_name(name, address).map_err(|e| e.message)?);
+    if note.at.done && path.exists() {
+        return Ok(done(path, &note));
+    }
+    let runtime = runtime()?;
+    if address.starts_with("s3://") {
+        let (store, key) = from.store.clone().unwrap_or_default().open(address)?;
+        note.at = runtime.block_on(unless(stop, file::object(&store, &key, &path, |_, _| {})))?;
+        keep(dir, &note)?;
+        return Ok(done(path, &note));
+    }
+    let url = Url::parse(address).map_err(|e| format!("{address:?} is no URL: {e}"))?;
+    let none = manifest::Service::default();
+    let form = match &from.service {
+        Some(name) => {
+            manifest.pipeline.services.get(name).ok_or_else(|| format!("there is no service `{name}`"))?
+        }
+        None => &none,
+    };
+    if let Some(home) = form.url.as_deref().and_then(|home| Url::parse(home).ok())
+        && home.origin() != url.origin()
+    {
+        return Err(format!("{url} is not at the service that `source.service` names, {home}").into());
+    }
+    let profile = file::profile().map_err(|e| e.message)?;
+    let wire = service::wire(manifest, form, (url.clone(), profile), from.patience_seconds)?;
+    let pieces = async {
+        let wire = Wire::new(wire, Clock::system())?;
+        while !note.at.done {
+            note.at = file::piece(&wire, &url, &path, &note.at).await?;
+            keep(dir, &note).map_err(SourceError::setup)?;
+        }
+        Ok(())
+    };
+    runtime.block_on(unless(stop, pieces))?;
+    Ok(done(path, &note))
+}
+
+fn done(path: PathBuf, note: &Note) -> Fetched {
+    let stamp = note.at.mark.as_ref().map(|mark| format!("{} bytes, {mark}", note.at.bytes));
+    Fetched { path, stamp }
+}
+
+/// The note takes its place after what it tells of is on the disk.
+fn keep(dir: &Path, note: &Note) -> Result<(), String> {
+    let (new, old) = (dir.join("note.new"), dir.join("note.json"));
+    let write = || -> std::io::Result<()> {
+        fs::write(&new, serde_json::to_vec(note)?)?;
+        fs::File::open(&new)?.sync_all()?;
+        fs::rename(&new, &old)
+    };
+    write().map_err(|e| format!("{}: {e}", old.display()))
+}

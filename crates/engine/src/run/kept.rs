@@ -1,0 +1,138 @@
+//! What a source said of itself when a run began.
+//!
+//! Steps, gates and sink are built on it, so a resumed run must be built on the same, and so must
+//! a replay, which has no source at all. A service may describe itself differently the next time.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tidegate_geo::format::Layer;
+use tidegate_geo::wkb::{Dim, Shape};
+use tidegate_geo::{Crs, Kind, Schema};
+
+use super::source::{Page, Source};
+use crate::source::Mark;
+use crate::step::StepError;
+
+/// A layer, as text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Of which source.
+    pub stamp: String,
+    name: String,
+    crs: Option<String>,
+    /// Names and kinds.
+    fields: Vec<(String, String)>,
+    /// The one shape of all records.
+    shape: Option<String>,
+    /// The shape of the first records.
+    seems: Option<String>,
+    has_z: bool,
+    has_m: bool,
+    records: Option<u64>,
+}
+
+fn shape_of(name: Option<&String>) -> Option<Shape> {
+    name.and_then(|name| Shape::ALL.into_iter().find(|shape| shape.name() == name))
+}
+
+impl Kept {
+    /// What a source says now.
+    #[must_use]
+    pub fn of(source: &dyn Source) -> Kept {
+        let layer = source.layer();
+        let schema = &layer.schema;
+        Kept {
+            stamp: source.stamp(),
+            name: layer.name.clone(),
+            crs: layer.crs.as_ref().map(ToString::to_string),
+            fields: schema.fields().iter().map(|f| (f.name.clone(), f.kind.to_string())).collect(),
+            shape: schema.shape.map(|shape| shape.name().to_owned()),
+            seems: source.shape().map(|shape| shape.name().to_owned()),
+            has_z: schema.dim.has_z(),
+            has_m: schema.dim.has_m(),
+            records: layer.records,
+        }
+    }
+
+    /// The layer again.
+    ///
+    /// # Errors
+    /// When it was kept by another version that knew other words.
+    pub fn layer(&self) -> Result<Layer, String> {
+        let mut schema = Schema::default();
+        for (name, kind) in &self.fields {
+            schema.add(name.clone(), kind.parse::<Kind>()?);
+        }
+        schema.shape = shape_of(self.shape.as_ref());
+        schema.dim = Dim::new(self.has_z, self.has_m);
+        let crs = self.crs.as_ref().map(|name| name.parse::<Crs>().map_err(|problem| problem.message));
+        Ok(Layer {
+            name: self.name.clone(),
+            schema: Arc::new(schema),
+            crs: crs.transpose()?,
+            records: self.records,
+        })
+    }
+
+    /// The shape of the first records.
+    #[must_use]
+    pub fn shape(&self) -> Option<Shape> {
+        shape_of(self.seems.as_ref())
+    }
+}
+
+/// A source that has told all it has to tell: for replays.
+pub(super) struct Memory {
+    kept: Kept,
+    layer: Layer,
+}
+
+impl Memory {
+    pub(super) fn new(kept: &Kept) -> Result<Memory, String> {
+        Ok(Memory { layer: kept.layer()?, kept: kept.clone() })
+    }
+}
+
+impl Source for Memory {
+    fn layer(&self) -> &Layer {
+        &self.layer
+    }
+
+    fn shape(&self) -> Option<Shape> {
+        self.kept.shape()
+    }
+
+    fn stamp(&self) -> String {
+        self.kept.stamp.clone()
+    }
+
+    fn seek(&mut self, _: &str, _: Vec<Mark>) -> Result<(), StepError> {
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<Page>, StepError> {
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_comes_back_as_it_was() {
+        let mut schema = Schema::new([("id", Kind::Int), ("seen", Kind::DateTime)]).of_dim(Dim::Xyz);
+        schema.shape = Some(Shape::Polygon);
+        let layer = Layer {
+            name: "parcels".into(),
+            schema: Arc::new(schema),
+            crs: Some(Crs::epsg(31287)),
+            records: Some(7),
+        };
+        let kept = Kept::of(&Memory { layer: layer.clone(), kept: Kept::default() });
+        let again: Kept = serde_json::from_str(&serde_json::to_string(&kept).unwrap()).unwrap();
+        let back = again.layer().unwrap();
+        assert_eq!((back.schema, back.crs, back.records), (layer.schema, layer.crs, layer.records));
+    }
+}

@@ -1,0 +1,233 @@
+//! Rejected records as dead letters: durable before the position passes them.
+//!
+//! A letter's key is made of the record as it came and as it was when it failed, and of the
+//! feature's identifier, or its number where it has none. So a batch that is done again after a
+//! kill puts letters that the store knows, and so does tomorrow's run over the same records. A
+//! batch of which most records fail alike is no heap of letters but one incident.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tidegate_core::Code;
+use tidegate_core::key::{self, key};
+use tidegate_core::letter::Class;
+use tidegate_core::letter::incident::Threshold;
+
+use super::build::Parts;
+use super::kept::Kept;
+use super::rejects::{Refused, Rejects};
+use crate::letter::feature::Feature;
+use crate::letter::{
+    Failure, Letter, LetterError, Letters, Payload, Place, Source, Store, Versions, flood, now_ms,
+};
+use crate::manifest::{DeadLetters, Manifest};
+use crate::secret::SecretRef;
+use crate::step::Reject;
+
+/// The kind of pipeline, in what a store keeps of how to run it again.
+pub const KIND: &str = "manifest";
+
+/// The store of a manifest. A relative path starts at its folder; without one it is the store of
+/// the state directory.
+///
+/// # Errors
+/// When a reference cannot be read.
+pub fn place(form: &DeadLetters, folder: &Path, state: &Path) -> Result<Place, String> {
+    let Some(text) = &form.store else { return Ok(Place::File(state.join("letters.db"))) };
+    if let Ok(from) = text.parse::<SecretRef>() {
+        return Ok(Place::from(from.fetch().map_err(|e| e.to_string())?.reveal()));
+    }
+    Ok(match Place::from(text.as_str()) {
+        Place::File(path) => Place::File(folder.join(path)),
+        url => url,
+    })
+}
+
+/// Why a pipeline that an incident suspends does not run.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(super) fn suspended(place: &Place, pipeline: &str) -> Result<Option<String>, LetterError> {
+    // A store that is not there holds no incident, and need not be made for that.
+    if matches!(place, Place::File(path) if !path.exists()) {
+        return Ok(None);
+    }
+    let open = Store::open(place)?.incidents(Some(pipeline))?;
+    Ok(open.first().map(|open| {
+        format!(
+            "{pipeline} is suspended by incident {}: {} of {} records failed with {} ({}). Mend the cause, then `tidegate dlq incidents --close {} --store {place}`",
+            open.incident, open.failed, open.batch, open.code, open.message, open.incident
+        )
+    }))
+}
+
+/// A replay may be started from elsewhere.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The dead letters of a run.
+pub(super) struct DeadRejects {
+    letters: Letters,
+    place: Place,
+    pipeline: String,
+    fingerprint: String,
+    from: String,
+    sink: String,
+    key: Vec<String>,
+    /// The system at each stage.
+    systems: Vec<(String, String)>,
+    retention_days: u32,
+    threshold: Threshold,
+}
+
+impl DeadRejects {
+    /// Opens the store, and leaves in it how the pipeline is run again.
+    pub(super) fn open(
+        form: &DeadLetters,
+        manifest: &Manifest,
+        parts: &Parts,
+        (folder, state): (&Path, &Path),
+    ) -> Result<DeadRejects, String> {
+        let place = place(form, folder, state)?;
+        let say = |e: LetterError| format!("dead_letters: {e}");
+        if let Place::File(path) = &place
+            && let Some(dir) = path.parent()
+        {
+            std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        }
+        let spec = json!({
+            "kind": KIND,
+            "manifest": manifest,
+            "folder": absolute(folder),
+            "state": absolute(state),
+            "source": Kept::of(parts.source.as_ref()),
+        });
+        Store::open(&place)
+            .and_then(|mut store| store.pipeline_set(&parts.id, &spec.to_string()))
+            .map_err(say)?;
+        let system = |flow: &crate::step::Flow| flow.crs.as_ref().map(ToString::to_string);
+        let steps = parts.steps.iter().map(|step| (step.label.clone(), system(&step.before)));
+        let ends = [("read", &parts.start), ("gate", &parts.flow), ("sink", &parts.flow)];
+        let ends = ends.into_iter().map(|(stage, flow)| (stage.to_owned(), system(flow)));
+        Ok(DeadRejects {
+            letters: Letters::open(&place).map_err(say)?,
+            place,
+            pipeline: parts.id.clone(),
+            fingerprint: parts.fingerprint.clone(),
+            from: parts.from.clone(),
+            sink: parts.sink.describe(),
+            key: parts.sink.key.clone(),
+            systems: steps.chain(ends).filter_map(|(stage, crs)| Some((stage, crs?))).collect(),
+            retention_days: form.retention_days,
+            threshold: Threshold { share: form.incident_share, least: form.incident_least },
+        })
+    }
+
+    fn letter(&self, reject: &Reject, now_ms: i64) -> Letter {
+        let came: Option<Value> = serde_json::from_slice(&reject.raw).ok();
+        let id = came.as_ref().and_then(|raw| raw.get("id")).filter(|id| !id.is_null());
+        let id = id.map_or_else(|| format!("record {}", reject.record), ToString::to_string);
+        let feature = Feature::parse(reject.feature.as_bytes()).ok();
+        let crs = self.systems.iter().find(|(stage, _)| *stage == reject.stage).map(|(_, crs)| crs.as_str());
+        let (mut messages, mut code) = (Vec::new(), Code::UNKNOWN);
+        for problem in &reject.problems {
+            if messages.is_empty() {
+                code = problem.code;
+            }
+            messages.push(match problem.path.as_str() {
+                "" => problem.message.clone(),
+                path => format!("{path}: {}", problem.message),
+            });
+        }
+        let mut messages = messages.into_iter();
+        let received =
+            if reject.raw.is_empty() { reject.feature.clone().into_bytes() } else { reject.raw.clone() };
+        let current =
+            Some(reject.feature.clone().into_bytes()).filter(|f| feature.is_some() && *f != received);
+        Letter {
+            pipeline: self.pipeline.clone(),
+            stage: reject.stage.clone(),
+            task: format!("record {}", reject.record),
+            idempotency_key: key(
+                &self.pipeline,
+                &[
+                    ("id", key::Value::Text(&id)),
+                    ("received", key::Value::Bytes(&reject.raw)),
+                    ("feature", key::Value::Text(&reject.feature)),
+                ],
+                None,
+            ),
+            effect_key: format!("{}#{}", self.sink, self.row(feature.as_ref()).unwrap_or(id)),
+            content_type: if feature.is_some() { "application/geo+json" } else { "text/plain" }.into(),
+            payload: Payload { received, current },
+            versions: Versions {
+                manifest: self.fingerprint.clone(),
+                binary: env!("CARGO_PKG_VERSION").into(),
+                ..Versions::default()
+            },
+            source: Source { uri: self.from.clone(), position: format!("record {}", reject.record) },
+            spatial: feature.as_ref().and_then(|feature| feature.spatial(crs)),
+            failure: Failure {
+                class: Class::of(code, None),
+                code,
+                message: messages.next().unwrap_or_default(),
+                causes: messages.collect(),
+                driver: "run".into(),
+                worker: format!("pid {}", std::process::id()),
+                failed_ms: now_ms,
+                ..Failure::default()
+            },
+            ..Letter::default()
+        }
+        .retained_for(self.retention_days)
+    }
+
+    /// The row of the sink by its key, if the record has got that far.
+    fn row(&self, feature: Option<&Feature>) -> Option<String> {
+        let properties = feature?.json.get("properties")?;
+        let values = self.key.iter().map(|name| properties.get(name).map(ToString::to_string));
+        values.collect::<Option<Vec<_>>>().filter(|values| !values.is_empty()).map(|values| values.join(","))
+    }
+}
+
+impl Rejects for DeadRejects {
+    fn put(&mut self, rejects: &[Reject], records: u64) -> Result<u64, Refused> {
+        if rejects.is_empty() {
+            return Ok(0);
+        }
+        let failed = |e: LetterError| Refused::Failed(e.to_string());
+        let now = now_ms();
+        let letters: Vec<Letter> = rejects.iter().map(|reject| self.letter(reject, now)).collect();
+        if let Some(incident) = flood(&letters, records, &self.threshold) {
+            let number = Store::open(&self.place)
+                .and_then(|mut store| store.incident_open(&incident))
+                .map_err(failed)?;
+            return Err(Refused::Incident(format!(
+                "incident {number}: {} of {} records failed with {} ({}). {} is suspended and nothing of the batch was committed. Mend the cause, then `tidegate dlq incidents --close {number} --store {}`",
+                incident.failed, incident.batch, incident.code, incident.message, self.pipeline, self.place
+            )));
+        }
+        self.letters.put(&letters).wait().map_err(failed)?;
+        Ok(0)
+    }
+
+    fn begin(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn rewind(&mut self, _: u64) -> Result<(), String> {
+        // The same letters are put again, and are known.
+        Ok(())
+    }
+
+    fn place(&self) -> String {
+        self.place.to_string()
+    }
+}
+
+impl Drop for DeadRejects {
+    fn drop(&mut self) {
+        self.letters.close();
+    }
+}

@@ -1,0 +1,163 @@
+//! A layer of a remote service as the source of a run.
+//!
+//! A page is a batch: it is committed together with the position after it, so that a killed run
+//! asks for no page twice that it has committed. What the position cannot carry, the marks of
+//! identifiers that are no numbers, is committed beside it as seen keys. The service is not asked
+//! before the first page is wanted, unless its fields are not known yet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tidegate_geo::format::Layer;
+use tidegate_geo::wkb::Shape;
+use tokio::runtime::Runtime;
+
+use super::kept::Kept;
+use super::source::{Page, Source, Told};
+use crate::lane::Clock;
+use crate::source::{Agreement, Job, Known, Mark, Position, SourceError, Trouble, Wire};
+use crate::step::StepError;
+
+/// How often a wait looks whether the run is being stopped.
+const LOOK: Duration = Duration::from_millis(100);
+
+type Make = Box<dyn Fn() -> Result<Job, String> + Send>;
+
+/// A layer of a service being read.
+pub(super) struct Paged {
+    // Before the runtime, whose tasks it owns.
+    open: Option<Box<dyn crate::source::Source>>,
+    runtime: Runtime,
+    make: Make,
+    known: Known,
+    layer: Layer,
+    shape: Option<Shape>,
+    id: String,
+    stop: Arc<AtomicBool>,
+}
+
+/// Why it cannot go on, in the words of a run.
+fn stuck(error: SourceError) -> StepError {
+    match error.trouble {
+        Trouble::TryLater(until) => StepError::TryLater { code: error.code, until },
+        Trouble::Setup | Trouble::Broken | Trouble::Mismatch => StepError::Broken(error.to_string()),
+    }
+}
+
+/// What pages come on: those that are under way go on while a batch is being written.
+pub(super) fn runtime() -> Result<Runtime, String> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("source")
+        .enable_all()
+        .build()
+        .map_err(|e| e.to_string())
+}
+
+/// Waits for something, unless the run is stopped meanwhile.
+pub(super) async fn unless<T>(
+    stop: &AtomicBool,
+    work: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, StepError> {
+    tokio::pin!(work);
+    loop {
+        match tokio::time::timeout(LOOK, &mut work).await {
+            Ok(done) => return done.map_err(stuck),
+            Err(_) if stop.load(Ordering::Relaxed) => return Err(StepError::Cancelled),
+            Err(_) => {}
+        }
+    }
+}
+
+impl Paged {
+    /// A layer, with what an earlier run knew of it.
+    pub(super) fn new(make: Make, kept: Option<&Kept>, stop: Arc<AtomicBool>) -> Result<Paged, StepError> {
+        let broken = StepError::Broken;
+        let job = make().map_err(broken)?;
+        let id = job.id();
+        let runtime = runtime()?;
+        if let Some(kept) = kept.filter(|kept| kept.stamp == id) {
+            let layer = kept.layer().map_err(broken)?;
+            let (shape, crs) = (kept.shape(), layer.crs.clone());
+            let known = Known { schema: Some(layer.schema.clone()), shape, crs, marks: Vec::new() };
+            return Ok(Paged { open: None, runtime, make, known, layer, shape, id, stop });
+        }
+        let open = runtime.block_on(unless(&stop, job.source(Clock::system(), None, Known::default())))?;
+        let (layer, shape) = (open.layer().clone(), open.shape());
+        let known =
+            Known { schema: Some(layer.schema.clone()), shape, crs: layer.crs.clone(), marks: Vec::new() };
+        Ok(Paged { open: Some(open), runtime, make, known, layer, shape, id, stop })
+    }
+
+    fn connect(&mut self, from: Option<Position>, marks: Vec<Mark>) -> Result<(), StepError> {
+        // What is under way of another position ends first.
+        self.open = None;
+        let job = (self.make)().map_err(StepError::Broken)?;
+        let known = Known { marks, ..self.known.clone() };
+        let open = self.runtime.block_on(unless(&self.stop, job.source(Clock::system(), from, known)))?;
+        self.open = Some(open);
+        Ok(())
+    }
+
+    /// The way to the service, once there is one.
+    fn wire(&self) -> Option<&Wire> {
+        self.open.as_ref().map(|open| open.wire())
+    }
+}
+
+impl Source for Paged {
+    fn layer(&self) -> &Layer {
+        &self.layer
+    }
+
+    fn shape(&self) -> Option<Shape> {
+        self.shape
+    }
+
+    fn stamp(&self) -> String {
+        self.id.clone()
+    }
+
+    fn seek(&mut self, position: &str, marks: Vec<Mark>) -> Result<(), StepError> {
+        let from = Position::from_json(position).map_err(StepError::Broken)?;
+        self.connect(Some(from), marks)
+    }
+
+    fn next(&mut self) -> Result<Option<Page>, StepError> {
+        if self.open.is_none() {
+            self.connect(None, Vec::new())?;
+        }
+        let Some(open) = &mut self.open else { return Ok(None) };
+        let chunk = self.runtime.block_on(unless(&self.stop, open.next()))?;
+        let Some(mut chunk) = chunk else { return Ok(None) };
+        chunk.batch.count_from(chunk.first_record);
+        for rejected in &mut chunk.rejected {
+            rejected.record += chunk.first_record;
+            for problem in &mut rejected.problems {
+                problem.record = problem.record.map(|record| record + chunk.first_record);
+            }
+        }
+        let position = chunk.position.to_json();
+        Ok(Some(Page { batch: chunk.batch, rejected: chunk.rejected, position, marks: chunk.marks }))
+    }
+
+    fn told(&self) -> Option<Told> {
+        let open = self.open.as_ref()?;
+        let tally = open.tally();
+        Some(Told {
+            declared: tally.declared,
+            received: tally.received,
+            repeated: tally.repeated,
+            pages: tally.pages,
+            calls: self.wire().map_or(0, |wire| wire.line().calls.attempts()),
+            verdict: open.agreement().map(|agreement| match agreement {
+                Agreement::Exact => "exact",
+                Agreement::Changed => "changed",
+                Agreement::Undeclared => "undeclared",
+                Agreement::Tolerated(_) => "tolerated",
+                Agreement::Mismatch(_) => "mismatch",
+            }),
+        })
+    }
+}

@@ -1,0 +1,115 @@
+//! From a service of the manifest to a job: its profile, address and key, and the policies that
+//! hold for it.
+
+use tidegate_geo::Crs;
+use url::Url;
+
+use crate::http::{Allow, ClientConfig};
+use crate::manifest::{self, Body, Manifest, PagingBy, Policy, Scalar};
+use crate::profile::{Profile, Profiles};
+use crate::source::{
+    Ask, EsriOptions, EsriPaging, Job, OgcOptions, PagerConfig, StacOptions, Tolerance, WfsOptions, Which,
+    WireConfig,
+};
+
+/// How far received may be from declared.
+pub(super) fn tolerance(form: &manifest::Source) -> Result<Tolerance, String> {
+    match &form.tolerate {
+        None | Some(Scalar::Null) => Ok(Tolerance::default()),
+        Some(Scalar::Int(n)) => Tolerance::parse(&n.to_string()),
+        Some(Scalar::Text(text)) => Tolerance::parse(text),
+        Some(other) => Err(format!("{other:?} is no tolerance; say 5 or 0.1%")),
+    }
+}
+
+/// The way to an address under the manifest's policies and those of its service.
+pub(super) fn wire(
+    manifest: &Manifest,
+    form: &manifest::Service,
+    (url, profile): (Url, Profile),
+    patience: f64,
+) -> Result<WireConfig, String> {
+    let policy = Policy::from(manifest);
+    let mut client = ClientConfig {
+        allow: Allow::meant(&url, form.allow_private, &form.allow_hosts),
+        ..ClientConfig::default()
+    };
+    client.body.bytes_max = profile.body_bytes_max();
+    if let Some(agent) = &form.user_agent {
+        client.user_agent = agent.parse().map_err(|_| format!("user_agent: {agent:?} cannot be sent"))?;
+    }
+    let mut lane = policy.lane;
+    lane.limit.rate_max = form.requests_per_second.or(lane.limit.rate_max);
+    lane.limit.in_flight_max = lane.limit.in_flight_max.min(profile.in_flight()).max(1);
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).map_err(|e| e.to_string())?;
+    Ok(WireConfig {
+        url,
+        profile,
+        key: crate::step::secret(form)?,
+        client,
+        policy: policy.call,
+        classifier: Some(policy.classifier),
+        lane,
+        patience: tidegate_core::time::seconds(patience),
+        seed: u64::from_le_bytes(seed),
+    })
+}
+
+/// The layer of a service that the source names.
+pub(super) fn job(manifest: &Manifest, from: &manifest::Source, name: &str) -> Result<Job, String> {
+    let at = |e: String| format!("services.{name}: {e}");
+    let form = manifest.pipeline.services.get(name).ok_or_else(|| format!("there is no service `{name}`"))?;
+    let address = form.url.as_deref().ok_or_else(|| at("it has no `url`".into()))?;
+    let url = Url::parse(address).map_err(|e| at(format!("{address:?} is no URL: {e}")))?;
+    let (which, profile) = match &form.profile {
+        Some(name) => {
+            let profiles = Profiles::embedded().map_err(|e| at(e.to_string()))?;
+            let profile = profiles.get(name).map_err(at)?.clone();
+            let which = Which::of_profile(&profile).ok_or_else(|| {
+                at(format!("the profile {name} has no features to read; use one of {}", Which::names()))
+            })?;
+            (which, profile)
+        }
+        None => {
+            let which = Which::of_url(&url).ok_or_else(|| {
+                at(format!("{url} does not show what it is; say it with `profile`: {}", Which::names()))
+            })?;
+            (which, which.profile().map_err(|e| at(e.message))?)
+        }
+    };
+    let paging = from.paging.clone().unwrap_or_default();
+    let crs = paging.crs.as_deref().map(str::parse::<Crs>).transpose();
+    let crs = crs.map_err(|problem| format!("source.paging.crs: {}", problem.message))?;
+    let (layer, page_size) = (from.layer.clone(), paging.size);
+    let ask = match which {
+        Which::Wfs => Ask::Wfs(WfsOptions {
+            layer,
+            version: paging.version.map(|version| version.as_str().to_owned()),
+            sort_by: paging.sort_by,
+            crs,
+            page_size,
+            gml: paging.body == Body::Gml,
+        }),
+        Which::Ogc => Ask::Ogc(OgcOptions { layer, crs, page_size }),
+        Which::Esri => Ask::Esri(EsriOptions {
+            layer,
+            paging: match paging.by {
+                PagingBy::Ids => EsriPaging::Ids,
+                PagingBy::Offset => EsriPaging::Offset,
+            },
+            crs,
+            page_size,
+            geojson: paging.body == Body::Geojson,
+        }),
+        Which::Stac => Ask::Stac(StacOptions { layer, page_size }),
+        Which::File => {
+            return Err(at(format!(
+                "{url} is a file; write it as `source.file` and name the service beside it"
+            )));
+        }
+    };
+    let wire = wire(manifest, form, (url, profile), from.patience_seconds)?;
+    let at_once = wire.lane.limit.in_flight_max as usize;
+    Ok(Job { wire, ask, pager: PagerConfig { at_once, tolerance: tolerance(from)? } })
+}

@@ -1,0 +1,85 @@
+//! A file that is uploaded into a bucket when it is whole.
+//!
+//! Why not streamed: most of the formats write their head last, and an object that took an hour to
+//! come together would be lost with the run. An upload that is cut off leaves the object that was
+//! there before; the next run begins again.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use futures_util::stream;
+use tidegate_geo::Batch;
+use tidegate_geo::format::Format;
+
+use super::{Put, Saved, Sink, SinkError, Spec, file};
+use crate::manifest::Bucket;
+use crate::step::Seen;
+use crate::store::Store;
+
+/// Bytes that are read at a time.
+const PIECE: usize = 1 << 20;
+
+struct Upload {
+    file: Box<dyn Sink>,
+    path: PathBuf,
+    store: Store,
+    key: String,
+}
+
+pub(super) fn open(
+    spec: &Spec,
+    path: &Path,
+    format: Format,
+    (address, bucket): (&str, &Bucket),
+) -> Result<Box<dyn Sink>, String> {
+    let (store, key) = bucket.open(address)?;
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    }
+    Ok(Box::new(Upload { file: file::open(spec, path, format)?, path: path.to_owned(), store, key }))
+}
+
+impl Upload {
+    async fn send(&self) -> Result<(), String> {
+        let at = |e: std::io::Error| format!("{}: {e}", self.path.display());
+        let file = fs::File::open(&self.path).map_err(at)?;
+        let length = file.metadata().map_err(at)?.len();
+        let pieces = stream::try_unfold(file, |mut file| async move {
+            let mut piece = vec![0; PIECE];
+            let read = file.read(&mut piece)?;
+            piece.truncate(read);
+            Ok((read > 0).then(|| (Bytes::from(piece), file)))
+        });
+        self.store.put_stream(&self.key, Some(length), pieces).await.map(drop).map_err(|e| e.to_string())
+    }
+}
+
+impl Sink for Upload {
+    fn saved(&mut self) -> Result<Option<Saved>, SinkError> {
+        Ok(None)
+    }
+
+    fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {
+        self.file.put(batch)
+    }
+
+    fn commit(&mut self, checkpoint: &str, seen: &[Seen]) -> Result<(), SinkError> {
+        self.file.commit(checkpoint, seen)
+    }
+
+    fn rollback(&mut self) {
+        self.file.rollback();
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        self.file.finish()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let sent = runtime.map_err(|e| e.to_string()).and_then(|runtime| runtime.block_on(self.send()));
+        sent.map_err(SinkError::Fatal)?;
+        // It is in the bucket now; what is left of it here only takes room.
+        let _ = fs::remove_file(&self.path);
+        Ok(())
+    }
+}
