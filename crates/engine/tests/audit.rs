@@ -66,7 +66,7 @@ impl Bench {
         // Without the copies the database's own checkpoints tell the same, as long as they are there.
         let alone = Trust { copies: Vec::new(), ..trust.clone() };
         for trust in [trust, alone] {
-            let finding = self.touched(&trust, &touch).expect_err("it was touched");
+            let finding = self.touched(&trust, &touch).unwrap_err();
             assert_eq!((finding.n, finding.fault), (n, fault), "{finding}");
         }
     }

@@ -48,8 +48,8 @@ pub struct Source {
     pub paging: Option<Paging>,
 
     /// How far the number of records may be from the one that the source declared: a number such
-    /// as `5`, or a share such as `0.1%`. Beyond it the run fails, and its last batch is not
-    /// committed.
+    /// as `5`, or a share such as `0.1%`. Beyond it the run fails with
+    /// `COUNT_MISMATCH`.
     ///
     /// Touch it for a service whose count is an estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
