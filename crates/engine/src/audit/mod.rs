@@ -8,16 +8,16 @@
 //!
 //! Against tampering, in the order in which they bite:
 //!
-//! - **The chain** ([`chain`]): each entry is hashed with the one before.
+//! - **The chain** (`chain`): each entry is hashed with the one before.
 //! - **The head**: number and hash of the last entry, signed in every transaction. So nobody
 //!   without the key can add an entry, not even at the end.
-//! - **Checkpoints** ([`seal`]): every thousand entries, every second, and when a command ends: a
+//! - **Checkpoints** (`seal`): every thousand entries, every second, and when a command ends: a
 //!   Merkle root over the entries since the last, the first eight bytes of each entry's hash, the
 //!   hash of the checkpoint before, and a signature. So nobody can compute the chain anew.
-//! - **Copies** ([`copy`]): each checkpoint also goes to a file outside of the database, which may
+//! - **Copies** (`copy`): each checkpoint also goes to a file outside of the database, which may
 //!   lie elsewhere. So nobody can cut off the end, or put an older state back.
 //!
-//! [`verify`] goes through all of them and names the first entry that is not what it was.
+//! `verify` goes through all of them and names the first entry that is not what it was.
 
 mod attempt;
 mod book;
