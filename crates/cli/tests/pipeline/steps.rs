@@ -149,6 +149,10 @@ fn lookup_takes_fields_or_rejects() {
     bench.manifest(&with("keep"));
     let result = bench.runs(0);
     assert_eq!((&result["written"], &result["no_match"]), (&json!(3), &json!(1)));
+    // What a gate rejects afterwards is dead and not without a match too.
+    bench.manifest(&(with("keep") + "\ngates: [{ check: range, fields: [owner], max: 2 }]"));
+    let result = bench.runs(4);
+    assert_eq!((&result["written"], &result["no_match"]), (&json!(2), &json!(0)));
     bench.write("owners.csv", "id,name,city\n1,Anna,Wien\n1,Bert,Graz\n");
     bench.refused("the key \"1\" stands there twice");
 }

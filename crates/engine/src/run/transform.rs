@@ -1,5 +1,6 @@
 //! The second thread of a run: pages become batches that may be committed.
 
+use std::collections::HashSet;
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use tidegate_core::{Code, Wall};
@@ -137,6 +138,12 @@ fn process(page: Page, steps: &mut [Named], gates: &mut Gates) -> Result<Work, E
         batch = named.step.apply(batch, &mut aside).map_err(|why| ended(why, &named.label))?;
     }
     let batch = gates.judge(batch, &mut aside).map_err(Ended::Halted)?;
+    // A record that was set aside later did not end without a match, and one that two steps had
+    // nothing for did so once.
+    let missed: HashSet<u64> = aside.missed.drain(..).collect();
+    if !missed.is_empty() {
+        aside.missed.extend((0..batch.len()).map(|row| batch.record(row)).filter(|n| missed.contains(n)));
+    }
     delta.aside(&aside);
     Ok(Work {
         batch,
