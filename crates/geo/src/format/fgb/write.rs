@@ -43,8 +43,8 @@ pub struct Writer {
     window: usize,
 }
 
-const WINDOW: usize = 96 << 20;
-const WINDOWS_MAX: u64 = 8;
+const WINDOW: usize = 32 << 20;
+const WINDOWS_MAX: u64 = 16;
 
 impl Writer {
     /// Opens a new file.
