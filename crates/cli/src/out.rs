@@ -2,6 +2,13 @@
 
 use std::io::{self, IsTerminal, Write};
 
+/// How a verb answers.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    Table,
+    Json,
+}
+
 /// Writes data, all of it or an error. A closed pipe is an error of kind `BrokenPipe`, which the
 /// command ends on quietly: whoever reads has seen enough.
 pub(crate) fn data(text: &str) -> io::Result<()> {
@@ -18,9 +25,19 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Whether standard error may carry colour: a terminal, and nobody objects.
+/// Whether words on standard error may carry colour.
 pub(crate) fn color() -> bool {
+    may_color(&io::stderr())
+}
+
+/// Whether data on standard output may carry colour.
+pub(crate) fn data_color() -> bool {
+    may_color(&io::stdout())
+}
+
+/// A terminal, and nobody objects.
+fn may_color(to: &impl IsTerminal) -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    !set("NO_COLOR") && !dumb && io::stderr().is_terminal()
+    !set("NO_COLOR") && !dumb && to.is_terminal()
 }

@@ -1,16 +1,15 @@
 //! `tidegate doctor`: can this work, here and now?
 
 use std::fmt::Write;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::PathBuf;
 
-use clap::ValueEnum;
 use serde_json::json;
 use tidegate_engine::doctor::{Finding, Health, examine};
 
 use super::plan;
 use crate::exit::Exit;
-use crate::out;
+use crate::out::{self, Format};
 
 /// Look whether everything that a run needs is there
 ///
@@ -44,13 +43,6 @@ pub(crate) struct Args {
     format: Format,
 }
 
-/// How to answer.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Table,
-    Json,
-}
-
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let manifest = match &args.file {
         Some(file) => match plan::load(file) {
@@ -63,13 +55,9 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let findings = examine(manifest, &args.state, &args.store);
     match args.format {
         Format::Json => out::data(&format!("{:#}\n", json!(findings)))?,
-        Format::Table => out::data(&table(&findings, colour()))?,
+        Format::Table => out::data(&table(&findings, out::data_color()))?,
     }
     Ok(exit(&findings))
-}
-
-fn colour() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && io::stdout().is_terminal()
 }
 
 /// Only what is wrong here is a failure; what is wrong over there may be well later.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use serde_json::json;
 use tidegate_engine::csv;
 use tidegate_engine::geocode::{self, By, End, Job, JobError, Prepared, Run};
@@ -18,7 +18,7 @@ use tidegate_engine::telemetry::{Ended, Summary};
 
 use crate::exit::Exit;
 use crate::observe::{self, Observer, Seen, Subject};
-use crate::out;
+use crate::out::{self, Format};
 use crate::progress::{Now, Progress, span, thousands};
 use crate::report::{self, Report, Tone};
 
@@ -170,12 +170,6 @@ pub(crate) struct Args {
     /// Decides all jitter, for a run that can be repeated
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Table,
-    Json,
 }
 
 pub(super) fn time(text: &str) -> Result<Duration, String> {

@@ -5,12 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum;
 use tidegate_engine::manifest::{self, Manifest, Policy, human};
 use tidegate_engine::run::{Plan, plan};
 
 use crate::exit::Exit;
-use crate::out;
+use crate::out::{self, Format};
 use crate::predict::{Prediction, predict};
 use crate::progress::{self, thousands};
 
@@ -50,13 +49,6 @@ pub(crate) struct Args {
 fn price(text: &str) -> Result<f64, String> {
     let price: f64 = text.parse().map_err(|_| format!("{text:?} is no price"))?;
     if (0.0..=1e9).contains(&price) { Ok(price) } else { Err(format!("{text:?} is no price")) }
-}
-
-/// How to answer.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    Table,
-    Json,
 }
 
 /// The manifest of a file, or `None` after its problems have been told.

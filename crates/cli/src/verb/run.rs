@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use tidegate_engine::run::{End, Options, Report, RunError, Watch, run as go};
 use tidegate_engine::telemetry::Telemetry;
 
-use super::plan::{self, Format};
+use super::plan;
 use crate::exit::Exit;
 use crate::observe::{self, Observer, Subject};
+use crate::out::{self, Format};
 use crate::progress::{Progress, span, thousands};
-use crate::{out, report};
+use crate::report;
 
 /// Run a pipeline
 ///

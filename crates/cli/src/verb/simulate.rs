@@ -3,11 +3,10 @@
 //! Takes a scenario, or a manifest whose policy then meets the usual servers. Nothing is sent
 //! anywhere: time and chance are simulated, and the seed decides the whole run.
 
-use std::io::{self, IsTerminal, Read};
+use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
-use clap::ValueEnum;
 use tidegate_core::classify::Classifier;
 use tidegate_engine::manifest::{self, Policy};
 use tidegate_sim::compare;
@@ -17,7 +16,7 @@ use tidegate_sim::scenario::{Options, Scenario};
 use tidegate_sim::world::{self, policy, usual};
 
 use crate::exit::Exit;
-use crate::out;
+use crate::out::{self, Format};
 
 /// Simulate a scenario, or a manifest against the usual servers
 ///
@@ -63,13 +62,6 @@ pub(crate) struct Args {
     compare: Vec<String>,
 }
 
-/// How to answer.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Table,
-    Json,
-}
-
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let outcome = match simulate(args) {
         Ok(outcome) => outcome,
@@ -84,9 +76,8 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         out::say(&format!("cannot write {}: {error}", page.display()));
         return Ok(Exit::Failure);
     }
-    let colour = env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && io::stdout().is_terminal();
     let text = match args.format {
-        Format::Table => report::table(&outcome, Style { colour }),
+        Format::Table => report::table(&outcome, Style { colour: out::data_color() }),
         Format::Json => report::json(&outcome).map_err(io::Error::other)? + "\n",
     };
     out::data(&text)?;

@@ -6,11 +6,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use tidegate_engine::manifest::{self, Manifest, Rejection};
 
 use crate::exit::Exit;
-use crate::out;
+use crate::out::{self, Format};
 use crate::summary::summary;
 
 /// Check manifests and show what they will do
@@ -35,13 +34,6 @@ pub(crate) struct Args {
     /// How to answer. `json` is a list of problems, empty if there are none
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-}
-
-/// How to answer.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Table,
-    Json,
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {

@@ -381,6 +381,15 @@ pub(crate) enum Out {
 }
 
 impl Out {
+    /// Writes what has been gathered once it is worth a write.
+    pub(crate) fn spill(&mut self, gathered: &mut Vec<u8>) -> std::io::Result<()> {
+        if gathered.len() >= 1 << 16 {
+            self.write_all(gathered)?;
+            gathered.clear();
+        }
+        Ok(())
+    }
+
     fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         match self {
             Out::File(file) => file.write_all(bytes),

@@ -18,7 +18,7 @@ use url::Url;
 use super::geocode::{Interrupts, rate, time};
 use crate::exit::Exit;
 use crate::observe::{self, Observer, Subject};
-use crate::out;
+use crate::out::{self, Format};
 use crate::progress::Progress;
 
 /// Fetch a layer of a service, or a file, into a local file
@@ -161,12 +161,6 @@ pub(crate) struct Args {
     /// Decides all jitter, for a run that can be repeated
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Table,
-    Json,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

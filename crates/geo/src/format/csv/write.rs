@@ -114,10 +114,7 @@ impl super::super::Writer for Writer {
     fn write(&mut self, batch: &Batch) -> Result<(), Error> {
         for row in 0..batch.len() {
             self.row(batch, row);
-            if self.buffer.len() >= 1 << 16 {
-                self.out.write_all(&self.buffer)?;
-                self.buffer.clear();
-            }
+            self.out.spill(&mut self.buffer)?;
         }
         Ok(())
     }

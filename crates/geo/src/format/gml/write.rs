@@ -109,10 +109,7 @@ impl super::super::Writer for Writer {
     fn write(&mut self, batch: &Batch) -> Result<(), Error> {
         for row in 0..batch.len() {
             self.feature(batch, row).map_err(|problem| problem.of_record(batch.record(row)))?;
-            if self.buffer.len() >= 1 << 16 {
-                self.out.write_all(&self.buffer)?;
-                self.buffer.clear();
-            }
+            self.out.spill(&mut self.buffer)?;
         }
         Ok(())
     }
