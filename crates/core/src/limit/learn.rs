@@ -149,7 +149,12 @@ impl Track {
             return false;
         }
         let step = (1.5 * lag + 8.0).max(window);
-        self.gain = if self.gain == 0.0 { 0.5 * EXCESS } else { (self.gain * (1.0 + 0.7 / step)).min(10.0) };
+        self.gain = if self.gain == 0.0 { 0.5 * EXCESS } else { self.gain * (1.0 + 0.7 / step) };
+        if self.gain > 3.0 {
+            // So far off was the estimate that it is none, nor is what it rests on.
+            (self.base, self.gain, self.calls) = (0.5 * self.base * (1.0 + self.gain), 1.0, 4.0);
+            (self.len, self.long, self.laps) = (0, None, 0);
+        }
         true
     }
 

@@ -241,6 +241,35 @@ fn refusals_at_random_do_not_bring_the_lane_to_a_standstill() {
     assert!((0.05..0.15).contains(&share), "{share}");
 }
 
+/// A pace that is far too low is no trap: without refusals it goes on growing.
+#[test]
+fn a_limit_that_rises_a_hundredfold_is_followed() {
+    let mut l = Limiter::new(&LimitConfig::default());
+    let (mut level, mut last, mut now) = (1.0, 0.0, 0.0);
+    let (mut risen, mut done) = (None, 0);
+    while now < 2000.0 {
+        match l.admit(at(now)) {
+            Admit::At(t) => now = t.as_secs_f64().max(now + 1e-9),
+            Admit::Full => panic!("one call at a time is never too many"),
+            Admit::Go(ticket) => {
+                let rate = if now < 200.0 { 2.0 } else { 200.0 };
+                level = f64::min(1.0, level + (now - last) * rate);
+                last = now;
+                now += 0.001;
+                let seen = if level >= 0.999 { Seen::Accepted } else { Seen::Throttled { until: None } };
+                level -= f64::from(u8::from(seen == Seen::Accepted));
+                l.settle(ticket, at(now), seen, &Hints::default());
+                done += u32::from(now >= 200.0);
+                if now > 200.0 && l.rate().is_some_and(|rate| rate > 150.0) {
+                    risen.get_or_insert((now, done));
+                }
+            }
+        }
+    }
+    let (when, calls) = risen.expect("the pace rose");
+    assert!(calls < 1500, "after {calls} calls, at {when} s");
+}
+
 #[test]
 fn a_bucket_of_one_token_is_followed_at_its_interval() {
     let (rate, share) = steady(60.0, 0.005, |_, gap| gap < 0.0499);
