@@ -6,6 +6,30 @@
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 
+/// How a database spells what the two do not spell alike, in the statements that make tables.
+pub(crate) struct Spelling {
+    /// `BYTES`.
+    pub(crate) bytes: &'static str,
+    /// `NUMBER`, a key that is a whole number. SQLite would keep a second index for a BIGINT.
+    pub(crate) number: &'static str,
+    /// `SERIAL`, such a key that the database gives.
+    pub(crate) serial: &'static str,
+}
+
+/// That of SQLite.
+pub(crate) const SQLITE: Spelling =
+    Spelling { bytes: "BLOB", number: "INTEGER", serial: "INTEGER PRIMARY KEY AUTOINCREMENT" };
+/// That of PostgreSQL.
+pub(crate) const POSTGRES: Spelling =
+    Spelling { bytes: "BYTEA", number: "BIGINT", serial: "BIGSERIAL PRIMARY KEY" };
+
+impl Spelling {
+    /// Spells statements.
+    pub(crate) fn spell(&self, tables: &str) -> String {
+        tables.replace("BYTES", self.bytes).replace("NUMBER", self.number).replace("SERIAL", self.serial)
+    }
+}
+
 /// A value in a statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Val {

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::copy::Copies;
 use super::sign::Signer;
 use super::{Act, Entry, Filter, Finding, Pen, TABLES, Trust, Whole, append, close, read, verify};
+use crate::sql;
 
 /// The version of its tables.
 const VERSION: i64 = 1;
@@ -34,7 +35,7 @@ impl Book {
             db.pragma_update(None, "synchronous", "full")?;
             let version: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
             if version == 0 {
-                let tables = TABLES.replace("BYTES", "BLOB");
+                let tables = sql::SQLITE.spell(TABLES);
                 db.execute_batch(&format!(
                     "BEGIN IMMEDIATE; {tables} PRAGMA user_version = {VERSION}; COMMIT;"
                 ))?;

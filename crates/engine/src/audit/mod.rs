@@ -45,18 +45,18 @@ use tidegate_core::letter::Id;
 
 use crate::sql::Vals;
 
-/// The tables. `BYTES` is spelled by each database.
+/// The tables, as [`crate::sql::Spelling`] spells them.
 pub(crate) const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS audit (
-    n BIGINT PRIMARY KEY, at_ms BIGINT NOT NULL, who TEXT NOT NULL, act TEXT NOT NULL,
+    n NUMBER PRIMARY KEY, at_ms BIGINT NOT NULL, who TEXT NOT NULL, act TEXT NOT NULL,
     letter BYTES, detail TEXT NOT NULL, hash BYTES NOT NULL, key TEXT, code TEXT, dest TEXT
 );
 CREATE INDEX IF NOT EXISTS audit_letter ON audit (letter) WHERE letter IS NOT NULL;
 CREATE TABLE IF NOT EXISTS audit_head (
-    one BIGINT PRIMARY KEY, n BIGINT NOT NULL, hash BYTES NOT NULL, key_id TEXT, signature BYTES
+    one NUMBER PRIMARY KEY, n BIGINT NOT NULL, hash BYTES NOT NULL, key_id TEXT, signature BYTES
 );
 CREATE TABLE IF NOT EXISTS audit_checkpoint (
-    k BIGINT PRIMARY KEY, first_n BIGINT NOT NULL, last_n BIGINT NOT NULL, at_ms BIGINT NOT NULL,
+    k NUMBER PRIMARY KEY, first_n BIGINT NOT NULL, last_n BIGINT NOT NULL, at_ms BIGINT NOT NULL,
     root BYTES NOT NULL, head BYTES NOT NULL, marks BYTES NOT NULL, before BYTES NOT NULL,
     key_id TEXT, signature BYTES
 );
@@ -159,11 +159,10 @@ impl From<Vals> for Row {
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, b| {
-        let _ = write!(out, "{b:02x}");
-        out
-    })
+    let digit = |half: u8| char::from(if half < 10 { b'0' + half } else { b'a' + half - 10 });
+    let mut out = String::with_capacity(bytes.len() * 2);
+    bytes.iter().for_each(|byte| out.extend([digit(byte >> 4), digit(byte & 15)]));
+    out
 }
 
 pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {

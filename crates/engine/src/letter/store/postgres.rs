@@ -6,6 +6,7 @@
 use super::schema::{self, VERSION};
 use super::{Db, Dialect, Packed, Result, Val, Vals, broken};
 use crate::letter::LetterError;
+use crate::sql::POSTGRES;
 use postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
 use postgres::{Client, NoTls};
 use std::collections::{HashMap, HashSet};
@@ -25,7 +26,7 @@ impl Postgres {
         let (url, schema) = schema_of(url)?;
         let config = postgres::Config::from_str(&url).map_err(|e| broken(said(&e)))?;
         let mut client = config.connect(NoTls).map_err(|e| broken(said(&e)))?;
-        let tables = schema::tables("BYTEA", "BIGSERIAL PRIMARY KEY", ", place BOX, said TSVECTOR");
+        let tables = schema::tables(&POSTGRES, ", place BOX, said TSVECTOR");
         let sql = format!(
             "BEGIN; SET client_min_messages = warning; SELECT pg_advisory_xact_lock({LOCK});
              CREATE SCHEMA IF NOT EXISTS \"{schema}\"; SET search_path TO \"{schema}\"; {tables}
@@ -57,7 +58,7 @@ impl Postgres {
         self.client.batch_execute(&lock).map_err(|e| broken(said(&e)))?;
         let found = self.query("SELECT value FROM meta WHERE name = 'version'", &[])?;
         let sql = if found.first().is_some_and(|row| row.text(0) == "1") {
-            schema::since_1("BYTEA")
+            schema::since_1(&POSTGRES)
         } else {
             String::new()
         };

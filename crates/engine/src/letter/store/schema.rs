@@ -1,6 +1,7 @@
-//! The tables. `BYTES`, `SERIAL` and `ALSO` are spelled by each driver.
+//! The tables, as [`Spelling`] spells them; `ALSO` is what a database has besides.
 
 use crate::audit;
+use crate::sql::Spelling;
 
 /// Everything that both have, besides the tables of the audit.
 const TABLES: &str = "
@@ -23,7 +24,7 @@ CREATE INDEX IF NOT EXISTS letter_retain ON letter (retain_ms) WHERE hold IS NUL
 CREATE INDEX IF NOT EXISTS letter_plan ON letter (plan) WHERE plan IS NOT NULL;
 CREATE INDEX IF NOT EXISTS letter_parent ON letter (parent) WHERE parent IS NOT NULL;
 CREATE TABLE IF NOT EXISTS body (
-    seq BIGINT PRIMARY KEY, envelope TEXT NOT NULL, received BYTES, received_blob BYTES,
+    seq NUMBER PRIMARY KEY, envelope TEXT NOT NULL, received BYTES, received_blob BYTES,
     current BYTES, current_blob BYTES, wrap BYTES, key_id TEXT
 );
 CREATE INDEX IF NOT EXISTS body_received ON body (received_blob) WHERE received_blob IS NOT NULL;
@@ -50,19 +51,16 @@ CREATE TABLE IF NOT EXISTS pipeline (pipeline TEXT PRIMARY KEY, spec TEXT NOT NU
 /// The version of the tables; a later one is refused.
 pub(super) const VERSION: &str = "2";
 
-/// All tables, with the words of a database for `BYTES`, `SERIAL` and `ALSO`.
-pub(super) fn tables(bytes: &str, serial: &str, also: &str) -> String {
-    format!("{TABLES}{}", audit::TABLES)
-        .replace("BYTES", bytes)
-        .replace("SERIAL", serial)
-        .replace(" ALSO", also)
+/// All tables.
+pub(super) fn tables(spelling: &Spelling, also: &str) -> String {
+    spelling.spell(&format!("{TABLES}{}", audit::TABLES)).replace(" ALSO", also)
 }
 
 /// From version 1, whose audit knew neither key, code and destination nor signatures. It is signed
 /// by whoever opens it next.
-pub(super) fn since_1(bytes: &str) -> String {
+pub(super) fn since_1(spelling: &Spelling) -> String {
     let columns = audit::COLUMNS_SINCE_2.map(|name| format!("ALTER TABLE audit ADD COLUMN {name} TEXT;"));
-    let tables = audit::TABLES.replace("BYTES", bytes);
+    let tables = spelling.spell(audit::TABLES);
     format!(
         "{} {tables} UPDATE meta SET value = '2' WHERE name = 'version';
          INSERT INTO meta VALUES ('audit', 'unsigned') ON CONFLICT DO NOTHING;",

@@ -6,7 +6,7 @@
 use super::schema::{self, VERSION};
 use super::{Db, Dialect, Packed, Result, Val, Vals, broken};
 use crate::letter::LetterError;
-use crate::sql::Sql;
+use crate::sql::{SQLITE, Sql};
 use rusqlite::{Connection, params};
 use std::path::Path;
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl Sqlite {
                 "its tables are of version {version}, this Tidegate reads {VERSION}"
             ))),
             None => {
-                let tables = schema::tables("BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT", "");
+                let tables = schema::tables(&SQLITE, "");
                 let sql = format!(
                     "BEGIN IMMEDIATE; {tables} {OWN} \
                      INSERT INTO meta VALUES ('version', '{VERSION}') ON CONFLICT DO NOTHING; COMMIT;"
@@ -84,7 +84,7 @@ impl Sqlite {
         let version: String =
             c.query_row("SELECT value FROM meta WHERE name = 'version'", [], |row| row.get(0))?;
         if version == "1" {
-            c.execute_batch(&schema::since_1("BLOB"))?;
+            c.execute_batch(&schema::since_1(&SQLITE))?;
         }
         c.execute_batch("COMMIT")
     }
