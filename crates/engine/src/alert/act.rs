@@ -78,7 +78,7 @@ fn webhook(url: &str, key: Option<&str>) -> Result<(Exchange, Request), String> 
     let json = http::HeaderValue::from_static("application/json");
     request.headers.insert(http::header::CONTENT_TYPE, json);
     // Told twice is better than not told.
-    request.idempotency_key = true;
+    request.idempotency_key = Some(request.key_bytes());
     let mut redactor = Redactor::new();
     if let Some(key) = key {
         let from: SecretRef = key.parse().map_err(|e: crate::secret::SecretError| format!("`key`: {e}"))?;

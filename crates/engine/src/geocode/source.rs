@@ -90,7 +90,7 @@ impl Source {
             let step = match self.question(&row, job, &asker) {
                 Err(finished) => Step::Ready(*finished),
                 Ok(request) => {
-                    let key = request.key_bytes();
+                    let key = request.idempotency_key.unwrap_or_else(|| request.key_bytes());
                     match cache.map(|c| asker.look(c, &key)).transpose()?.flatten() {
                         Some(finished) => Step::Ready(finished),
                         None => Step::Ask(Box::new(request), key),

@@ -51,9 +51,20 @@ pub(super) fn job_id(job: &Job) -> u64 {
     bytes.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b))
 }
 
+/// A row that must be asked.
+struct Question {
+    row: Row,
+    request: Box<Request>,
+    key: Key,
+}
+
 /// What all rows of a run share.
 struct Shop {
     job: Arc<Job>,
+    /// Those that have been read and not been taken on.
+    rows: tokio::sync::Mutex<mpsc::Receiver<Item>>,
+    /// How many rows may be on their way.
+    places: Arc<Semaphore>,
     exchange: Exchange<Sniffed>,
     run: Arc<Run>,
     cache: Option<Writer>,
@@ -64,7 +75,8 @@ struct Shop {
     broken: Mutex<Option<JobError>>,
 }
 
-/// Every row that must be asked is a task of the runtime, so that calls use the cores there are.
+/// Rows are asked by tasks of the runtime, so that calls use the cores there are. A task that has
+/// asked goes on with the next row that waits: to make one for each row is a tenth of the work.
 pub(super) async fn go(prepared: Prepared) -> Result<End, JobError> {
     let Prepared { job, exchange, run } = prepared;
     let (source, size) = Source::open(&job)?;
@@ -79,7 +91,7 @@ pub(super) async fn go(prepared: Prepared) -> Result<End, JobError> {
     let credit = Arc::new(Credit::new(CREDIT));
     // As many rows as there are credits, so it needs no bound of its own.
     let (out, outs) = channel();
-    let (items, mut rows) = mpsc::channel(READ_AHEAD);
+    let (items, rows) = mpsc::channel(READ_AHEAD);
     let reading = thread("source", {
         let (job, run, credit) = (Arc::clone(&job), Arc::clone(&run), Arc::clone(&credit));
         move || source.read(&job, &run, &credit, reader.as_ref(), |item| items.blocking_send(item).is_ok())
@@ -98,9 +110,10 @@ pub(super) async fn go(prepared: Prepared) -> Result<End, JobError> {
 
     let id = job_id(&job);
     let window = job.lane.limit.in_flight_max.saturating_mul(WINDOW_PER_CALL).clamp(64, 4096) as usize;
-    let places = Arc::new(Semaphore::new(window));
     let shop = Arc::new(Shop {
         job,
+        rows: rows.into(),
+        places: Arc::new(Semaphore::new(window)),
         exchange,
         run: Arc::clone(&run),
         cache,
@@ -112,22 +125,12 @@ pub(super) async fn go(prepared: Prepared) -> Result<End, JobError> {
     });
     let mut tasks = JoinSet::new();
     let watching = tokio::spawn(watch_breaker(Arc::clone(&shop)));
-    let stopped = run.stopped();
-    tokio::pin!(stopped);
-    while !run.is_stopping() {
-        let item = tokio::select! {
-            item = rows.recv() => item,
-            () = &mut stopped => None,
-        };
-        let Some(item) = item else { break };
-        if !shop.take(item, &places, &mut tasks).await {
-            break;
-        }
+    while let Some((question, place)) = shop.next().await {
+        tasks.spawn(Arc::clone(&shop).work(question, place));
         while tasks.try_join_next().is_some() {}
     }
-    rows.close();
-    while rows.try_recv().is_ok() {}
     home(&run, &mut tasks).await;
+    shop.rows.lock().await.close();
     watching.abort();
     // The shop that it held is dropped with it.
     let _ = watching.await;
@@ -198,8 +201,39 @@ async fn watch_breaker(shop: Arc<Shop>) {
 }
 
 impl Shop {
-    /// Takes one row on; false when the run is stopping.
-    async fn take(self: &Arc<Self>, item: Item, places: &Arc<Semaphore>, tasks: &mut JoinSet<()>) -> bool {
+    /// The next row that must be asked, and its place; none when there are no more, or the run is
+    /// stopping.
+    async fn next(&self) -> Option<(Question, OwnedSemaphorePermit)> {
+        let next = async {
+            let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
+            let mut rows = self.rows.lock().await;
+            loop {
+                let row = rows.recv().await?;
+                if let Some(question) = self.take(row) {
+                    return Some((question, place));
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.run.stopped() => None,
+            next = next => next,
+        }
+    }
+
+    /// The next row that must be asked, if there is one at once.
+    fn next_at_once(&self) -> Option<Question> {
+        let mut rows = self.rows.try_lock().ok()?;
+        while !self.run.is_stopping() {
+            if let Some(question) = self.take(rows.try_recv().ok()?) {
+                return Some(question);
+            }
+        }
+        None
+    }
+
+    /// Takes one row on: its question, if it must be asked.
+    fn take(&self, item: Item) -> Option<Question> {
         let Item { row, step } = item;
         match step {
             Step::Ready(finished) => {
@@ -216,40 +250,43 @@ impl Shop {
                         self.run.calls.shared();
                         self.end(row, shared(&finished));
                     }
-                    Known::Ask(row) => {
-                        let place = tokio::select! {
-                            place = Arc::clone(places).acquire_owned() => place,
-                            () = self.run.stopped() => return false,
-                        };
-                        let Ok(place) = place else { return false };
-                        let shop = Arc::clone(self);
-                        tasks.spawn(async move { shop.ask(row, &request, key, place).await });
-                    }
+                    Known::Ask(row) => return Some(Question { row, request, key }),
                 }
             }
         }
-        true
+        None
     }
 
-    /// Asks until there is an end to it.
-    async fn ask(self: Arc<Self>, row: Row, request: &Request, key: Key, place: OwnedSemaphorePermit) {
+    /// Asks one row after another, as long as there is one at once and the place is free for it.
+    async fn work(self: Arc<Self>, mut question: Question, mut place: OwnedSemaphorePermit) {
+        while let Some(free) = self.ask(question, place).await {
+            let Some(next) = self.next_at_once() else { return };
+            (question, place) = (next, free);
+        }
+    }
+
+    /// Asks until there is an end to it. The place, if it is free again.
+    async fn ask(
+        self: &Arc<Self>,
+        question: Question,
+        place: OwnedSemaphorePermit,
+    ) -> Option<OwnedSemaphorePermit> {
+        let Question { row, request, key } = question;
         let clock = self.exchange.lanes.clock();
         let mut rng = Rng::fork(self.job.seed, row.number);
         let mut parked = Duration::ZERO;
         loop {
-            let outcome = self.exchange.call_in(&self.run.lane, request, &mut rng).await;
+            let outcome = self.exchange.call_in(&self.run.lane, &request, &mut rng).await;
             self.run.calls.call(outcome.history());
             if self.run.is_stopping() && !outcome.is_accepted() {
-                return;
+                return None;
             }
             let Next::Park(until, why) = outcome.next else {
-                self.settle(row, key, &outcome, place);
-                return;
+                return self.settle(row, key, &outcome, place);
             };
             // Neither the server nor the breaker asked for the wait: the time of the row is over.
             if outcome.verdict.code == Code::DEADLINE_EXCEEDED {
-                self.settle(row, key, &outcome, place);
-                return;
+                return self.settle(row, key, &outcome, place);
             }
             // Waits that never end are no better than one that is too long.
             let wait = until.since(clock.mono());
@@ -259,20 +296,21 @@ impl Shop {
                 let code = if why == Why::QuotaSpent { Code::QUOTA_EXHAUSTED } else { outcome.verdict.code };
                 lock(&self.stopped_by).get_or_insert(End::TryLater { code, until: wall });
                 self.run.stop();
-                return;
+                return None;
             }
             clock.sleep_until(until).await;
         }
     }
 
-    /// A row has its answer: keep it, then let it go. `place` is given back when it is durable.
+    /// A row has its answer: keep it, then let it go. `place` is free when the answer is durable: at
+    /// once if it comes back.
     fn settle(
         self: &Arc<Self>,
         row: Row,
         key: Key,
         outcome: &Outcome<Answered<Sniffed>>,
         place: OwnedSemaphorePermit,
-    ) {
+    ) -> Option<OwnedSemaphorePermit> {
         let (kept, finished) = self.read(outcome);
         let finished = Arc::new(finished);
         let shop = Arc::clone(self);
@@ -291,16 +329,22 @@ impl Shop {
                 for row in joined {
                     shop.end(row, shared(&finished));
                 }
-                drop(place);
             }
         };
         match (&self.cache, kept) {
             (Some(cache), Some(kept)) => {
                 let failed = finished.ended == Ended::Failed;
                 let stored = Stored { at_ms: now_ms(), job: self.id, failed, answer: kept.to_bytes() };
-                cache.put(key, stored, done);
+                cache.put(key, stored, move |stored| {
+                    done(stored);
+                    drop(place);
+                });
+                None
             }
-            _ => done(Ok(())),
+            _ => {
+                done(Ok(()));
+                Some(place)
+            }
         }
     }
 

@@ -95,7 +95,7 @@ impl Asker {
             request.headers.insert(name, value);
         }
         request.credentials.clone_from(&self.credentials);
-        request.idempotency_key = self.idempotent;
+        request.idempotency_key = self.idempotent.then(|| request.key_bytes());
         Ok(request)
     }
 }

@@ -155,7 +155,7 @@ impl Wire {
         let mut request = Request::new(http::Method::POST, url, body.into());
         let json = http::HeaderValue::from_static("application/json");
         request.headers.insert(http::header::CONTENT_TYPE, json);
-        request.idempotency_key = true;
+        request.idempotency_key = Some(request.key_bytes());
         self.with_credentials(request)
     }
 

@@ -141,7 +141,7 @@ impl<T: Send + 'static> Remote<T> {
                 keys.push(None);
                 continue;
             };
-            let key = request.key_bytes();
+            let key = request.idempotency_key.unwrap_or_else(|| request.key_bytes());
             keys.push(Some(key));
             if known.contains_key(&key) || open.iter().any(|(other, _)| *other == key) {
                 self.line.calls.shared();

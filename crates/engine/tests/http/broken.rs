@@ -60,11 +60,12 @@ async fn a_post_without_a_key_is_not_sent_twice() {
     let exchange = exchange(private(), Arc::default());
     let outcome = ask(&exchange, &request).await;
     assert_eq!((outcome.next, server.heads().len()), (Next::GiveUp(Why::NotRepeatable), 1));
-    request.idempotency_key = true;
+    request.idempotency_key = Some(request.key_bytes());
     assert_eq!(ask(&exchange, &request).await.next, Next::GiveUp(Why::Exhausted));
     let heads = server.heads();
     assert_eq!(heads.len(), 4);
-    let sent = format!("idempotency-key: {}\r\n", request.key());
+    let key: String = request.key_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let sent = format!("idempotency-key: {key}\r\n");
     assert!(heads[1..].iter().all(|head| head.contains(&sent)), "{heads:?}");
 }
 

@@ -93,7 +93,7 @@ impl Pusher {
         let mut request = Request::new(Method::POST, target.url.clone(), body.into());
         request.headers = headers;
         // The same readings twice are the same readings.
-        request.idempotency_key = true;
+        request.idempotency_key = Some(request.key_bytes());
         let outcome = exchange.call(&request, Rng::new(now_nanos())).await;
         if outcome.is_accepted() { Ok(()) } else { Err(format!("{}: {}", host(&target.url), outcome.word())) }
     }
