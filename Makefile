@@ -72,6 +72,14 @@ bench: ## every benchmark in memory and in virtual time, printed as tables
 bench-telemetry: build ## what metrics and traces cost, in processor time; add ARGS="--pairs 5"
 	$(CARGO) run --release --locked -p tidegate-benches --bin bench-telemetry -- $(ARGS)
 
+.PHONY: bench-pipeline
+bench-pipeline: build ## a million polygons through convert and run, beside GDAL (installed if missing); add ARGS="--runs 1"
+	command -v ogr2ogr >/dev/null || apt-get install -y --no-install-recommends gdal-bin >/dev/null
+	[ -x target/venv/bin/python ] || python3 -m venv target/venv
+	target/venv/bin/python -c 'import pyogrio, geopandas, pyarrow' 2>/dev/null || target/venv/bin/pip install -q pyogrio geopandas pyarrow
+	$(CARGO) build --release --locked -p tidegate-benches --bin bench-pipeline
+	TIDEGATE_TEST_PRIVATE=1 tools/with-postgres $${CARGO_TARGET_DIR:-target}/release/bench-pipeline $(ARGS)
+
 .PHONY: bench-http
 bench-http: build ## Tidegate against a misbehaving provider, over loopback; add ARGS="--runs 1"
 	$(CARGO) run --release --locked -p tidegate-benches --bin bench-http -- $(ARGS)
