@@ -30,11 +30,19 @@ struct Args {
     /// Rounds; the median is told
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=99))]
     runs: u64,
+    /// Rounds in which the peers take part, of which some take a minute each
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    peer_runs: u64,
     /// Only these jobs
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
     /// Only these: tidegate, ogr2ogr, gdal, geopandas
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "tidegate,ogr2ogr,gdal,geopandas")]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "tidegate,ogr2ogr,gdal,geopandas"
+    )]
     who: Vec<String>,
     /// The built release binary
     #[arg(long, value_name = "FILE", default_value = "target/release/tidegate")]
@@ -74,7 +82,8 @@ fn measure(args: &Args) -> Result<(), String> {
         work,
         features: args.features,
     };
-    println!("{} features, {} bytes; {} rounds", args.features, data::len(&place.source), args.runs);
+    let (bytes, runs, peers) = (data::len(&place.source), args.runs, args.peer_runs.min(args.runs));
+    println!("{} features, {bytes} bytes; {runs} rounds, {peers} with peers", args.features);
     let mut who: Vec<Who> = Vec::new();
     for one in Who::ALL.into_iter().filter(|one| chosen(&args.who, one.name())) {
         match place.version(one) {
@@ -95,6 +104,9 @@ fn measure(args: &Args) -> Result<(), String> {
         let mut samples: Vec<(Who, Vec<Sample>)> = peers.iter().map(|who| (*who, Vec::new())).collect();
         for round in 0..args.runs {
             for (who, taken) in &mut samples {
+                if *who != Who::Tidegate && round >= args.peer_runs {
+                    continue;
+                }
                 let sample = place.run(job, *who)?;
                 println!("  {:<16} {:<10} {} {}", job.name, who.name(), round + 1, sample.words());
                 taken.push(sample);

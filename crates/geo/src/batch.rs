@@ -117,6 +117,23 @@ impl Batch {
             + self.len() * 16 * (self.columns.len() + 1)
     }
 
+    /// A copy of geometries and values, without what only dead letters and GeoJSON want:
+    /// identifiers, foreign members and the source's own bytes.
+    #[must_use]
+    pub fn bare(&self) -> Batch {
+        Batch {
+            schema: self.schema.clone(),
+            geometry: self.geometry.clone(),
+            columns: self.columns.clone(),
+            ids: Vec::new(),
+            spans: Vec::new(),
+            raw: Arena::default(),
+            foreign: Arena::default(),
+            records: self.records.clone(),
+            next_record: self.next_record,
+        }
+    }
+
     /// The number of this row's record in the source.
     #[must_use]
     pub fn record(&self, row: usize) -> u64 {
@@ -335,6 +352,9 @@ mod tests {
         assert_eq!((batch.id(0), batch.id(1)), (None, Some("\"x\"")));
         assert_eq!(batch.origin(0), (Span::default(), &b""[..]));
         assert_eq!(batch.origin(1), (Span { offset: 7, len: 3 }, &b"raw"[..]));
+        let bare = batch.bare();
+        assert_eq!((bare.len(), bare.id(1), bare.origin(1)), (2, None, (Span::default(), &b""[..])));
+        assert_eq!((bare.geometry(1), bare.record(1)), (batch.geometry(1), 1));
         batch.count_from(5);
         assert_eq!((batch.record(0), batch.record(1), batch.record(2)), (5, 6, 7));
         batch.clear(2);

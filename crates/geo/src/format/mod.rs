@@ -31,6 +31,7 @@ mod hilbert;
 pub(crate) mod json;
 pub mod parquet;
 pub mod shp;
+mod sort;
 mod time;
 mod zip;
 

@@ -1,4 +1,8 @@
 //! Writing FlatGeobuf.
+//!
+//! The index stands before the features and both follow a Hilbert curve, so that nothing can be
+//! written before all is known: features wait in an unnamed file, their boxes and places in a
+//! [`Collector`]. What is held in memory does not grow with their number.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -6,7 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::atomic::Pending;
-use super::super::hilbert::{Collector, unnamed_file};
+use super::super::hilbert::Collector;
+use super::super::sort::unnamed_file;
 use super::super::{Options, Written};
 use super::flat::{Field, Flat};
 use super::geometry;
@@ -28,8 +33,10 @@ pub struct Writer {
     file: Pending,
     /// The features as they came.
     features: BufWriter<File>,
-    /// Where each of them ends there.
-    ends: Vec<u64>,
+    /// How many, and how many bytes.
+    count: u64,
+    len: u64,
+    /// The boxes of those that have one, under their places.
     boxes: Collector,
     schema: Arc<Schema>,
     crs: Crs,
@@ -58,7 +65,8 @@ impl Writer {
         Ok(Writer {
             file,
             features,
-            ends: Vec::new(),
+            count: 0,
+            len: 0,
             boxes: Collector::new(),
             schema: schema.clone(),
             crs: crs.clone(),
@@ -85,7 +93,7 @@ impl Writer {
                 (1, Field::To),
                 (7, Field::To),
                 (10, Field::To),
-                (8, Field::U64(self.ends.len() as u64)),
+                (8, Field::U64(self.count)),
                 (9, Field::U16(if indexed { NODE_SIZE as u16 } else { 0 })),
                 (2, Field::U8(shape)),
                 (3, Field::U8(u8::from(self.dim.has_z()))),
@@ -106,37 +114,27 @@ impl Writer {
     }
 
     fn is_indexed(&self) -> bool {
-        !self.ends.is_empty() && self.boxes.len() == self.ends.len()
+        self.count > 0 && self.boxes.len() as u64 == self.count
     }
 
     /// Copies the features out in the order of the curve, and their boxes into the index.
     fn write_indexed(&mut self, mut source: File, start: u64) -> Result<(), Error> {
         let boxes = std::mem::replace(&mut self.boxes, Collector::new());
         let Some(total) = boxes.total() else { return Ok(()) };
-        let levels = levels(self.ends.len() as u64);
+        let levels = levels(self.count);
         let nodes: u64 = levels.iter().sum();
         let path = self.file.path().to_owned();
-        let open = |at: u64| -> std::io::Result<BufWriter<File>> {
-            let mut file = std::fs::OpenOptions::new().write(true).open(&path)?;
-            file.seek(SeekFrom::Start(at))?;
-            Ok(BufWriter::with_capacity(1 << 18, file))
-        };
         let leaves_from = nodes - levels.first().copied().unwrap_or(0);
-        let mut leaves = open(start + leaves_from * NODE_LEN)?;
-        let mut out = open(start + nodes * NODE_LEN)?;
-        let mut parents: Vec<Bounds> = Vec::new();
+        let mut leaves = open_at(&path, start + leaves_from * NODE_LEN)?;
+        let mut out = open_at(&path, start + nodes * NODE_LEN)?;
         let (mut offset, mut buffer) = (0u64, Vec::new());
         // Past some windows, going to each feature costs less than reading everything for each.
-        let spooled = self.ends.last().copied().unwrap_or(0);
-        let window = if spooled <= WINDOWS_MAX * self.window as u64 { self.window } else { 0 };
+        let window = if self.len <= WINDOWS_MAX * self.window as u64 { self.window } else { 0 };
         let mut waiting: Vec<(u64, usize)> = Vec::new();
         let mut waiting_len = 0;
-        for (at, entry) in boxes.sorted(total, &path)?.enumerate() {
+        for entry in boxes.sorted(total, &path)? {
             let entry = entry?;
-            let number = usize::try_from(entry.id).unwrap_or(0);
-            let from = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
-            let to = self.ends.get(number).copied().unwrap_or(from);
-            let len = usize::try_from(to - from).unwrap_or(0);
+            let (from, len) = placed(entry.id, &mut source)?;
             waiting.push((from, len));
             waiting_len += len;
             if waiting_len >= window {
@@ -146,37 +144,68 @@ impl Writer {
                 waiting_len = 0;
             }
             let [min_x, max_x, min_y, max_y] = entry.bounds.map(f64::from);
-            let bounds = Bounds { min_x, min_y, max_x, max_y };
-            write_node(&mut leaves, bounds, offset)?;
-            grow(&mut parents, at, bounds);
-            offset += to - from;
+            write_node(&mut leaves, Bounds { min_x, min_y, max_x, max_y }, offset)?;
+            offset += len as u64;
         }
         gather(&mut source, &waiting, &mut buffer)?;
         out.write_all(&buffer)?;
         leaves.flush()?;
         out.flush()?;
-        self.write_upper(&levels, parents, start)
+        self.write_upper(&levels, start)
     }
 
-    /// The levels above the leaves, each from the one below.
-    fn write_upper(&self, levels: &[u64], mut boxes: Vec<Bounds>, start: u64) -> Result<(), Error> {
+    /// The levels above the leaves, each from the one below as it lies in the file.
+    fn write_upper(&self, levels: &[u64], start: u64) -> Result<(), Error> {
         let mut below_from: u64 = levels.iter().skip(1).sum();
-        for count in levels.iter().skip(1) {
+        for (below, count) in levels.iter().zip(levels.iter().skip(1)) {
             let from = below_from - count;
-            let mut file = std::fs::OpenOptions::new().write(true).open(self.file.path())?;
-            file.seek(SeekFrom::Start(start + from * NODE_LEN))?;
-            let mut out = BufWriter::new(file);
-            let mut above = Vec::new();
-            for (at, bounds) in boxes.iter().enumerate() {
-                write_node(&mut out, *bounds, below_from + at as u64 * NODE_SIZE)?;
-                grow(&mut above, at, *bounds);
+            let mut file = File::open(self.file.path())?;
+            file.seek(SeekFrom::Start(start + below_from * NODE_LEN))?;
+            let mut nodes = BufReader::with_capacity(1 << 16, file);
+            let mut out = open_at(self.file.path(), start + from * NODE_LEN)?;
+            let mut left = *below;
+            while left > 0 {
+                let mut bounds = read_node(&mut nodes)?;
+                let family = left.min(NODE_SIZE);
+                for _ in 1..family {
+                    bounds = bounds.union(read_node(&mut nodes)?);
+                }
+                write_node(&mut out, bounds, below_from + (below - left))?;
+                left -= family;
             }
             out.flush()?;
-            boxes = above;
             below_from = from;
         }
         Ok(())
     }
+}
+
+/// A feature's place in the file where features wait, as one number: its offset and its length, in
+/// units of four bytes, to which all are padded. A length that does not fit is told by the feature
+/// itself.
+fn place(from: u64, len: usize) -> i64 {
+    let len = u64::try_from(len / 4).unwrap_or(LEN_MAX).min(LEN_MAX);
+    (from / 4 << LEN_BITS | len).cast_signed()
+}
+
+const LEN_BITS: u32 = 20;
+const LEN_MAX: u64 = (1 << LEN_BITS) - 1;
+
+/// What [`place`] put together.
+fn placed(place: i64, source: &mut File) -> std::io::Result<(u64, usize)> {
+    let (from, len) = ((place.cast_unsigned() >> LEN_BITS) * 4, place.cast_unsigned() & LEN_MAX);
+    if len < LEN_MAX {
+        return Ok((from, usize::try_from(len * 4).unwrap_or(usize::MAX)));
+    }
+    let mut prefix = [0; 4];
+    read_at(source, from, &mut prefix)?;
+    Ok((from, prefix.len() + u32::from_le_bytes(prefix) as usize))
+}
+
+fn open_at(path: &Path, at: u64) -> std::io::Result<BufWriter<File>> {
+    let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
+    file.seek(SeekFrom::Start(at))?;
+    Ok(BufWriter::with_capacity(1 << 18, file))
 }
 
 impl super::super::Writer for Writer {
@@ -205,11 +234,11 @@ impl super::super::Writer for Writer {
             }
             let bytes = self.flat.finish();
             self.features.write_all(bytes)?;
-            let end = self.ends.last().copied().unwrap_or(0) + bytes.len() as u64;
             if let Some(bounds) = batch.bounds(row) {
-                self.boxes.push(self.ends.len() as i64, bounds, self.file.path())?;
+                self.boxes.push(place(self.len, bytes.len()), bounds, self.file.path())?;
             }
-            self.ends.push(end);
+            self.count += 1;
+            self.len += bytes.len() as u64;
         }
         Ok(())
     }
@@ -229,9 +258,8 @@ impl super::super::Writer for Writer {
             spool.seek(SeekFrom::Start(0))?;
             std::io::copy(&mut spool, &mut self.file)?;
         }
-        let features = self.ends.len() as u64;
         self.file.commit()?;
-        Ok(Written { features })
+        Ok(Written { features: self.count })
     }
 }
 
@@ -293,12 +321,12 @@ fn write_node(out: &mut impl Write, bounds: Bounds, offset: u64) -> std::io::Res
     out.write_all(&offset.to_le_bytes())
 }
 
-/// Adds a box to the parent it falls under.
-fn grow(parents: &mut Vec<Bounds>, at: usize, bounds: Bounds) {
-    match parents.last_mut() {
-        Some(last) if !at.is_multiple_of(NODE_SIZE as usize) => *last = last.union(bounds),
-        _ => parents.push(bounds),
-    }
+fn read_node(from: &mut impl Read) -> std::io::Result<Bounds> {
+    let mut node = [0; NODE_LEN as usize];
+    from.read_exact(&mut node)?;
+    let mut numbers = node.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap_or_default()));
+    let mut next = || numbers.next().unwrap_or(f64::NAN);
+    Ok(Bounds { min_x: next(), min_y: next(), max_x: next(), max_y: next() })
 }
 
 fn column_type(kind: Kind) -> u8 {
@@ -368,6 +396,55 @@ mod tests {
                 features += 1;
             }
             assert_eq!((at, features), (bytes.len(), count));
+        }
+    }
+
+    #[test]
+    fn a_place_holds_what_is_large_and_far_away() {
+        let mut file = tempfile::tempfile().unwrap();
+        for (from, len) in [(0, 4), (1 << 44, 4 << 19), (4, (4 << 20) - 8)] {
+            assert_eq!(placed(place(from, len), &mut file).unwrap(), (from, len));
+        }
+        // Too long for its place: the feature tells.
+        file.write_all(&[0; 8]).unwrap();
+        file.write_all(&(5u32 << 20).to_le_bytes()).unwrap();
+        assert_eq!(placed(place(8, (5 << 20) + 4), &mut file).unwrap(), (8, (5 << 20) + 4));
+    }
+
+    #[test]
+    fn every_node_lies_around_those_below_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.fgb");
+        let schema = Arc::new(Schema::new([("n", Kind::Int)]).of_shape(Shape::Point));
+        let mut writer = format::create(&path, &schema, &Crs::wgs84(), &Options::default()).unwrap();
+        let mut batch = Batch::new(schema);
+        for n in 0..1000u32 {
+            let (x, y) = (f64::from(n * 7919 % 500), f64::from(n * 104_729 % 500));
+            batch.push_point(x, y, [Value::Int(i64::from(n))]).unwrap();
+        }
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let header = u32::from_le_bytes(bytes[8..12].try_into().unwrap()) as usize;
+        let node = |at: usize| {
+            let at = 12 + header + at * NODE_LEN as usize;
+            (
+                read_node(&mut &bytes[at..]).unwrap(),
+                u64::from_le_bytes(bytes[at + 32..at + 40].try_into().unwrap()),
+            )
+        };
+        // 1 + 4 + 63 nodes above 1000 leaves.
+        assert_eq!(levels(1000), [1000, 63, 4, 1]);
+        for (from, to) in [(0, 1), (1, 5), (5, 68)] {
+            let mut next = to;
+            for at in from..to {
+                let (bounds, first) = node(at);
+                assert_eq!(first as usize, next);
+                let last = (next + 16).min([1, 5, 68, 1068].into_iter().find(|end| *end > next).unwrap());
+                let family = (next..last).map(|at| node(at).0).reduce(Bounds::union).unwrap();
+                assert_eq!(bounds, family, "{at}");
+                next = last;
+            }
         }
     }
 

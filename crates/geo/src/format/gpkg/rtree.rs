@@ -9,12 +9,13 @@
 //! number and four 32-bit floats, all big-endian. Floats are rounded outwards, so that a box never
 //! loses what it holds.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use rusqlite::Connection;
 
 use super::super::hilbert::{Collector, Entry};
+use super::super::sort::{self, IN_MEMORY_MAX, Item, Sorter};
 use crate::error::Error;
 
 /// How many cells a node holds: SQLite's own limit for pages of 4 KiB and two dimensions.
@@ -26,9 +27,27 @@ const NODE_LEN: usize = 4 + CELLS_MAX * CELL_LEN;
 pub(super) fn pack(boxes: Collector, db: &Connection, rtree: &str, near: &Path) -> Result<(), Error> {
     let Some(total) = boxes.total() else { return Ok(()) };
     let count = boxes.len();
-    let mut tree = Tree::new(db, rtree)?;
+    let mut tree = Tree::new(db, rtree, near)?;
     tree.build(boxes.sorted(total, near)?, count)?;
     tree.write_leaves()
+}
+
+/// The leaf that a row is in.
+#[derive(Clone, Copy)]
+struct Leaf {
+    row: i64,
+    node: i64,
+}
+
+impl Item for Leaf {
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&self.row.to_le_bytes())?;
+        out.write_all(&self.node.to_le_bytes())
+    }
+
+    fn read(from: &mut impl Read) -> io::Result<Leaf> {
+        Ok(Leaf { row: i64::from_le_bytes(sort::bytes(from)?), node: i64::from_le_bytes(sort::bytes(from)?) })
+    }
 }
 
 struct Tree<'a> {
@@ -36,13 +55,14 @@ struct Tree<'a> {
     parent: rusqlite::Statement<'a>,
     rowid: rusqlite::Statement<'a>,
     next_node: i64,
-    /// The leaf of each row, by its number; rows without a box have leaf 0. The table is filled
-    /// from it in the order of rows, which appends, and not in that of the curve, which searches.
-    leaf_of: Vec<u32>,
+    /// The leaf of each row. The table is filled from it in the order of rows, which appends, and
+    /// not in that of the curve, which searches.
+    leaves: Sorter<Leaf>,
+    near: &'a Path,
 }
 
 impl<'a> Tree<'a> {
-    fn new(db: &'a Connection, rtree: &str) -> Result<Tree<'a>, Error> {
+    fn new(db: &'a Connection, rtree: &str, near: &'a Path) -> Result<Tree<'a>, Error> {
         let sql = |table: &str, into: &str| -> Result<String, Error> {
             Ok(format!(
                 "INSERT OR REPLACE INTO {} {into} VALUES (?1, ?2)",
@@ -54,7 +74,8 @@ impl<'a> Tree<'a> {
             parent: db.prepare(&sql("parent", "(nodeno, parentnode)")?)?,
             rowid: db.prepare(&sql("rowid", "(rowid, nodeno)")?)?,
             next_node: 2,
-            leaf_of: Vec::new(),
+            leaves: Sorter::new(IN_MEMORY_MAX),
+            near,
         })
     }
 
@@ -90,19 +111,12 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    fn remember_leaf(&mut self, row: i64, leaf: i64) {
-        let (Ok(row), Ok(leaf)) = (usize::try_from(row), u32::try_from(leaf)) else { return };
-        if self.leaf_of.len() <= row {
-            self.leaf_of.resize(row + 1, 0);
-        }
-        if let Some(slot) = self.leaf_of.get_mut(row) {
-            *slot = leaf;
-        }
-    }
-
-    fn write_leaves(&mut self) -> Result<(), Error> {
-        for (row, leaf) in self.leaf_of.iter().enumerate().filter(|(_, leaf)| **leaf != 0) {
-            self.rowid.execute((row as i64, i64::from(*leaf)))?;
+    fn write_leaves(self) -> Result<(), Error> {
+        let mut rowid = self.rowid;
+        // Numbers of rows may be negative.
+        for leaf in self.leaves.sorted(|leaf| leaf.row.cast_unsigned() ^ (1 << 63), self.near)? {
+            let Leaf { row, node } = leaf?;
+            rowid.execute((row, node))?;
         }
         Ok(())
     }
@@ -124,7 +138,7 @@ impl<'a> Tree<'a> {
             let [a, b, c, d] = bounds;
             bounds = [a.min(min_x), b.max(max_x), c.min(min_y), d.max(max_y)];
             if depth == 0 {
-                self.remember_leaf(cell.id, number);
+                self.leaves.push(Leaf { row: cell.id, node: number }, self.near)?;
             } else {
                 self.parent.execute((cell.id, number))?;
             }

@@ -1,7 +1,8 @@
 //! Writing GeoParquet.
 //!
-//! A group of rows is written column by column, so that its batches wait until it is full. The file
-//! begins with the first group, because only its values say whether moments carry an offset.
+//! A group of rows is written column by column, so that its batches wait until it is full, without
+//! what the file does not hold. The file begins with the first group, because only its values say
+//! whether moments carry an offset.
 
 use std::io::BufWriter;
 use std::path::Path;
@@ -45,12 +46,19 @@ pub struct Writer {
     /// The names of the geometry, of its covering, and of the fields.
     names: (String, String, Vec<String>),
     forms: Vec<Form>,
-    waiting: Vec<Batch>,
+    waiting: Vec<Waiting>,
     rows: usize,
     bytes: usize,
     kinds: Vec<(Shape, Dim)>,
     bounds: Option<Bounds>,
     written: Written,
+}
+
+/// A batch that waits for its group to be full.
+struct Waiting {
+    batch: Batch,
+    /// By row. Each is asked for four times.
+    bounds: Vec<Option<Bounds>>,
 }
 
 /// How a column is stored.
@@ -116,17 +124,15 @@ impl Writer {
         for side in 0..4 {
             write_side(&mut group, &batches, side)?;
         }
-        column::<ByteArrayType>(
-            &mut group,
-            1,
-            each(&batches, |batch, row| Ok(batch.geometry(row).map(|wkb| ByteArray::from(wkb.to_vec())))),
-        )?;
+        column::<ByteArrayType>(&mut group, &batches, |waiting, row| {
+            Ok(waiting.batch.geometry(row).map(|wkb| ByteArray::from(wkb.to_vec())))
+        })?;
         group.close().map_err(failed)?;
         Ok(())
     }
 
     /// Decides the forms and opens the file.
-    fn begin(&mut self, batches: &[Batch]) -> Result<(), Error> {
+    fn begin(&mut self, batches: &[Waiting]) -> Result<(), Error> {
         self.forms = (0..self.schema.fields().len()).map(|at| form(&self.schema, batches, at)).collect();
         let mut fields = Vec::new();
         for (name, form) in self.names.2.iter().zip(&self.forms) {
@@ -160,20 +166,19 @@ impl Writer {
 
 impl super::super::Writer for Writer {
     fn write(&mut self, batch: &Batch) -> Result<(), Error> {
-        for row in 0..batch.len() {
-            let Some(wkb) = batch.geometry(row) else { continue };
+        let batch = batch.bare();
+        let bounds: Vec<Option<Bounds>> = (0..batch.len()).map(|row| batch.bounds(row)).collect();
+        for wkb in (0..batch.len()).filter_map(|row| batch.geometry(row)) {
             let kind = wkb::head(wkb).unwrap_or((Shape::GeometryCollection, Dim::Xy));
             if self.kinds.last() != Some(&kind) && !self.kinds.contains(&kind) {
                 self.kinds.push(kind);
             }
-            if let Some(bounds) = batch.bounds(row) {
-                self.bounds = Some(self.bounds.map_or(bounds, |all| all.union(bounds)));
-            }
         }
+        self.bounds = bounds.iter().copied().flatten().chain(self.bounds).reduce(Bounds::union);
         self.written.features += batch.len() as u64;
         self.rows += batch.len();
         self.bytes += batch.byte_len();
-        self.waiting.push(batch.clone());
+        self.waiting.push(Waiting { batch, bounds });
         if self.rows >= GROUP_ROWS || self.bytes >= GROUP_BYTES {
             guarded(|| self.flush())?;
         }
@@ -193,9 +198,12 @@ impl super::super::Writer for Writer {
 }
 
 /// The form of a column, by its kind and, for moments, by its values.
-fn form(schema: &Schema, batches: &[Batch], at: usize) -> Form {
+fn form(schema: &Schema, batches: &[Waiting], at: usize) -> Form {
     let kind = schema.fields().get(at).map_or(Kind::Text, |field| field.kind);
-    let values = || batches.iter().flat_map(|batch| (0..batch.len()).map(move |row| batch.value(row, at)));
+    let values = || {
+        let batches = batches.iter().map(|waiting| &waiting.batch);
+        batches.flat_map(|batch| (0..batch.len()).map(move |row| batch.value(row, at)))
+    };
     match kind {
         Kind::Bool => Form::Bool,
         Kind::Int => Form::Int,
@@ -238,54 +246,41 @@ impl Form {
     }
 }
 
-/// The values of a column, row by row through all batches.
-fn each<'a, T>(
-    batches: &'a [Batch],
-    get: impl Fn(&'a Batch, usize) -> Result<Option<T>, Problem> + 'a,
-) -> impl Iterator<Item = Result<Option<T>, Problem>> {
-    let rows = batches.iter().flat_map(|batch| (0..batch.len()).map(move |row| (batch, row)));
-    rows.map(move |(batch, row)| get(batch, row))
-}
-
-/// Writes the next column; a present value stands at this level.
+/// Writes the next column, batch by batch. A value that is there stands at the first level, be it
+/// in the row or in the box of the row.
 fn column<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, BufWriter<Pending>>,
-    level: i16,
-    values: impl Iterator<Item = Result<Option<T::T>, Problem>>,
+    batches: &[Waiting],
+    get: impl Fn(&Waiting, usize) -> Result<Option<T::T>, Problem>,
 ) -> Result<(), Error> {
+    let Some(mut writer) = group.next_column().map_err(failed)? else { return Ok(()) };
     let (mut present, mut levels) = (Vec::new(), Vec::new());
-    for value in values {
-        match value? {
-            Some(value) => {
-                present.push(value);
-                levels.push(level);
-            }
-            None => levels.push(0),
+    for waiting in batches {
+        present.clear();
+        levels.clear();
+        for row in 0..waiting.batch.len() {
+            let value = get(waiting, row)?;
+            levels.push(i16::from(value.is_some()));
+            present.extend(value);
         }
-    }
-    if let Some(mut writer) = group.next_column().map_err(failed)? {
         writer.typed::<T>().write_batch(&present, Some(&levels), None).map_err(failed)?;
-        writer.close().map_err(failed)?;
     }
+    writer.close().map_err(failed)?;
     Ok(())
 }
 
 fn write_field(
     group: &mut SerializedRowGroupWriter<'_, BufWriter<Pending>>,
-    batches: &[Batch],
+    batches: &[Waiting],
     at: usize,
     form: Form,
 ) -> Result<(), Error> {
     macro_rules! write {
         ($kind:ty, $value:pat => $made:expr) => {
-            column::<$kind>(
-                group,
-                1,
-                each(batches, move |batch, row| match batch.value(row, at) {
-                    $value => Ok(Some($made)),
-                    _ => Ok(None),
-                }),
-            )
+            column::<$kind>(group, batches, |waiting, row| match waiting.batch.value(row, at) {
+                $value => Ok(Some($made)),
+                _ => Ok(None),
+            })
         };
     }
     match form {
@@ -295,27 +290,24 @@ fn write_field(
         Form::Text => write!(ByteArrayType, Value::Text(text) => ByteArray::from(text)),
         Form::Json => write!(ByteArrayType, Value::Json(text) => ByteArray::from(text)),
         Form::Bytes => write!(ByteArrayType, Value::Bytes(bytes) => ByteArray::from(bytes.to_vec())),
-        Form::Day => column::<Int32Type>(
-            group,
-            1,
-            each(batches, move |batch, row| match batch.value(row, at) {
-                Value::Text(text) => {
-                    time::day_of(text).map(Some).ok_or_else(|| odd(batch, row, text, "a day"))
-                }
-                _ => Ok(None),
-            }),
-        ),
-        Form::Moment { utc } => column::<Int64Type>(
-            group,
-            1,
-            each(batches, move |batch, row| match batch.value(row, at) {
+        Form::Day => column::<Int32Type>(group, batches, |waiting, row| match waiting.batch.value(row, at) {
+            Value::Text(text) => {
+                time::day_of(text).map(Some).ok_or_else(|| odd(&waiting.batch, row, text, "a day"))
+            }
+            _ => Ok(None),
+        }),
+        Form::Moment { utc } => {
+            column::<Int64Type>(group, batches, |waiting, row| match waiting.batch.value(row, at) {
                 Value::Text(text) => match time::moment_of(text) {
                     Some((micros, same)) if same == utc => Ok(Some(micros)),
-                    _ => Err(odd(batch, row, text, "a moment like those before it, to the microsecond")),
+                    _ => {
+                        let wanted = "a moment like those before it, to the microsecond";
+                        Err(odd(&waiting.batch, row, text, wanted))
+                    }
                 },
                 _ => Ok(None),
-            }),
-        ),
+            })
+        }
     }
 }
 
@@ -326,21 +318,18 @@ fn odd(batch: &Batch, row: usize, text: &str, wanted: &str) -> Problem {
 /// One side of the covering, rounded outwards.
 fn write_side(
     group: &mut SerializedRowGroupWriter<'_, BufWriter<Pending>>,
-    batches: &[Batch],
+    batches: &[Waiting],
     side: usize,
 ) -> Result<(), Error> {
-    column::<FloatType>(
-        group,
-        1,
-        each(batches, move |batch, row| {
-            Ok(batch.bounds(row).map(|b| match side {
-                0 => down(b.min_x),
-                1 => down(b.min_y),
-                2 => up(b.max_x),
-                _ => up(b.max_y),
-            }))
-        }),
-    )
+    column::<FloatType>(group, batches, |waiting, row| {
+        let bounds = waiting.bounds.get(row).copied().flatten();
+        Ok(bounds.map(|b| match side {
+            0 => down(b.min_x),
+            1 => down(b.min_y),
+            2 => up(b.max_x),
+            _ => up(b.max_y),
+        }))
+    })
 }
 
 fn down(x: f64) -> f32 {
