@@ -185,7 +185,7 @@ impl Writer {
 /// itself.
 fn place(from: u64, len: usize) -> i64 {
     let len = u64::try_from(len / 4).unwrap_or(LEN_MAX).min(LEN_MAX);
-    (from / 4 << LEN_BITS | len).cast_signed()
+    (((from / 4) << LEN_BITS) | len).cast_signed()
 }
 
 const LEN_BITS: u32 = 20;
