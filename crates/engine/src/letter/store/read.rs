@@ -217,28 +217,32 @@ impl Store {
     pub fn stats(&mut self, filter: &Filter, by: By, now_ms: i64) -> Result<Vec<Group>> {
         let mut args = Vec::new();
         let condition = filter.sql(self.dialect(), &mut args);
-        let age = if by == By::Age {
-            args.extend([1, 7, 30].map(|days| Val::Int(now_ms - days * DAY_MS)));
-            let n = args.len();
-            format!(
-                "CASE WHEN l.first_ms > ?{} THEN 0 WHEN l.first_ms > ?{} THEN 1 WHEN l.first_ms > ?{} THEN 2 ELSE 3 END",
-                n - 2,
-                n - 1,
-                n
-            )
-        } else {
-            "0".into()
+        // The order of the index is that of the groups, so that nothing is sorted; an age is none of
+        // its columns, and is asked for by itself.
+        let ages = match by {
+            By::Age => {
+                [i64::MAX, now_ms - DAY_MS, now_ms - 7 * DAY_MS, now_ms - 30 * DAY_MS, i64::MIN].to_vec()
+            }
+            _ => vec![i64::MAX, i64::MIN],
         };
+        let n = args.len();
         let sql = format!(
-            "SELECT grp, state, {age} AS age, count(*), min(l.first_ms), max(l.failed_ms) FROM letter l
-             WHERE {condition} GROUP BY grp, state, age"
+            "SELECT grp, state, count(*), min(l.first_ms), max(l.failed_ms) FROM letter l
+             WHERE ({condition}) AND l.first_ms <= ?{} AND l.first_ms > ?{} GROUP BY grp, state",
+            n + 1,
+            n + 2
         );
-        let counts = self.db.query(&sql, &args)?;
+        let mut counts = Vec::new();
+        for (age, span) in ages.windows(2).enumerate() {
+            args.truncate(n);
+            args.extend(span.iter().map(|ms| Val::Int(*ms)));
+            counts.extend(self.db.query(&sql, &args)?.into_iter().map(|row| (age, row)));
+        }
         let groups =
             self.db.query("SELECT grp, fp, code, service, pipeline, class, stage, normal FROM grp", &[])?;
         let groups: BTreeMap<i64, &Vals> = groups.iter().map(|row| (row.int(0), row)).collect();
         let mut all: BTreeMap<String, Group> = BTreeMap::new();
-        for row in &counts {
+        for (age, row) in &counts {
             let Some(group) = groups.get(&row.int(0)) else { continue };
             let state = State::from_number(row.int(1)).unwrap_or_default();
             let name = match by {
@@ -250,10 +254,10 @@ impl Store {
                 By::Stage => group.text(6),
                 By::State => state.to_string(),
                 By::Age => ["under a day", "1 to 7 days", "7 to 30 days", "over 30 days"]
-                    .get(row.int(2) as usize)
+                    .get(*age)
                     .map_or_else(String::new, ToString::to_string),
             };
-            let (count, first, last) = (row.int(3) as u64, row.int(4), row.int(5));
+            let (count, first, last) = (row.int(2) as u64, row.int(3), row.int(4));
             let open = if state.is_open() { count } else { 0 };
             let entry = all.entry(name.clone()).or_insert_with(|| Group {
                 name,
