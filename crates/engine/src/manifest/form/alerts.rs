@@ -153,7 +153,31 @@ impl AlertName {
 
     /// The alert of this name.
     #[must_use]
-    pub fn alert(self) -> Alert {
-        Alert::ALL.into_iter().find(|alert| AlertName::of(*alert) == self).unwrap_or(Alert::BreakerOpen)
+    pub const fn alert(self) -> Alert {
+        match self {
+            AlertName::RetryRatio => Alert::RetryRatio,
+            AlertName::FirstAttemptSuccess => Alert::FirstAttemptSuccess,
+            AlertName::RetriesAtBound => Alert::RetriesAtBound,
+            AlertName::BackoffShare => Alert::BackoffShare,
+            AlertName::LettersFull => Alert::LettersFull,
+            AlertName::LetterAge => Alert::LetterAge,
+            AlertName::BreakerOpen => Alert::BreakerOpen,
+            AlertName::NullRate => Alert::NullRate,
+            AlertName::Spike503 => Alert::Spike503,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_the_manifest_is_the_name_of_its_alert() {
+        for alert in Alert::ALL {
+            let name = AlertName::of(alert);
+            assert_eq!(name.alert(), alert);
+            assert_eq!(serde_json::to_value(name).unwrap(), alert.name());
+        }
     }
 }
