@@ -1,7 +1,7 @@
 //! What the doctor finds, and how it ends.
 
 use serde_json::Value;
-use tidegate_cli::chaos::{Chaos, Config, Fault, FaultKind, spec};
+use tidegate_cli::chaos::{Chaos, Config, Dialect, Fault, FaultKind, spec};
 
 use crate::bench::{Bench, point};
 
@@ -94,4 +94,97 @@ fn a_killed_run_and_a_touched_audit_are_found() {
     let book = rusqlite::Connection::open(bench.path(".tidegate/test/audit.db")).unwrap();
     book.execute_batch("UPDATE audit SET who = 'nobody' WHERE n = 1").unwrap();
     assert!(health(&findings(&bench, 1, &["m.yaml"]), "audit").1.contains("entry 1 was edited"));
+}
+
+#[test]
+fn a_service_that_is_the_source_is_asked_like_any_other() {
+    let limit = spec::throttle("fixed:1000/1h").unwrap();
+    let config =
+        Config { limit, headers: Dialect::Ietf, skew: 60, features: 230, page_max: 50, ..Config::default() };
+    let server = Chaos::start(Config { threads: 1, seed: 1, ..config }).unwrap();
+    let bench = Bench::new();
+    let manifest = |url: &str| {
+        bench.manifest(&format!(
+            "services: {{ far: {{ profile: geoserver-wfs, url: \"{url}/wfs\" }} }}\nsource: {{ service: far }}\nsink: {{ file: out.gpkg, mode: append }}"
+        ));
+    };
+    manifest(&server.url());
+    let found = findings(&bench, 0, &["m.yaml"]);
+    assert_eq!(health(&found, "service far: answer").0, "ok");
+    let (clock, said, _) = health(&found, "service far: clock");
+    assert_eq!((clock, said.contains("s ahead of ours")), ("warn", true), "{said}");
+    let (quota, said, _) = health(&found, "service far: quota");
+    assert_eq!((quota, said.contains("of 1000 calls left")), ("ok", true), "{said}");
+    assert_eq!(health(&found, "source").1, "230 records of parcels");
+    // One that is not there is not asked for its layer, and nothing is tried again.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    manifest(&format!("http://{free}"));
+    let found = findings(&bench, 75, &["m.yaml"]);
+    assert_eq!(health(&found, "service far: answer").0, "fail");
+    assert!(health(&found, "source").1.contains("its service does not answer"));
+    assert!(!bench.path("out.gpkg").exists() && !bench.path(".tidegate").exists());
+}
+
+#[test]
+fn a_file_and_a_bucket_elsewhere_are_asked_without_being_fetched() {
+    let server = Chaos::start(Config { threads: 1, seed: 1, features: 20, ..Config::default() }).unwrap();
+    let bench = Bench::new();
+    bench.manifest(&format!(
+        "source: {{ file: \"{0}/file/parcels.geojson\" }}\nsink: {{ file: \"s3://tide/a.fgb\", store: {{ endpoint: \"{0}\" }} }}",
+        server.url()
+    ));
+    let found = findings(&bench, 0, &["m.yaml"]);
+    for check in
+        ["source: name", "source: answer", "source: clock", "sink bucket: answer", "sink bucket: quota"]
+    {
+        assert_eq!(health(&found, check).0, "ok", "{check}");
+    }
+    assert_eq!(health(&found, "source").1, "20 records of parcels");
+    assert!(!found.iter().any(|f| f["check"] == "sink"), "a bucket is no directory: {found:#?}");
+}
+
+/// Every file below a directory, with its content.
+fn files(dir: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            all.push((path.clone(), std::fs::read(path).unwrap()));
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn a_store_of_letters_is_only_read() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &(point(16.0, 48.0, r#"{"id":1}"#) + &point(16.0, 48.0, r#"{"id":null}"#)));
+    bench.manifest("dead_letters: {}\nsource: { file: in.geojsonl }\nsink: { file: out.gpkg, key: [id] }");
+    bench.runs(4);
+    let store = bench.path(".tidegate/letters.db");
+    // Of the version before: whoever writes to it next brings it up to date, and not who looks.
+    let old = rusqlite::Connection::open(&store).unwrap();
+    old.execute_batch("UPDATE meta SET value = '1' WHERE name = 'version'; PRAGMA journal_mode = delete")
+        .unwrap();
+    drop(old);
+    std::fs::remove_file(bench.path(".tidegate/audit.key")).unwrap();
+    let before = files(bench.dir.path());
+    let found = findings(&bench, 0, &[]);
+    assert_eq!(health(&found, "dead letters").1, ".tidegate/letters.db holds 1 of 1000000 letters");
+    assert!(files(bench.dir.path()) == before, "nothing was made or changed");
+    // While somebody else has it open, too.
+    let other = rusqlite::Connection::open(&store).unwrap();
+    other
+        .execute_batch("PRAGMA journal_mode = wal; UPDATE meta SET value = '1' WHERE name = 'version'")
+        .unwrap();
+    let found = findings(&bench, 0, &[]);
+    assert_eq!(health(&found, "dead letters").0, "ok");
+    let version: String =
+        other.query_row("SELECT value FROM meta WHERE name = 'version'", [], |row| row.get(0)).unwrap();
+    assert_eq!(version, "1");
+    other.execute_batch("UPDATE meta SET value = '9' WHERE name = 'version'").unwrap();
+    assert!(health(&findings(&bench, 1, &[]), "dead letters").1.contains("of version 9"));
 }

@@ -51,17 +51,20 @@ fn writable(check: &str, dir: &Path, next: &str) -> Finding {
 fn letter_store(place: &str) -> Finding {
     let check = "dead letters";
     let at = Place::from(place);
-    if let Place::File(path) = &at
-        && !path.exists()
-    {
-        let dir = path.parent().unwrap_or(Path::new("."));
-        return writable(check, dir, "give another store with --store");
-    }
-    let mut store = match Store::open(&at) {
-        Ok(store) => store,
+    let mut store = match Store::look(&at) {
+        Ok(Some(store)) => store,
+        Ok(None) => {
+            return match &at {
+                Place::File(path) => {
+                    let dir = path.parent().unwrap_or(Path::new("."));
+                    writable(check, dir, "give another store with --store")
+                }
+                Place::Url(_) => Finding::ok(check, format!("{at} holds no store yet; it can be reached")),
+            };
+        }
         Err(e) => {
             let next = match at {
-                Place::File(_) => "is it a store of dead letters, and may you read and write it?",
+                Place::File(_) => "is it a store of dead letters, and may you read it?",
                 Place::Url(_) => "is the server up, and do name and password of the URL fit?",
             };
             return Finding::fail(check, format!("{at}: {e}"), next);
@@ -100,8 +103,8 @@ fn projections() -> Finding {
 
 const NORTHING: f64 = 5_316_300.224;
 
-/// What a manifest names here.
-pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path) -> Vec<Finding> {
+/// What a manifest names here. A source that does not answer is not asked for what it holds.
+pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers: bool) -> Vec<Finding> {
     let form = &manifest.pipeline;
     let mut found = secrets(manifest);
     found.extend(last_run(manifest, state));
@@ -114,13 +117,17 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path) -> Vec<
         ));
         return found;
     }
-    match plan(manifest, folder) {
-        Ok(plan) => {
+    match answers.then(|| plan(manifest, folder)) {
+        None => {
+            let next = "look at the service first; then look again";
+            found.push(Finding::fail("source", "was not asked: its service does not answer", next).theirs());
+        }
+        Some(Ok(plan)) => {
             let records = plan.records.map_or("an unknown number of".to_owned(), |n| n.to_string());
             found.push(Finding::ok("source", format!("{records} records of {}", plan.layer)));
             found.extend(accuracy(plan.source_crs.as_deref(), &plan.sink_crs));
         }
-        Err(what) => {
+        Some(Err(what)) => {
             found.push(Finding::fail("pipeline", what, "mend that, then look again with `tidegate plan`"));
         }
     }
@@ -129,6 +136,10 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path) -> Vec<
             (Some(file), _) => {
                 let path = folder.join(file);
                 let dir = path.parent().unwrap_or(Path::new("."));
+                if file.starts_with("s3://") {
+                    // Whether its service answers is asked elsewhere; what it holds is nobody's to try.
+                    return found;
+                }
                 let there =
                     path.exists() && std::fs::metadata(&path).is_ok_and(|m| m.permissions().readonly());
                 if there {

@@ -1,13 +1,14 @@
 //! The doctor: whether a pipeline can work here and now, before it is run.
 //!
 //! It looks and changes nothing: a directory is tried with a file that is gone at once, a store is
-//! opened only if it is there, a service is asked once for its address and no more. Each finding
-//! says what was looked at, how it is, and what to do next.
+//! opened for reading and only if it is there, a service is asked once for its address. One that is
+//! the source and answers is then asked what a plan asks. Each finding says what was looked at, how
+//! it is, and what to do next.
 //!
 //! | file | looks at |
 //! |---|---|
 //! | `local` | state, audit, dead letters, source, steps, sink, coordinate reference systems, secrets |
-//! | `remote` | services: name, address, certificate, clock, quota |
+//! | `remote` | services, files and buckets elsewhere: name, address, certificate, clock, quota |
 
 mod local;
 mod remote;
@@ -82,8 +83,9 @@ impl Finding {
 pub fn examine(manifest: Option<(&Manifest, &Path)>, state: &Path, letters: &str) -> Vec<Finding> {
     let mut found = local::machine(state, letters);
     if let Some((manifest, folder)) = manifest {
-        found.extend(local::pipeline(manifest, folder, state));
-        found.extend(remote::services(manifest));
+        let (services, answers) = remote::services(manifest);
+        found.extend(local::pipeline(manifest, folder, state, answers));
+        found.extend(services);
     }
     found
 }

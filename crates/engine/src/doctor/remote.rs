@@ -1,9 +1,10 @@
-//! The services that a manifest names: each is asked once, for its address and nothing behind it.
+//! What a manifest names elsewhere: each is asked once, for its address and nothing behind it.
 
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tidegate_core::call::CallPolicy;
 use tidegate_core::hint::{self, HintProfile, Hints};
 use tidegate_core::lane::LaneConfig;
@@ -11,10 +12,10 @@ use tidegate_core::signal::Network;
 use tidegate_core::{Kind, Rng};
 use url::Url;
 
-use super::Finding;
+use super::{Finding, Health};
 use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Failure, Request, Response, Trace};
 use crate::lane::{Clock, Lanes};
-use crate::manifest::{Manifest, Service};
+use crate::manifest::{Bucket, Manifest, Service};
 use crate::profile::{Profile, Profiles};
 use crate::secret::Redactor;
 
@@ -23,27 +24,90 @@ const SKEW_MS: i64 = 2_000;
 /// A quota with less than this share left is worth a word.
 const LEFT: f64 = 0.1;
 
-/// Looks at every service of a manifest.
-pub(super) fn services(manifest: &Manifest) -> Vec<Finding> {
-    let mut found = Vec::new();
-    for (name, service) in &manifest.pipeline.services {
-        let check = |what: &str| format!("service {name}: {what}");
-        match address(service) {
-            Ok((url, hints)) => found.extend(ask(&check, &url, service.allow_private, hints)),
-            Err(e) => found.push(Finding::fail(check("profile"), e, "see `tidegate profiles ls`")),
-        }
+/// Who is asked, and how.
+struct Place {
+    /// `service geo`, `source`, `sink bucket`.
+    label: String,
+    /// It is the source.
+    source: bool,
+    /// Its address may be a private one.
+    private: bool,
+    /// Where it is, and how it speaks in headers.
+    at: Result<(Url, HintProfile), String>,
+    /// What is asked: a file is not fetched to see whether it is there.
+    method: http::Method,
+}
+
+/// Looks at everything elsewhere that a manifest names; whether its source answers, if it is there.
+pub(super) fn services(manifest: &Manifest) -> (Vec<Finding>, bool) {
+    let (mut found, mut answers) = (Vec::new(), true);
+    for place in places(manifest) {
+        let check = |what: &str| format!("{}: {what}", place.label);
+        let own = match &place.at {
+            Ok((url, hints)) => ask(&check, url, (place.private, &place.method), hints.clone()),
+            Err(e) => vec![Finding::fail(check("profile"), e, "see `tidegate profiles ls`")],
+        };
+        answers &= !place.source || own.iter().all(|finding| finding.health != Health::Fail);
+        found.extend(own);
     }
-    found
+    (found, answers)
+}
+
+fn places(manifest: &Manifest) -> Vec<Place> {
+    let pipeline = &manifest.pipeline;
+    let source = pipeline.source.as_ref();
+    let of_source = |name: &String| source.is_some_and(|source| source.service.as_ref() == Some(name));
+    let mut all: Vec<Place> = pipeline
+        .services
+        .iter()
+        .map(|(name, service)| Place {
+            label: format!("service {name}"),
+            source: of_source(name),
+            private: service.allow_private,
+            at: address(service, of_source(name)),
+            method: http::Method::GET,
+        })
+        .collect();
+    let file = source.filter(|source| source.service.is_none()).and_then(|source| source.file.as_deref());
+    if let Some(url) = file.filter(|file| file.starts_with("http")).and_then(|file| Url::parse(file).ok()) {
+        let profile = crate::source::file::profile().map_err(|e| e.message);
+        let at = profile.map(|profile| (url, profile.hints()));
+        let label = "source".to_owned();
+        all.push(Place { label, source: true, private: false, at, method: http::Method::HEAD });
+    }
+    let none = Bucket::default();
+    let buckets = [
+        ("source", source.and_then(|source| Some((source.file.as_ref()?, source.store.as_ref())))),
+        ("sink", pipeline.sink.as_ref().and_then(|sink| Some((sink.file.as_ref()?, sink.store.as_ref())))),
+    ];
+    for (name, bucket) in buckets {
+        let Some((_, store)) = bucket.filter(|(file, _)| file.starts_with("s3://")) else { continue };
+        let store = store.unwrap_or(&none);
+        let region = store.region.as_deref().unwrap_or("us-east-1");
+        let aws = format!("https://s3.{region}.amazonaws.com");
+        let url = Url::parse(store.endpoint.as_deref().unwrap_or(&aws)).map_err(|e| e.to_string());
+        let hints = Profiles::embedded_one("s3").and_then(Result::ok).map(|profile| profile.hints());
+        all.push(Place {
+            label: format!("{name} bucket"),
+            source: name == "source",
+            private: store.allow_private,
+            at: url.map(|url| (url, hints.unwrap_or_default())),
+            method: http::Method::HEAD,
+        });
+    }
+    all
 }
 
 /// Where a service is, and how it speaks in headers.
-fn address(service: &Service) -> Result<(Url, HintProfile), String> {
+fn address(service: &Service, source: bool) -> Result<(Url, HintProfile), String> {
     let profile = match &service.profile {
         Some(name) => Some(Profiles::embedded().map_err(|e| e.to_string())?.get(name)?.clone()),
         None => None,
     };
     let hints = profile.as_ref().map(Profile::hints).unwrap_or_default();
     let url = match (&service.url, &profile) {
+        // The address of a layer is its own; a profile of a source has none.
+        (Some(url), _) if source => Url::parse(url).map_err(|e| format!("{url}: {e}"))?,
         (Some(url), Some(profile)) => profile.at(url)?.base_url()?,
         (Some(url), None) => Url::parse(url).map_err(|e| format!("{url}: {e}"))?,
         (None, Some(profile)) => profile.base_url()?,
@@ -52,7 +116,12 @@ fn address(service: &Service) -> Result<(Url, HintProfile), String> {
     Ok((url, hints))
 }
 
-fn ask(check: &dyn Fn(&str) -> String, url: &Url, private: bool, hints: HintProfile) -> Vec<Finding> {
+fn ask(
+    check: &dyn Fn(&str) -> String,
+    url: &Url,
+    (private, method): (bool, &http::Method),
+    hints: HintProfile,
+) -> Vec<Finding> {
     let mut found = Vec::new();
     let host = url.host_str().unwrap_or_default().to_owned();
     let port = url.port_or_known_default().unwrap_or(443);
@@ -67,7 +136,7 @@ fn ask(check: &dyn Fn(&str) -> String, url: &Url, private: bool, hints: HintProf
             return found;
         }
     }
-    match once(url, private, hints) {
+    match once(url, (private, method), hints) {
         Ok((response, hints, kind)) => {
             let secure = if url.scheme() == "https" { "a trusted certificate" } else { "no encryption" };
             let status = response.status.as_u16();
@@ -159,7 +228,11 @@ fn quota(check: &dyn Fn(&str) -> String, hints: &Hints) -> Finding {
 }
 
 /// One call, without a second one.
-fn once(url: &Url, private: bool, hints: HintProfile) -> Result<(Response, Hints, Kind), Failure> {
+fn once(
+    url: &Url,
+    (private, method): (bool, &http::Method),
+    hints: HintProfile,
+) -> Result<(Response, Hints, Kind), Failure> {
     let broken = |e: &dyn std::fmt::Display| Failure::Malformed(e.to_string());
     let allow = Allow::meant(url, private, &[]);
     allow.url(url)?;
@@ -184,7 +257,8 @@ fn once(url: &Url, private: bool, hints: HintProfile) -> Result<(Response, Hints
         redactor: Arc::new(Redactor::new()),
         trace: Trace::Off,
     };
-    let outcome = runtime.block_on(exchange.call(&Request::get(url.clone()), Rng::new(1)));
+    let request = Request::new(method.clone(), url.clone(), Bytes::new());
+    let outcome = runtime.block_on(exchange.call(&request, Rng::new(1)));
     match outcome.value {
         Some(Ok(answer)) => {
             let hints = hint::read(&answer.response.headers, clock.wall(), &hints);

@@ -181,6 +181,32 @@ impl Store {
         Ok(store)
     }
 
+    /// Opens a store that is there, to look at it: nothing is made, brought up to date or signed.
+    /// `None` if there is none.
+    ///
+    /// # Errors
+    /// When it cannot be reached, or is of a version that this program does not know.
+    pub fn look(place: &Place) -> Result<Option<Store>> {
+        let db: Box<dyn Db> = match place {
+            Place::File(path) if !path.exists() => return Ok(None),
+            Place::File(path) => Box::new(sqlite::Sqlite::look(path)?),
+            Place::Url(url) => match postgres::Postgres::look(url)? {
+                Some(db) => Box::new(db),
+                None => return Ok(None),
+            },
+        };
+        let pen = Pen::new("", None, None);
+        let mut store = Store { db, groups: Default::default(), place: place.clone(), pen };
+        match store.setting("version")?.as_deref() {
+            Some("1" | schema::VERSION) => Ok(Some(store)),
+            found => Err(LetterError::Store(format!(
+                "its tables are of version {}, this Tidegate reads {}",
+                found.unwrap_or("?"),
+                schema::VERSION
+            ))),
+        }
+    }
+
     /// Who acts, for the audit.
     #[must_use]
     pub fn who(&self) -> &str {

@@ -52,6 +52,20 @@ impl Postgres {
         }
     }
 
+    /// Connects to look at what is there, and is refused whatever would change it. `None` if there is
+    /// no store.
+    pub(super) fn look(url: &str) -> Result<Option<Postgres>> {
+        let (url, schema) = schema_of(url)?;
+        let config = postgres::Config::from_str(&url).map_err(|e| broken(said(&e)))?;
+        let mut client = config.connect(NoTls).map_err(|e| broken(said(&e)))?;
+        let sql = format!("SET default_transaction_read_only = on; SET search_path TO \"{schema}\"");
+        client.batch_execute(&sql).map_err(|e| broken(said(&e)))?;
+        let meta = format!("\"{schema}\".meta");
+        let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&meta]);
+        let there: bool = there.map_err(|e| broken(said(&e)))?.get(0);
+        Ok(there.then(|| Postgres { client, statements: HashMap::new() }))
+    }
+
     /// Brings the tables of version 1 up to date, unless somebody else just did.
     fn since_1(&mut self) -> Result<()> {
         let lock = format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})");

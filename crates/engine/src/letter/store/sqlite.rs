@@ -7,7 +7,7 @@ use super::schema::{self, VERSION};
 use super::{Db, Dialect, Packed, Result, Val, Vals, broken};
 use crate::letter::LetterError;
 use crate::sql::{SQLITE, Sql};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OpenFlags, params};
 use std::path::Path;
 use std::time::Duration;
 
@@ -34,6 +34,27 @@ impl Sqlite {
         let mut db = Sqlite { connection };
         db.prepare().map_err(|e| at(&e))?;
         Ok(db)
+    }
+
+    /// Opens a file to look at it: nothing in it or beside it is made or changed.
+    pub(super) fn look(path: &Path) -> Result<Sqlite> {
+        let at = |e: &dyn std::fmt::Display| LetterError::Store(format!("{}: {e}", path.display()));
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        let connection = if Path::new(&log).exists() {
+            Connection::open_with_flags(path, flags)
+        } else {
+            // Nobody has it open. SQLite would make files beside it, unless it need not share it.
+            let absolute = std::path::absolute(path).map_err(|e| at(&e))?;
+            let mut url =
+                url::Url::from_file_path(absolute).map_err(|()| at(&"this is no path of a file"))?;
+            url.set_query(Some("immutable=1"));
+            Connection::open_with_flags(url.as_str(), flags)
+        };
+        let connection = connection.map_err(|e| at(&e))?;
+        connection.busy_timeout(Duration::from_secs(30)).map_err(|e| at(&e))?;
+        Ok(Sqlite { connection })
     }
 
     fn prepare(&mut self) -> Result<()> {
