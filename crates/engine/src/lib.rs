@@ -27,3 +27,4 @@ pub mod sql;
 pub mod step;
 pub mod store;
 pub mod telemetry;
+pub mod traffic;

@@ -6,19 +6,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_engine::manifest::{self, Manifest, Policy, human};
-use tidegate_engine::run::{Plan, plan};
+use tidegate_engine::run::{Pages, Plan, plan};
 
 use crate::exit::Exit;
 use crate::out::{self, Format};
 use crate::predict::{Prediction, predict};
 use crate::progress::{self, thousands};
 
-/// Show what a run would do, without writing or asking anything
+/// Show what a run would do, without writing anything
 ///
 /// Opens the source, holds every step, gate and the sink against its fields, and tells what would
-/// be read, changed, judged and written. What services would be asked is simulated under the
-/// manifest's policy: how long it takes, how often they are called and how long a record waits, if
-/// they keep their terms, fail now and then, are down, or never answer.
+/// be read, changed, judged and written. A service that is the source is asked for its description,
+/// its count and its first page; no step asks anything. What services would be asked in all, pages
+/// and questions, is simulated under the manifest's policy: how long it takes, how often they are
+/// called and how long a record waits, if they keep their terms, fail now and then, are down, or
+/// never answer.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -90,7 +92,7 @@ pub(crate) fn tell(
                 .asked
                 .iter()
                 .filter_map(|asked| {
-                    let questions = asked.questions.or(records.map(|n| n * asked.steps))?;
+                    let questions = asked.questions.or(records.map(|n| asked.for_records(n)))?;
                     Some(predict(asked, questions, &policy, asked.price_per_thousand.or(price)))
                 })
                 .flatten()
@@ -180,6 +182,9 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
             .map(|rate| format!("; at most {rate}/s by the manifest"))
             .unwrap_or_default();
         row("service", format!("{}: {terms}{told}", asked.service));
+        if let Some(pages) = asked.source {
+            row("", requests(&pages));
+        }
         if own.is_empty() {
             row("", "the number of records is not known; say it with --records".to_owned());
         }
@@ -188,6 +193,15 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
         }
     }
     text
+}
+
+/// What the source asks of it.
+fn requests(pages: &Pages) -> String {
+    let each = pages.page.map_or_else(String::new, |n| format!(", {} a page", count(n, "record")));
+    match pages.requests {
+        Some(n) => format!("the source takes {}{each}", count(n, "request")),
+        None => format!("how many pages the source takes is not known: no count is declared{each}"),
+    }
 }
 
 /// What a case comes to.

@@ -31,6 +31,7 @@ fn job(server: &Handle, path: &str, profile: &str, ask: Ask) -> Job {
         lane: geocode::lane(),
         patience: Duration::from_secs(60),
         seed: 7,
+        caller: None,
     };
     Job { wire, ask, pager: PagerConfig { at_once: 3, tolerance: Tolerance::default() } }
 }

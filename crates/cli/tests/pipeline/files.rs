@@ -104,7 +104,17 @@ fn a_null_key_rejects_the_record_and_no_other() {
 
 #[test]
 fn every_file_format_takes_all_records_and_shows_them_whole() {
-    for name in ["out.geojson", "out.geojsonl", "out.geojsons", "out.csv", "out.fgb", "out.gpkg"] {
+    for name in [
+        "out.geojson",
+        "out.geojsonl",
+        "out.geojsons",
+        "out.csv",
+        "out.fgb",
+        "out.gpkg",
+        "out.parquet",
+        "out.gml",
+        "out.esrijson",
+    ] {
         let bench = Bench::new();
         bench.write("in.geojsonl", &input(0..250, 16.0));
         bench
@@ -160,4 +170,37 @@ fn a_dry_run_writes_nothing() {
         (&plan["records"], &plan["batches"], &plan["resumable"]),
         (&json!(10), &json!(1), &json!(true))
     );
+}
+
+#[test]
+fn what_gml_and_esri_json_cannot_hold_is_rejected_alone() {
+    let bench = Bench::new();
+    let square = "[0.123456,0],[4,0],[4,4],[0.123456,0]";
+    bench.write(
+        "in.geojsonl",
+        &(format!("{}\n", r#"{"type":"Feature","properties":{"id":0,"s":"x"},"geometry":null}"#)
+            + &input(1..40, 16.0)
+            + &point(16.0, 48.0, r#"{"id":40,"s":"a\u0001b"}"#)
+            + &crate::bench::polygon(square, r#"{"id":41,"s":"<&>"}"#)
+            + &input(42..60, 16.0)),
+    );
+    for (name, written, refused) in
+        [("out.gml", 59, [(40, "DATA_EXCEPTION")]), ("out.esrijson", 59, [(41, "UNPROCESSABLE")])]
+    {
+        bench.manifest(&format!("source: {{ file: in.geojsonl, batch_size: 10 }}\nsink: {{ file: {name} }}"));
+        // Killed in the middle: nothing shows, and the run begins again.
+        let killed = bench.command(&["run", "m.yaml"]).env("TIDEGATE_CRASH", "commit:2").output().unwrap();
+        assert_eq!(killed.status.code(), None);
+        assert!(!bench.path(name).exists(), "{name}");
+        let ran = bench.run(&["--resume"]);
+        assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+        assert_eq!(ran.json()["written"], written, "{name}");
+        let rejects: Vec<(u64, String)> =
+            bench.rejects().into_iter().map(|(n, _, code, _)| (n, code)).collect();
+        assert_eq!(rejects, refused.map(|(n, code)| (n, code.to_owned())), "{name}");
+        bench.manifest(&format!("source: {{ file: {name} }}\nsink: {{ file: back.geojsonl }}"));
+        let back = bench.runs(0);
+        assert_eq!((&back["written"], &back["rejected"]), (&json!(written), &json!(0)), "{name}");
+        bench.write("m.yaml", &bench.read("m.yaml"));
+    }
 }

@@ -2,6 +2,7 @@
 //! sink.
 
 use serde_json::{Value, json};
+use tidegate_cli::chaos::{Config, Fault, FaultKind, spec};
 
 use crate::bench::{BOW_TIE, Bench, Ran, SQUARE, point, polygon};
 use crate::kill::{BATCHES, STEPS, books, chain, input};
@@ -215,7 +216,148 @@ fn a_replay_waits_for_the_run_and_refuses_what_is_written_whole() {
     bench.write("in.geojsonl", &input());
     bench.manifest(&format!("{DEAD}{STEPS}\nsink: {{ file: out.geojsonl }}"));
     bench.runs(4);
+    let before = bench.read("out.geojsonl");
     let replayed = dlq(&bench, &["replay", "--all"]);
     assert_eq!(replayed.code, Some(75), "{}", replayed.stderr);
-    assert!(replayed.stderr.contains("written whole"), "{}", replayed.stderr);
+    assert!(
+        replayed.stderr.contains("without a key a replayed record does not find its row"),
+        "{}",
+        replayed.stderr
+    );
+    assert!(replayed.stderr.contains("mode: replace, key: [id]"), "{}", replayed.stderr);
+    for (sink, says) in [
+        ("out.gml, mode: replace, key: [id]", "does not give back all that was written"),
+        ("out.esrijson, mode: replace, key: [id]", "let the pipeline write a .gpkg"),
+    ] {
+        bench.manifest(&format!("{DEAD}{STEPS}\nsink: {{ file: {sink} }}"));
+        bench.runs(4);
+        let replayed = dlq(&bench, &["replay", "--all"]);
+        assert_eq!(replayed.code, Some(75), "{}", replayed.stderr);
+        assert!(replayed.stderr.contains(says), "{}", replayed.stderr);
+    }
+    assert_eq!(bench.read("out.geojsonl"), before);
+}
+
+/// Records of every kind of value, with one that fails at its step and one at the gate.
+fn kinds() -> String {
+    let ring = "[16.1,48.1],[16.2,48.1],[16.2,48.2],[16.1,48.2],[16.1,48.1]";
+    let bow = "[16.1,48.1],[16.2,48.2],[16.2,48.1],[16.1,48.2],[16.1,48.1]";
+    let more = r#""t":"007","x":1.5,"b":true,"none":null,"q":"a\"b, c\nd""#;
+    polygon(ring, &format!(r#"{{"id":"a1","v":"1",{more}}}"#))
+        + &polygon(bow, &format!(r#"{{"id":"a2","v":"2",{more}}}"#))
+        + &polygon(ring, &format!(r#"{{"id":"a3","v":"x",{more}}}"#))
+        + &polygon(ring, &format!(r#"{{"id":"a4","v":"4",{more}}}"#))
+}
+
+#[test]
+fn a_file_that_is_written_whole_takes_replayed_records_by_their_key() {
+    for name in ["out.geojson", "out.geojsonl", "out.geojsons", "out.csv", "out.fgb", "out.parquet"] {
+        let bench = Bench::new();
+        bench.write("in.geojsonl", &kinds());
+        let parts = format!(
+            "dead_letters: {{ remedies: [{{ rule: make_valid, tolerance: 0.1 }}] }}\nsource: {{ file: in.geojsonl }}\nsteps:\n  - coerce: {{ fields: {{ v: int }} }}\n  - promote_to_multi: true\nsink: {{ file: {name}, mode: replace, key: [id] }}"
+        );
+        bench.manifest(&parts);
+        assert_eq!(bench.runs(4)["written"], 2, "{name}");
+        assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, Some(0));
+        // Killed after the file took its place and before the letter was closed.
+        let killed = bench
+            .command(&["dlq", "replay", "--state", "validated"])
+            .env("TIDEGATE_CRASH", "replayed:0")
+            .output()
+            .unwrap();
+        assert_eq!(killed.status.code(), None, "{name}: {}", String::from_utf8_lossy(&killed.stderr));
+        let once = std::fs::read(bench.path(name)).unwrap();
+        let replayed = dlq(&bench, &["replay", "--resume", "1", "--verify"]);
+        assert_eq!(replayed.code, Some(0), "{name}: {}", replayed.stderr);
+        assert!(std::fs::read(bench.path(name)).unwrap() == once, "{name}: twice is once");
+        // Back again, through a second pipeline: what was there is as it was, what came is there.
+        bench.manifest(&format!("source: {{ file: {name} }}\nsink: {{ file: back.geojsonl }}"));
+        bench.write("m.yaml", &bench.read("m.yaml").replace("id: test", "id: back"));
+        if name != "out.geojsons" {
+            assert_eq!(bench.runs(0)["written"], 3, "{name}");
+            let mut found = bench.properties("back.geojsonl");
+            found.sort_by_key(|p| p["id"].as_str().unwrap().to_owned());
+            let text = |n: i64| if name == "out.csv" { json!(n.to_string()) } else { json!(n) };
+            let ids: Vec<_> =
+                found.iter().map(|p| (p["id"].clone(), p["v"].clone(), p["t"].clone())).collect();
+            let expected =
+                [("a1", 1), ("a2", 2), ("a4", 4)].map(|(id, v)| (json!(id), text(v), json!("007")));
+            assert_eq!(ids, expected, "{name}");
+            assert!(found.iter().all(|p| p["q"] == "a\"b, c\nd" && p["none"].is_null()), "{name}: {found:?}");
+        }
+        // The row of a known key is replaced, not doubled: the third record, edited into the first.
+        let open = dlq(&bench, &["ls", "--state", "captured", "--format", "ndjson"]);
+        let letter: Value = serde_json::from_str(open.stdout.lines().next().unwrap()).unwrap();
+        let id = letter["id"].as_str().unwrap();
+        let shown = dlq(&bench, &["show", id, "--reveal", "test", "--format", "json"]);
+        let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+        let mut payload: Value = serde_json::from_str(shown["current"].as_str().unwrap()).unwrap();
+        payload["properties"]["id"] = json!("a1");
+        payload["properties"]["v"] = json!("11");
+        bench.write("edited.json", &payload.to_string());
+        assert_eq!(dlq(&bench, &["edit", id, "--from", "edited.json"]).code, Some(0));
+        let replayed = dlq(&bench, &["replay", "--state", "validated", "--verify"]);
+        assert_eq!(replayed.code, Some(0), "{name}: {}", replayed.stderr);
+        if name != "out.geojsons" {
+            assert_eq!(bench.runs(0)["written"], 3, "{name}");
+            let found = bench.properties("back.geojsonl");
+            let first = found.iter().find(|p| p["id"] == "a1").unwrap();
+            assert!(first["v"] == 11 || first["v"] == "11", "{name}: {first}");
+        }
+    }
+}
+
+#[test]
+fn a_key_that_does_not_tell_records_apart_leaves_the_file_alone() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &kinds().replace("a4", "a1").replace("a2", "a1"));
+    bench.manifest("dead_letters: { remedies: [{ rule: make_valid, tolerance: 0.1 }] }\nsource: { file: in.geojsonl }\nsteps:\n  - coerce: { fields: { v: int } }\n  - promote_to_multi: true\nsink: { file: out.geojsonl, mode: replace, key: [id] }");
+    bench.runs(4);
+    let before = bench.read("out.geojsonl");
+    assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, Some(0));
+    let replayed = dlq(&bench, &["replay", "--state", "validated"]);
+    assert_eq!(replayed.code, Some(75), "{}", replayed.stderr);
+    assert!(replayed.stderr.contains("several records have the key"), "{}", replayed.stderr);
+    assert_eq!(bench.read("out.geojsonl"), before);
+}
+
+#[test]
+fn a_rate_bounds_letters_and_calls_of_a_replay() {
+    // The service fails twelve times, and refuses what comes faster than six times a second; a
+    // replay that keeps to less never meets that.
+    let limit = spec::throttle("bucket:6/s,burst=20").unwrap();
+    let faults = vec![Fault { kind: FaultKind::Status(500), when: spec::when("@1..12").unwrap() }];
+    let server = crate::service::chaos(Config { limit, faults, ..Config::default() });
+    let bench = Bench::new();
+    let rows: String = (1..=12).map(|i| format!("{i},{i} Harbour Road\n")).collect();
+    bench.write("in.csv", &format!("id,street\n{rows}"));
+    bench.manifest(&format!(
+        "dead_letters: {{ incident_share: 1 }}\ncircuit_breaker: {{ minimum_calls: 1000 }}\nsource: {{ file: in.csv }}\nservices: {{ g: {{ profile: generic, url: \"{}\" }} }}\nsteps:\n  - geocode: {{ service: g, address: [street] }}\nsink: {{ file: out.gpkg, key: [id] }}",
+        server.url()
+    ));
+    assert_eq!(bench.runs(4)["rejected"], 12);
+    assert_eq!((server.stats().requests, server.stats().throttled), (12, 0));
+    let began = std::time::Instant::now();
+    let replayed = dlq(&bench, &["replay", "--stage", "steps[0] geocode", "--rate", "4/s"]);
+    assert_eq!(replayed.code, Some(0), "{}\n{}", replayed.stdout, replayed.stderr);
+    assert_eq!((server.stats().requests, server.stats().throttled), (24, 0), "each once, and never too fast");
+    // Four may go at once; nothing can be faster than that.
+    assert!(began.elapsed().as_secs_f64() >= 2.0, "{:?}", began.elapsed());
+    assert_eq!(bench.sql("out.gpkg", "SELECT count(*), count(geom) FROM out"), ["12|12"]);
+}
+
+#[test]
+fn a_rate_bounds_a_replay_that_asks_nobody() {
+    let bench = Bench::new();
+    bench.write("in.geojsonl", &input());
+    bench.manifest(&format!("{DEAD}{STEPS}\nsink: {{ file: out.gpkg, key: [id] }}"));
+    let dead = bench.runs(4)["rejected"].as_u64().unwrap();
+    assert!(dead > 10, "{dead}");
+    let began = std::time::Instant::now();
+    let replayed = dlq(&bench, &["replay", "--all", "--rate", "10/s"]);
+    assert_eq!(replayed.code, Some(4), "{}", replayed.stderr);
+    assert!(began.elapsed().as_secs_f64() >= (dead - 10) as f64 / 10.0, "{:?} for {dead}", began.elapsed());
+    let wrong = dlq(&bench, &["replay", "--all", "--rate", "fast"]);
+    assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
 }

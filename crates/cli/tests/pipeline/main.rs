@@ -16,4 +16,6 @@ mod remote;
 mod service;
 mod steps;
 mod stranger;
+mod traffic;
+mod twin;
 mod web;

@@ -28,7 +28,7 @@ impl Db {
         Db { client, schema }
     }
 
-    fn sink(&self, more: &str) -> String {
+    pub(crate) fn sink(&self, more: &str) -> String {
         format!("sink: {{ postgis: {{ url: \"{}\", schema: {}, table: out }}, {more} }}", url(), self.schema)
     }
 

@@ -56,6 +56,23 @@ impl Default for LimitConfig {
     }
 }
 
+impl LimitConfig {
+    /// What holds for calls that both were fixed for: the lower of each.
+    #[must_use]
+    pub fn and(self, other: LimitConfig) -> LimitConfig {
+        let lower = |a: Option<f64>, b: Option<f64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        LimitConfig {
+            rate_max: lower(self.rate_max, other.rate_max),
+            burst: lower(self.burst, other.burst),
+            in_flight_max: self.in_flight_max.min(other.in_flight_max),
+            learn: self.learn || other.learn,
+        }
+    }
+}
+
 /// The answer to "may a call go out now?".
 #[derive(Debug, PartialEq)]
 pub enum Admit {

@@ -24,6 +24,16 @@ fn a_hint_silences_the_whole_lane() {
 }
 
 #[test]
+fn of_two_limits_the_lower_of_each_holds() {
+    let none = LimitConfig { in_flight_max: 9, learn: false, ..LimitConfig::default() };
+    let slow = LimitConfig { rate_max: Some(2.0), burst: Some(5.0), in_flight_max: 20, learn: true };
+    let fast = LimitConfig { rate_max: Some(7.0), burst: Some(1.0), in_flight_max: 3, learn: false };
+    assert_eq!(none.and(slow), LimitConfig { in_flight_max: 9, ..slow });
+    let both = LimitConfig { rate_max: Some(2.0), burst: Some(1.0), in_flight_max: 3, learn: true };
+    assert_eq!((slow.and(fast), fast.and(slow)), (both, both));
+}
+
+#[test]
 fn the_users_ceiling_holds_whatever_is_learned() {
     let config = LimitConfig { rate_max: Some(10.0), burst: Some(3.0), ..LimitConfig::default() };
     let mut l = Limiter::new(&config);

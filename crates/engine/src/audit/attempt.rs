@@ -1,12 +1,33 @@
 //! Calls to services, as entries: one per question, with all its attempts.
 //!
-//! What was asked is not in it: an address is a value of a record. The record is named by whoever
-//! knows which one asked.
+//! What was asked of a record is not in it: an address is a value of a record. The record is named
+//! by whoever knows which one asked; a page of a source by its place in the layer.
 
 use serde_json::json;
 
 use super::Act;
 use crate::call::Outcome;
+
+/// How a call to a service ended, at this time.
+pub(crate) fn attempt<T>(service: &str, outcome: &Outcome<T>, at_ms: i64) -> Act {
+    let attempts: Vec<_> = outcome
+        .history()
+        .iter()
+        .map(|attempt| {
+            let verdict = &attempt.verdict;
+            json!({
+                "code": verdict.code.as_str(), "status": verdict.status,
+                "took_ms": attempt.settled.since(attempt.sent).as_millis() as u64,
+                "waited_ms": attempt.delay.as_millis() as u64,
+            })
+        })
+        .collect();
+    let detail = json!({
+        "ended": outcome.word(), "attempts": attempts, "calls": outcome.attempts(),
+        "elapsed_ms": outcome.elapsed.as_millis() as u64,
+    });
+    Act::new(at_ms, "attempt", detail).code(outcome.verdict.code.as_str()).to(service)
+}
 
 /// Notes calls on their way to the audit.
 #[derive(Debug)]
@@ -28,27 +49,9 @@ impl Attempts {
 
     /// Notes how the call of a question ended, at this time.
     pub(crate) fn note<T>(&self, question: &[u8; 32], outcome: &Outcome<T>, at_ms: i64) {
-        if !self.all && outcome.is_accepted() {
-            return;
+        if self.all || !outcome.is_accepted() {
+            self.noted().push((*question, attempt(&self.service, outcome, at_ms)));
         }
-        let attempts: Vec<_> = outcome
-            .history()
-            .iter()
-            .map(|attempt| {
-                let verdict = &attempt.verdict;
-                json!({
-                    "code": verdict.code.as_str(), "status": verdict.status,
-                    "took_ms": attempt.settled.since(attempt.sent).as_millis() as u64,
-                    "waited_ms": attempt.delay.as_millis() as u64,
-                })
-            })
-            .collect();
-        let detail = json!({
-            "ended": outcome.word(), "attempts": attempts, "calls": outcome.attempts(),
-            "elapsed_ms": outcome.elapsed.as_millis() as u64,
-        });
-        let act = Act::new(at_ms, "attempt", detail).code(outcome.verdict.code.as_str()).to(&self.service);
-        self.noted().push((*question, act));
     }
 
     /// What was noted, each with the first row that asked; `keys` are the questions by row.

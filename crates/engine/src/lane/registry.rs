@@ -1,23 +1,52 @@
-//! All lanes of a process: one per key, made on first use.
+//! Lanes: one per key, made on first use.
+//!
+//! All that ask for the same key get the same lane, whoever they are: a source and a step that use
+//! one service share its pace, its breaker and what the server said.
 
 use super::{Clock, Lane, LaneKey, Snapshot};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::lane::LaneConfig;
 
-/// All lanes of a process. Clones share them.
+/// Lanes by their keys. Clones share them.
 #[derive(Clone)]
 pub struct Lanes {
     clock: Clock,
     config: LaneConfig,
-    lanes: Arc<Mutex<HashMap<LaneKey, Lane>>>,
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    lanes: HashMap<LaneKey, Lane>,
+    fixed: HashMap<LaneKey, LaneConfig>,
 }
 
 impl Lanes {
     /// No lanes yet; new ones get `config`.
     #[must_use]
     pub fn new(config: &LaneConfig, clock: Clock) -> Lanes {
-        Lanes { clock, config: *config, lanes: Arc::default() }
+        Lanes { clock, config: *config, known: Arc::default() }
+    }
+
+    /// The same lanes, for others whose new ones get `config`.
+    #[must_use]
+    pub fn with(&self, config: &LaneConfig) -> Lanes {
+        Lanes { config: *config, ..self.clone() }
+    }
+
+    /// The lane of this key gets `config`, whoever is the first to ask for it. If several fix one
+    /// lane, the lower of their limits hold. A lane that is there already stays as it is.
+    pub fn fix(&self, key: LaneKey, config: &LaneConfig) {
+        let mut known = self.known();
+        let fixed = known.fixed.entry(key).or_insert(*config);
+        fixed.limit = fixed.limit.and(config.limit);
+    }
+
+    /// Whether these are the lanes of `other`.
+    #[must_use]
+    pub fn are(&self, other: &Lanes) -> bool {
+        Arc::ptr_eq(&self.known, &other.known)
     }
 
     /// The clock that all lanes share.
@@ -29,22 +58,52 @@ impl Lanes {
     /// The lane of this key.
     #[must_use]
     pub fn get(&self, key: &LaneKey) -> Lane {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = lanes.get(key) {
+        let mut known = self.known();
+        if let Some(lane) = known.lanes.get(key) {
             return lane.clone();
         }
-        let lane = Lane::new(key.clone(), &self.config, self.clock);
-        lanes.insert(key.clone(), lane.clone());
+        let config = known.fixed.get(key).unwrap_or(&self.config);
+        let lane = Lane::new(key.clone(), config, self.clock);
+        known.lanes.insert(key.clone(), lane.clone());
         lane
     }
 
     /// All lanes as they are now, in the order of their keys.
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        let lanes: Vec<Lane> =
-            self.lanes.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let lanes: Vec<Lane> = self.known().lanes.values().cloned().collect();
         let mut all: Vec<Snapshot> = lanes.iter().map(Lane::snapshot).collect();
         all.sort_by(|a, b| a.key.cmp(&b.key));
         all
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_key_is_one_lane_under_the_lower_of_all_limits() {
+        let mut config = LaneConfig::default();
+        let lanes = Lanes::new(&config, Clock::system());
+        let url = "https://a.test/wfs".parse().unwrap();
+        let (key, other) = (LaneKey::of_url(&url, "env:A"), LaneKey::of_url(&url, "env:B"));
+        config.limit.rate_max = Some(5.0);
+        lanes.fix(key.clone(), &config);
+        config.limit.rate_max = Some(9.0);
+        config.limit.in_flight_max = 2;
+        lanes.fix(key.clone(), &config);
+        let source = lanes.with(&config);
+        let (first, second) = (source.get(&key), lanes.get(&key));
+        assert!(source.are(&lanes) && !lanes.are(&Lanes::new(&config, Clock::system())));
+        assert_eq!((lanes.snapshots().len(), first.snapshot().cap), (1, second.snapshot().cap));
+        assert_eq!(first.snapshot().cap, 2);
+        // Another credential is another limit.
+        assert!(lanes.get(&other).snapshot().cap > 2);
+        assert_eq!(lanes.snapshots().len(), 2);
     }
 }

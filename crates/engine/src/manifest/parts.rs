@@ -245,7 +245,7 @@ impl Parts<'_> {
         let format = tidegate_geo::format::Format::of_path(std::path::Path::new(name));
         match format {
             None => {
-                let help = "end it with .gpkg, .geojson, .geojsonl, .geojsons, .csv, .fgb or .parquet";
+                let help = "end it with .gpkg, .geojson, .geojsonl, .geojsons, .csv, .fgb, .parquet, .gml or .esrijson";
                 self.report(
                     "range",
                     file.place.clone(),
@@ -258,10 +258,6 @@ impl Parts<'_> {
                 self.report("range", file.place.clone(), "Shapefiles are read, not written", help);
             }
             Some(tidegate_geo::format::Format::GeoPackage) if !name.starts_with("s3://") => {}
-            Some(tidegate_geo::format::Format::Gml | tidegate_geo::format::Format::EsriJson) => {
-                let help = "end it with .gpkg, .geojson, .geojsonl, .geojsons, .csv, .fgb or .parquet";
-                self.report("range", file.place.clone(), "this format is read, not written", help);
-            }
             Some(_) => {
                 let wrong = mode.filter(|_| !is("replace")).or(key.filter(|_| mode.is_none()));
                 if let Some(node) = wrong {

@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Cursor;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
-use tidegate_core::Code;
 use tidegate_core::letter::Id;
+use tidegate_core::{Code, Rng};
 use tidegate_geo::format::Rejected;
 use tidegate_geo::format::geojson::{ReadOptions, Reader};
 use tidegate_geo::{Batch, Problem, Schema};
@@ -25,9 +26,10 @@ use crate::gate::Gates;
 use crate::letter::replay::{Rerun, died_again};
 use crate::letter::store::Ended;
 use crate::letter::{Letter, Payload, now_ms};
-use crate::manifest::{Manifest, Mode};
-use crate::sink::{Put, Sink, SinkError, Spec, Target};
+use crate::manifest::{Manifest, Mode, Policy};
+use crate::sink::{Put, Sink, SinkError, Spec};
 use crate::step::{Aside, Reject, Seen, StepError};
+use crate::traffic::Traffic;
 
 /// The scope under which a sink keeps the marks of letters that were replayed.
 const SCOPE: u16 = u16::MAX - 1;
@@ -45,6 +47,8 @@ struct Kit {
 pub struct Again {
     kit: Kit,
     ready: Option<Ready>,
+    /// No service is asked faster than this.
+    rate_max: Option<f64>,
     /// What was written last, to look whether it is there.
     last: Vec<(Vec<Id>, Batch)>,
 }
@@ -55,13 +59,13 @@ struct Ready {
 }
 
 impl Again {
-    /// From what the store kept.
+    /// From what the store kept; no service is asked faster than `rate_max`.
     ///
     /// # Errors
     /// When another version kept it.
-    pub fn new(spec: serde_json::Value) -> Result<Again, String> {
+    pub fn new(spec: serde_json::Value, rate_max: Option<f64>) -> Result<Again, String> {
         let kit = serde_json::from_value(spec).map_err(|e| format!("how it is run cannot be read: {e}"))?;
-        Ok(Again { kit, ready: None, last: Vec::new() })
+        Ok(Again { kit, ready: None, rate_max, last: Vec::new() })
     }
 
     fn ready(&mut self) -> Result<&mut Ready, String> {
@@ -77,9 +81,11 @@ impl Again {
                 }
                 let cache = Some(lock.dir().to_owned());
                 let begin = Start::Replay(&kit.source);
-                let mut parts = build_from(&kit.manifest, &kit.folder, cache, Arc::default(), &begin)?;
+                let ways = (Arc::default(), Traffic::new(&kit.manifest, self.rate_max, None));
+                let mut parts = build_from(&kit.manifest, (&kit.folder, cache), ways, &begin)?;
                 parts.gates = Gates::new(&kit.manifest, &parts.flow)?.one_by_one();
-                parts.sink = beside(parts.sink)?;
+                parts.sink = beside(parts.sink);
+                parts.sink.ready_again()?;
                 Ready { parts, _lock: lock }
             }
         };
@@ -88,22 +94,10 @@ impl Again {
 }
 
 /// The sink of a run, for records that are added to what it wrote.
-fn beside(sink: Spec) -> Result<Spec, String> {
-    match &sink.target {
-        Target::GeoPackage(path, _) if !path.exists() => {
-            return Err(format!("{} is not there; run the pipeline first", path.display()));
-        }
-        Target::File(..) | Target::Object(..) => {
-            return Err(format!(
-                "{} is a file that is written whole, so nothing can be added to it; mend the source and run again",
-                sink.describe()
-            ));
-        }
-        Target::GeoPackage(..) | Target::Table(_) => {}
-    }
+fn beside(sink: Spec) -> Spec {
     let mode = if sink.key.is_empty() { Mode::Append } else { Mode::Upsert };
     let pipeline = format!("{}#replay", sink.pipeline);
-    Ok(Spec { pipeline, mode, resume: true, atomic: false, ..sink })
+    Spec { pipeline, mode, resume: true, atomic: false, ..sink }
 }
 
 fn mark(letter: &Letter) -> Seen {
@@ -117,14 +111,16 @@ impl Rerun for Again {
 
     fn run(&mut self, letters: &[Letter]) -> Result<Vec<Ended>, String> {
         let mut last = Vec::new();
+        let policy = Policy::from(&self.kit.manifest);
         let Ready { parts, .. } = self.ready()?;
-        let mut sink = parts.sink.open()?;
+        let mut sink = parts.sink.open_again()?;
         let say = |e: SinkError| e.to_string();
         let known: HashSet<[u8; 16]> = sink
             .saved()
             .map_err(say)?
             .map(|saved| saved.seen.iter().filter(|seen| seen.scope == SCOPE).map(|seen| seen.hash).collect())
             .unwrap_or_default();
+        crash::point("replay", 0);
         let note = format!("in {}", parts.sink.describe());
         let mut ended: Vec<Option<Ended>> = letters
             .iter()
@@ -143,7 +139,7 @@ impl Rerun for Again {
                 }
                 Err(other) => return Err(other.into()),
             };
-            let put = land(sink.as_mut(), &batch, letters, &of)?;
+            let put = land(sink.as_mut(), &batch, letters, (&of, &policy))?;
             aside.stage = "sink".into();
             let good = aside.set_aside(batch, put.refused);
             let dead: BTreeMap<u64, &Reject> =
@@ -168,7 +164,7 @@ impl Rerun for Again {
     fn verify(&mut self, letters: &[Letter]) -> Result<Vec<bool>, String> {
         let last = std::mem::take(&mut self.last);
         let Ready { parts, .. } = self.ready()?;
-        let mut sink = parts.sink.open()?;
+        let mut sink = parts.sink.open_again()?;
         let mut missing: HashSet<Id> = HashSet::new();
         if parts.sink.mode == Mode::Upsert {
             // What is there exactly so is not written again.
@@ -285,13 +281,34 @@ fn read(
     Ok(())
 }
 
-/// Rows and marks in one transaction.
-fn land(sink: &mut dyn Sink, batch: &Batch, letters: &[Letter], of: &[usize]) -> Result<Put, String> {
-    let put = sink.put(batch);
-    let put = put.inspect_err(|_| sink.rollback()).map_err(|e| e.to_string())?;
+/// Rows and marks in one transaction, which is tried again while somebody else holds the sink.
+fn land(
+    sink: &mut dyn Sink,
+    batch: &Batch,
+    letters: &[Letter],
+    (of, policy): (&[usize], &Policy),
+) -> Result<Put, String> {
     let marks: Vec<Seen> = of.iter().filter_map(|at| letters.get(*at)).map(mark).collect();
-    sink.commit("{}", &marks).inspect_err(|_| sink.rollback()).map_err(|e| e.to_string())?;
-    Ok(put)
+    let (mut attempt, mut waited, mut rng) = (0, Duration::ZERO, Rng::new(0));
+    loop {
+        let landed = sink.put(batch).and_then(|put| {
+            crash::point("replay_put", 0);
+            sink.commit("{}", &marks).map(|()| put)
+        });
+        attempt += 1;
+        match landed {
+            Ok(put) => return Ok(put),
+            Err(SinkError::Transient { .. }) if attempt < policy.call.attempts_max => {
+                sink.rollback();
+                waited = policy.call.backoff.delay(attempt - 1, waited, &mut rng);
+                std::thread::sleep(waited);
+            }
+            Err(error) => {
+                sink.rollback();
+                return Err(error.to_string());
+            }
+        }
+    }
 }
 
 /// The letter of a second death: where and as it failed now.

@@ -18,6 +18,7 @@ use crate::gate::Gates;
 use crate::manifest::{self, Manifest};
 use crate::sink::Spec;
 use crate::step::{self, Aside, Flow, Services, Step, StepError, Tools};
+use crate::traffic::Traffic;
 
 /// A step with its name in the manifest.
 pub struct Named {
@@ -51,8 +52,8 @@ pub struct Parts {
     pub sink: Spec,
     /// What is known of them at the end.
     pub flow: Flow,
-    /// The services that steps ask.
-    pub services: Services,
+    /// What source, steps and sink send.
+    pub traffic: Traffic,
     /// Which steps ask services.
     pub remote: Vec<String>,
     /// Where a file was fetched to that only had to be looked at.
@@ -113,7 +114,8 @@ fn describe(manifest: &Manifest, form: &manifest::Source, folder: &Path) -> Stri
 /// Why it cannot be read, in a sentence.
 pub fn look(manifest: &Manifest, folder: &Path) -> Result<Box<dyn Source>, StepError> {
     let Some(from) = &manifest.pipeline.source else { return Err(String::from("there is no source").into()) };
-    open(manifest, from, (folder, None), &Arc::default(), &Start::New)
+    let traffic = Traffic::new(manifest, None, None);
+    open(manifest, from, (folder, None), (&Arc::default(), &traffic), &Start::New)
 }
 
 /// Builds the parts of a pipeline. Nothing is written.
@@ -126,7 +128,8 @@ pub fn build(
     cache: Option<PathBuf>,
     stop: Arc<AtomicBool>,
 ) -> Result<Parts, StepError> {
-    build_from(manifest, folder, cache, stop, &Start::New)
+    let traffic = Traffic::new(manifest, None, None);
+    build_from(manifest, (folder, cache), (stop, traffic), &Start::New)
 }
 
 /// Builds the parts of a pipeline on what is known already.
@@ -135,9 +138,8 @@ pub fn build(
 /// Why it cannot work, in a sentence.
 pub(super) fn build_from(
     manifest: &Manifest,
-    folder: &Path,
-    cache: Option<PathBuf>,
-    stop: Arc<AtomicBool>,
+    (folder, cache): (&Path, Option<PathBuf>),
+    (stop, traffic): (Arc<AtomicBool>, Traffic),
     begin: &Start<'_>,
 ) -> Result<Parts, StepError> {
     let pipeline = &manifest.pipeline;
@@ -155,17 +157,18 @@ pub(super) fn build_from(
     let fetched = match from.file.as_deref().filter(|name| is_remote(name)) {
         Some(address) if !matches!(begin, Start::Replay(_)) => {
             let resume = matches!(begin, Start::Resumed(_));
-            Some(fetch(manifest, from, (address, &dir), resume, &stop).map_err(of_source)?)
+            let ways = (&stop, &traffic);
+            Some(fetch(manifest, from, (address, &dir), resume, ways).map_err(of_source)?)
         }
         _ => None,
     };
     let source = match begin {
         Start::Replay(kept) => Box::new(Memory::new(kept)?),
         Start::New | Start::Resumed(_) => {
-            open(manifest, from, (folder, fetched.as_ref()), &stop, begin).map_err(of_source)?
+            open(manifest, from, (folder, fetched.as_ref()), (&stop, &traffic), begin).map_err(of_source)?
         }
     };
-    let services = Services::new(manifest, cache, stop);
+    let services = Services::new(manifest, cache, stop, traffic.clone());
     let mut flow = start(from, source.as_ref())?;
     let first = flow.clone();
     let mut steps: Vec<Named> = Vec::new();
@@ -188,7 +191,7 @@ pub(super) fn build_from(
         }
     }
     let gates = Gates::new(manifest, &flow)?;
-    let sink = Spec::new(&pipeline.id, to, &flow, (folder, &dir))?;
+    let sink = Spec::new(&pipeline.id, to, &flow, (folder, &dir), traffic.clone())?;
     Ok(Parts {
         id: pipeline.id.clone(),
         fingerprint: fingerprint(manifest),
@@ -199,7 +202,7 @@ pub(super) fn build_from(
         gates,
         sink,
         flow,
-        services,
+        traffic,
         remote,
         _scratch: scratch,
     })
@@ -210,7 +213,7 @@ fn open(
     manifest: &Manifest,
     from: &manifest::Source,
     (folder, fetched): (&Path, Option<&Fetched>),
-    stop: &Arc<AtomicBool>,
+    (stop, traffic): (&Arc<AtomicBool>, &Traffic),
     begin: &Start<'_>,
 ) -> Result<Box<dyn Source>, StepError> {
     let Some(name) = from.service.as_ref().filter(|_| from.file.is_none()) else {
@@ -221,8 +224,9 @@ fn open(
         Start::New | Start::Replay(_) => None,
     };
     let (manifest, form, name) = (manifest.clone(), from.clone(), name.clone());
-    let make = Box::new(move || service::job(&manifest, &form, &name));
-    Ok(Box::new(Paged::new(make, kept, stop.clone())?))
+    let shared = traffic.clone();
+    let make = Box::new(move || service::job(&manifest, &form, &name, &shared));
+    Ok(Box::new(Paged::new(make, kept, stop.clone(), traffic)?))
 }
 
 /// What is known of the records before the first step.
@@ -253,7 +257,7 @@ fn first_pass(
             "id": "pass", "retry_policy": { "max_attempts": 1, "base_delay_seconds": 1.0, "retryable_status_codes": [] },
             "tolerance": { "max_null_rate": 1.0, "halt_on_geometry_invalid": false } } }))
         .map_err(|e| e.to_string())?;
-        let services = Services::new(&none, None, Arc::default());
+        let services = Services::new(&none, None, Arc::default(), Traffic::new(&none, None, None));
         let mut ready = Vec::new();
         for (at, form) in steps.iter().enumerate() {
             let before = steps.get(..at).unwrap_or_default();

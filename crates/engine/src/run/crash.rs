@@ -1,14 +1,27 @@
-//! Points at which a test can kill a run, in builds with debug assertions only.
+//! Points at which a test can kill or hold a run, in builds with debug assertions only.
 //!
 //! `TIDEGATE_CRASH=put:3` ends the process without a word when the third batch has been put and not
 //! committed. It is `abort` and not a panic: nothing is unwound, flushed or dropped, as with
-//! `kill -9`.
+//! `kill -9`. `TIDEGATE_HOLD=put:3=/tmp/gate` makes the file `/tmp/gate.here` there and waits until
+//! there is a file `/tmp/gate`, so that a test decides who comes first.
 
-/// Ends the process here if a test asked for it.
+/// Ends or holds the process here if a test asked for it.
 pub(super) fn point(name: &str, batch: u64) {
     #[cfg(debug_assertions)]
-    if std::env::var("TIDEGATE_CRASH").is_ok_and(|at| at == format!("{name}:{batch}")) {
-        std::process::abort();
+    {
+        let here = format!("{name}:{batch}");
+        if std::env::var("TIDEGATE_CRASH").is_ok_and(|at| at == here) {
+            std::process::abort();
+        }
+        if let Ok(hold) = std::env::var("TIDEGATE_HOLD")
+            && let Some((_, gate)) = hold.split_once('=').filter(|(at, _)| *at == here)
+        {
+            // Without the file the test waits in vain, and says so.
+            let _ = std::fs::write(format!("{gate}.here"), b"");
+            while !std::path::Path::new(gate).exists() {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        }
     }
     #[cfg(not(debug_assertions))]
     let _ = (name, batch);

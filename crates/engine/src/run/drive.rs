@@ -22,6 +22,7 @@ use super::transform::{Ended, Read, transform};
 use crate::gate::Gates;
 use crate::manifest::{Manifest, Mode, Policy};
 use crate::telemetry::{Telemetry, Teller};
+use crate::traffic::Traffic;
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -82,7 +83,15 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     let kept = state.kept().filter(|_| options.resume);
     let begin = if options.resume { Start::Resumed(kept.as_ref()) } else { Start::New };
     let cache = Some(state.dir().to_owned());
-    let parts = build_from(manifest, &options.folder, cache, watch.stop.clone(), &begin)?;
+    let traffic = Traffic::new(manifest, None, Some(watch.telemetry.clone()));
+    let ways = (watch.stop.clone(), traffic.clone());
+    let parts = match build_from(manifest, (&options.folder, cache), ways, &begin) {
+        Ok(parts) => parts,
+        Err(why) => {
+            trail.calls(traffic.noted()).map_err(setup)?;
+            return Err(why.into());
+        }
+    };
     let mut rejects: Box<dyn Rejects> = match letters {
         None => Box::new(NdjsonRejects::new(&state.file("rejects.ndjson"), id)),
         Some(form) => {
@@ -90,7 +99,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
             Box::new(DeadRejects::open(form, manifest, &parts, places).map_err(setup)?)
         }
     };
-    let Parts { fingerprint, mut source, mut steps, mut gates, mut sink, flow, services, .. } = parts;
+    let Parts { fingerprint, mut source, mut steps, mut gates, mut sink, flow, .. } = parts;
     (sink.resume, sink.atomic) = (options.resume, options.atomic);
     let unfinished = matches!(
         last,
@@ -110,6 +119,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         )));
     }
     let mut target = sink.open().map_err(setup)?;
+    crash::point("opened", 0);
     let mut from =
         Checkpoint { pipeline: fingerprint.clone(), stamp: source.stamp(), ..Checkpoint::default() };
     let saved = if options.resume { target.saved().map_err(|e| setup(e.to_string()))? } else { None };
@@ -155,7 +165,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     watch.done.store(from.counts.read, Ordering::Relaxed);
     watch.resumed.store(from.counts.read, Ordering::Relaxed);
     watch.begun.store(true, Ordering::Relaxed);
-    watch.telemetry.begin(services.lines(), gates.readings(None), &from.counts);
+    watch.telemetry.begin(gates.readings(None), &from.counts);
     let stages = steps.iter().map(|named| (named.label.as_str(), named.crs.as_ref()));
     let teller = Teller::new(&watch.telemetry, stages, flow.crs.as_ref());
     let policy = Policy::from(manifest);
@@ -172,7 +182,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         rejected: Vec::new(),
         batches: 0,
     };
-    let (ended, told) = pump(source, steps, &mut gates, &mut landing, watch);
+    let (ended, told) = pump(source, steps, &mut gates, &mut landing, (watch, &traffic));
     let (counts, gate_tallies, batches) =
         (landing.checkpoint.counts.clone(), gates.tallies(), landing.batches);
     // Before the sink forgets its checkpoint.
@@ -220,13 +230,12 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         rejects: rejects.place(),
         sink: sink.describe(),
         resumed_at,
-        calls: services.lines().iter().map(|line| line.calls.attempts()).sum::<u64>()
-            + told.as_ref().map_or(0, |told| told.calls),
+        calls: traffic.calls(),
         source: told,
         batches,
         elapsed: began.elapsed(),
     };
-    trail.end(&run, &report, status, broken.as_deref()).map_err(RunError::Broken)?;
+    trail.end(&run, &report, status, (broken.as_deref(), traffic.noted())).map_err(RunError::Broken)?;
     state.keep(&report.to_json(status)).map_err(RunError::Broken)?;
     match broken {
         Some(what) => Err(RunError::Broken(what)),
@@ -240,14 +249,14 @@ fn pump(
     steps: Vec<Named>,
     gates: &mut Gates,
     landing: &mut Landing<'_>,
-    watch: &Watch,
+    (watch, traffic): (&Watch, &Traffic),
 ) -> (Ended, Option<Told>) {
     let (pages, incoming) = sync_channel(2);
     let (works, ready) = sync_channel(2);
     let committed = landing.checkpoint.counts.written();
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || read(source, &pages, watch));
-        let middle = scope.spawn(move || transform(&incoming, &works, steps, gates, committed));
+        let middle = scope.spawn(move || transform(&incoming, &works, steps, (gates, traffic), committed));
         let mut failed = None;
         for work in &ready {
             if let Err(what) = landing.land(work) {

@@ -12,13 +12,14 @@ use std::sync::atomic::AtomicBool;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::paged::{runtime, unless};
+use super::paged::unless;
 use super::service;
 use crate::lane::Clock;
 use crate::manifest::{self, Manifest};
 use crate::source::file::{self, FilePosition};
 use crate::source::{SourceError, Wire};
 use crate::step::StepError;
+use crate::traffic::Traffic;
 
 /// How far a file is.
 #[derive(Serialize, Deserialize)]
@@ -70,7 +71,7 @@ pub(super) fn fetch(
     from: &manifest::Source,
     (address, dir): (&str, &Path),
     resume: bool,
-    stop: &Arc<AtomicBool>,
+    (stop, traffic): (&Arc<AtomicBool>, &Traffic),
 ) -> Result<Fetched, StepError> {
     let disk = |e: std::io::Error| format!("{}: {e}", dir.display());
     fs::create_dir_all(dir).map_err(disk)?;
@@ -84,9 +85,9 @@ pub(super) fn fetch(
     if note.at.done && path.exists() {
         return Ok(done(path, &note));
     }
-    let runtime = runtime()?;
+    let runtime = traffic.runtime()?;
     if address.starts_with("s3://") {
-        let (store, key) = from.store.clone().unwrap_or_default().open(address)?;
+        let (store, key) = from.store.clone().unwrap_or_default().open(address, traffic)?;
         note.at = runtime.block_on(unless(stop, file::object(&store, &key, &path, |_, _| {})))?;
         keep(dir, &note)?;
         return Ok(done(path, &note));
@@ -105,7 +106,9 @@ pub(super) fn fetch(
         return Err(format!("{url} is not at the service that `source.service` names, {home}").into());
     }
     let profile = file::profile().map_err(|e| e.message)?;
-    let wire = service::wire(manifest, form, (url.clone(), profile), from.patience_seconds)?;
+    let to = from.service.as_deref().or(url.host_str()).unwrap_or_default();
+    let caller = traffic.caller(to);
+    let wire = service::wire(manifest, form, (url.clone(), profile), from.patience_seconds, caller)?;
     let pieces = async {
         let wire = Wire::new(wire, Clock::system())?;
         while !note.at.done {

@@ -52,7 +52,7 @@ pub use build::{Parts, build, look};
 pub use counts::Counts;
 pub use drive::{Options, Watch, run};
 pub use kept::Kept;
-pub use plan::{Asked, Plan, plan};
+pub use plan::{Asked, Pages, Plan, plan};
 pub use report::{End, Report, RunError};
 pub use state::{Checkpoint, State, Status};
 pub use trail::{AUDIT_COPIES, AUDIT_FILE, Pending};

@@ -14,10 +14,11 @@ use tidegate_geo::wkb::Shape;
 use tokio::runtime::Runtime;
 
 use super::kept::Kept;
-use super::source::{Page, Source, Told};
+use super::source::{Left, Page, Source, Told};
 use crate::lane::Clock;
 use crate::source::{Agreement, Job, Known, Mark, Position, SourceError, Trouble, Wire};
 use crate::step::StepError;
+use crate::traffic::Traffic;
 
 /// How often a wait looks whether the run is being stopped.
 const LOOK: Duration = Duration::from_millis(100);
@@ -26,9 +27,8 @@ type Make = Box<dyn Fn() -> Result<Job, String> + Send>;
 
 /// A layer of a service being read.
 pub(super) struct Paged {
-    // Before the runtime, whose tasks it owns.
     open: Option<Box<dyn crate::source::Source>>,
-    runtime: Runtime,
+    runtime: Arc<Runtime>,
     make: Make,
     known: Known,
     layer: Layer,
@@ -43,16 +43,6 @@ fn stuck(error: SourceError) -> StepError {
         Trouble::TryLater(until) => StepError::TryLater { code: error.code, until },
         Trouble::Setup | Trouble::Broken | Trouble::Mismatch => StepError::Broken(error.to_string()),
     }
-}
-
-/// What pages come on: those that are under way go on while a batch is being written.
-pub(super) fn runtime() -> Result<Runtime, String> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("source")
-        .enable_all()
-        .build()
-        .map_err(|e| e.to_string())
 }
 
 /// Waits for something, unless the run is stopped meanwhile.
@@ -72,11 +62,16 @@ pub(super) async fn unless<T>(
 
 impl Paged {
     /// A layer, with what an earlier run knew of it.
-    pub(super) fn new(make: Make, kept: Option<&Kept>, stop: Arc<AtomicBool>) -> Result<Paged, StepError> {
+    pub(super) fn new(
+        make: Make,
+        kept: Option<&Kept>,
+        stop: Arc<AtomicBool>,
+        traffic: &Traffic,
+    ) -> Result<Paged, StepError> {
         let broken = StepError::Broken;
         let job = make().map_err(broken)?;
         let id = job.id();
-        let runtime = runtime()?;
+        let runtime = traffic.runtime()?;
         if let Some(kept) = kept.filter(|kept| kept.stamp == id) {
             let layer = kept.layer().map_err(broken)?;
             let (shape, crs) = (kept.shape(), layer.crs.clone());
@@ -140,6 +135,11 @@ impl Source for Paged {
         }
         let position = chunk.position.to_json();
         Ok(Some(Page { batch: chunk.batch, rejected: chunk.rejected, position, marks: chunk.marks }))
+    }
+
+    fn left(&self) -> Option<Left> {
+        let (requests, page) = self.open.as_ref()?.foreseen();
+        Some(Left { requests, page })
     }
 
     fn told(&self) -> Option<Told> {

@@ -7,8 +7,10 @@ use serde::Serialize;
 use tidegate_core::lane::LaneConfig;
 
 use super::build::build;
+use crate::lane::LaneKey;
 use crate::manifest::{Manifest, Policy};
-use crate::profile::Profiles;
+use crate::store::Settings;
+use crate::traffic;
 
 /// What a run would do.
 #[derive(Clone, Debug, Serialize)]
@@ -43,7 +45,7 @@ pub struct Plan {
     pub resumable: bool,
     /// Batches, if the number of records is known.
     pub batches: Option<u64>,
-    /// Calls to services if no answer is kept yet and none is repeated.
+    /// Calls to services, by the source and by steps, if no answer is kept yet and none is repeated.
     pub calls: Option<u64>,
     /// The most calls, if every one fails as often as the policy allows.
     pub calls_max: Option<u64>,
@@ -53,16 +55,20 @@ pub struct Plan {
     pub record_seconds_max: f64,
 }
 
-/// What a service is asked.
+/// What a service is asked, by all who share its lane.
 #[derive(Clone, Debug, Serialize)]
 pub struct Asked {
-    /// The service.
+    /// The service; several names are of one host and key.
     pub service: String,
     /// Its profile, if it has one.
     pub profile: Option<String>,
     /// Steps that ask it, each once per record.
     pub steps: u64,
-    /// Questions if no answer is kept yet, none is repeated, and the number of records is known.
+    /// What the source asks of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Pages>,
+    /// Requests and questions together, if no answer is kept yet, none is repeated, and their
+    /// number is known.
     pub questions: Option<u64>,
     /// Calls per second and burst that its profile names.
     pub allowed: Option<(f64, u32)>,
@@ -73,55 +79,117 @@ pub struct Asked {
     pub lane: LaneConfig,
 }
 
-fn asked(manifest: &Manifest, policy: &Policy, records: Option<u64>) -> Vec<Asked> {
-    let pipeline = &manifest.pipeline;
-    let mut all: Vec<Asked> = Vec::new();
-    for step in &pipeline.steps {
-        let name = step.geocode.as_ref().map(|g| &g.service).or(step.http.as_ref().map(|h| &h.service));
-        let Some((name, service)) = name.and_then(|name| Some((name, pipeline.services.get(name)?))) else {
-            continue;
-        };
-        if let Some(known) = all.iter_mut().find(|asked| asked.service == *name) {
-            known.steps += 1;
-            known.questions = records.map(|records| records * known.steps);
-            continue;
-        }
-        let profile =
-            service.profile.as_ref().and_then(|name| Profiles::embedded().ok()?.get(name).ok().cloned());
-        let mut lane = policy.lane;
-        lane.limit.rate_max = service.requests_per_second.or(lane.limit.rate_max);
-        all.push(Asked {
-            service: name.clone(),
-            profile: service.profile.clone(),
-            steps: 1,
-            questions: records,
-            allowed: profile.filter(|p| p.form().rate.is_some()).map(|p| (p.rate_per_second(), p.burst())),
-            price_per_thousand: service.price_per_thousand,
-            lane,
+/// What a source asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Pages {
+    /// Requests in all, those that describe the layer included; `None` if nobody says how many
+    /// records there are.
+    pub requests: Option<u64>,
+    /// Requests before the second page. The plan has made them.
+    pub opening: u64,
+    /// Records on a page; none if it is a file.
+    pub page: Option<u64>,
+}
+
+impl Asked {
+    /// Requests and questions together, if there are so many records.
+    #[must_use]
+    pub fn for_records(&self, records: u64) -> u64 {
+        let pages = self.source.map_or(0, |source| {
+            let rest = source.page.map_or(0, |page| records.div_ceil(page.max(1)).saturating_sub(1));
+            source.requests.unwrap_or(source.opening.saturating_add(rest))
         });
+        records.saturating_mul(self.steps).saturating_add(pages)
+    }
+}
+
+fn asked(manifest: &Manifest, policy: &Policy, (records, source): (Option<u64>, Pages)) -> Vec<Asked> {
+    let pipeline = &manifest.pipeline;
+    let mut all: Vec<(LaneKey, Asked)> = Vec::new();
+    for one in traffic::uses(manifest, policy) {
+        let known = all.iter().position(|(key, _)| *key == one.key);
+        let service = pipeline.services.get(&one.service);
+        let at = known.unwrap_or_else(|| {
+            let allowed = one.profile.as_ref().filter(|p| p.form().rate.is_some());
+            all.push((
+                one.key.clone(),
+                Asked {
+                    service: one.service.clone(),
+                    profile: service.and_then(|service| service.profile.clone()),
+                    steps: 0,
+                    source: None,
+                    questions: None,
+                    allowed: allowed.map(|p| (p.rate_per_second(), p.burst())),
+                    price_per_thousand: service.and_then(|service| service.price_per_thousand),
+                    lane: one.lane,
+                },
+            ));
+            all.len() - 1
+        });
+        let Some((_, asked)) = all.get_mut(at) else { continue };
+        if !asked.service.split(" and ").any(|name| name == one.service) {
+            asked.service.push_str(&format!(" and {}", one.service));
+        }
+        asked.lane.limit = asked.lane.limit.and(one.lane.limit);
+        asked.price_per_thousand =
+            asked.price_per_thousand.or(service.and_then(|service| service.price_per_thousand));
+        if one.source {
+            asked.source = Some(source);
+        } else {
+            asked.steps += 1;
+        }
+    }
+    let bucket = pipeline.source.as_ref().and_then(|from| from.file.as_deref()?.strip_prefix("s3://"));
+    let mut all: Vec<Asked> = all.into_iter().map(|(_, asked)| asked).collect();
+    all.extend(bucket.map(|rest| Asked {
+        service: format!("s3://{}", rest.split('/').next().unwrap_or_default()),
+        profile: Some("s3".into()),
+        steps: 0,
+        source: Some(source),
+        questions: None,
+        allowed: None,
+        price_per_thousand: None,
+        lane: Settings::default().lane,
+    }));
+    for asked in &mut all {
+        let known = asked.source.is_none_or(|source| source.requests.is_some());
+        asked.questions = match (records, known) {
+            (Some(records), true) => Some(asked.for_records(records)),
+            (None, true) if asked.steps == 0 => Some(asked.for_records(0)),
+            _ => None,
+        };
     }
     all
 }
 
-/// Plans a run. Nothing is written and no service is asked.
+/// Plans a run. Nothing is written; a source that is a service is asked for its description and its
+/// first page, one that is a file elsewhere is fetched to be looked at, and no step asks anything.
 ///
 /// # Errors
 /// Why it cannot work, in a sentence.
 pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, String> {
     let parts = build(manifest, folder, None, Arc::default())?;
+    let opening = parts.traffic.calls();
+    let left = parts.source.left();
+    let requests = match left {
+        Some(left) => left.requests.map(|left| left + opening),
+        None => Some(opening),
+    };
+    let pages = Pages { requests, opening, page: left.map(|left| left.page) };
     let layer = parts.source.layer();
     let fields = |schema: &tidegate_geo::Schema| {
         schema.fields().iter().map(|field| (field.name.clone(), field.kind.to_string())).collect::<Vec<_>>()
     };
     let policy = Policy::from(manifest);
     let pipeline = &manifest.pipeline;
-    let batch_size = u64::from(pipeline.source.as_ref().map_or(1, |source| source.batch_size)).max(1);
-    let remote = parts.remote.len() as u64;
-    let calls = layer.records.map(|records| records * remote);
+    let batch_size = u64::from(pipeline.source.as_ref().map_or(1, |source| source.batch_size));
+    // A page is a batch.
+    let batch_size = left.map_or(batch_size, |left| left.page).max(1);
     let attempts = u64::from(policy.call.attempts_max)
         + u64::from(policy.call.throttles_free)
         + u64::from(policy.call.outages_free);
-    let asked = asked(manifest, &policy, layer.records);
+    let asked = asked(manifest, &policy, (layer.records, pages));
+    let calls = asked.iter().try_fold(0, |all: u64, asked| Some(all.saturating_add(asked.questions?)));
     let mode = serde_json::to_value(parts.sink.mode)
         .ok()
         .and_then(|mode| mode.as_str().map(str::to_owned))

@@ -11,6 +11,7 @@ use crate::source::{
     Ask, EsriOptions, EsriPaging, Job, OgcOptions, PagerConfig, StacOptions, Tolerance, WfsOptions, Which,
     WireConfig,
 };
+use crate::traffic::{self, Caller, Traffic};
 
 /// How far received may be from declared.
 pub(super) fn tolerance(form: &manifest::Source) -> Result<Tolerance, String> {
@@ -28,6 +29,7 @@ pub(super) fn wire(
     form: &manifest::Service,
     (url, profile): (Url, Profile),
     patience: f64,
+    caller: Caller,
 ) -> Result<WireConfig, String> {
     let policy = Policy::from(manifest);
     let mut client = ClientConfig {
@@ -38,9 +40,7 @@ pub(super) fn wire(
     if let Some(agent) = &form.user_agent {
         client.user_agent = agent.parse().map_err(|_| format!("user_agent: {agent:?} cannot be sent"))?;
     }
-    let mut lane = policy.lane;
-    lane.limit.rate_max = form.requests_per_second.or(lane.limit.rate_max);
-    lane.limit.in_flight_max = lane.limit.in_flight_max.min(profile.in_flight()).max(1);
+    let lane = traffic::of_source(&policy, form, &profile);
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).map_err(|e| e.to_string())?;
     Ok(WireConfig {
@@ -53,11 +53,17 @@ pub(super) fn wire(
         lane,
         patience: tidegate_core::time::seconds(patience),
         seed: u64::from_le_bytes(seed),
+        caller: Some(caller),
     })
 }
 
 /// The layer of a service that the source names.
-pub(super) fn job(manifest: &Manifest, from: &manifest::Source, name: &str) -> Result<Job, String> {
+pub(super) fn job(
+    manifest: &Manifest,
+    from: &manifest::Source,
+    name: &str,
+    traffic: &Traffic,
+) -> Result<Job, String> {
     let at = |e: String| format!("services.{name}: {e}");
     let form = manifest.pipeline.services.get(name).ok_or_else(|| format!("there is no service `{name}`"))?;
     let address = form.url.as_deref().ok_or_else(|| at("it has no `url`".into()))?;
@@ -109,7 +115,7 @@ pub(super) fn job(manifest: &Manifest, from: &manifest::Source, name: &str) -> R
             )));
         }
     };
-    let wire = wire(manifest, form, (url, profile), from.patience_seconds)?;
+    let wire = wire(manifest, form, (url, profile), from.patience_seconds, traffic.caller(name))?;
     let at_once = wire.lane.limit.in_flight_max as usize;
     Ok(Job { wire, ask, pager: PagerConfig { at_once, tolerance: tolerance(from)? } })
 }

@@ -80,6 +80,20 @@ pub trait Source: Send {
     fn told(&self) -> Option<Told> {
         None
     }
+
+    /// What is still to be asked for, if that is done page by page.
+    fn left(&self) -> Option<Left> {
+        None
+    }
+}
+
+/// What a source has still to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Requests; `None` if nobody says how many records there are.
+    pub requests: Option<u64>,
+    /// Records on a page.
+    pub page: u64,
 }
 
 /// Whether a source gave as many records as it declared.

@@ -172,16 +172,25 @@ impl Trail {
         self.book.enter(pending.into_iter().flat_map(|batch| batch.acts).collect())
     }
 
-    /// Enters how a run ended, and signs all of it.
+    /// Enters the calls of a run that could not begin.
+    pub(super) fn calls(&mut self, calls: Vec<Act>) -> Result<(), String> {
+        if calls.is_empty() {
+            return Ok(());
+        }
+        self.book.enter(calls)?;
+        self.book.close(now_ms())
+    }
+
+    /// Enters how a run ended, after the last calls, and signs all of it.
     pub(super) fn end(
         &mut self,
         run: &str,
         report: &Report,
         status: Status,
-        broken: Option<&str>,
+        (broken, calls): (Option<&str>, Vec<Act>),
     ) -> Result<(), String> {
         let now = now_ms();
-        let mut acts = Vec::new();
+        let mut acts = calls;
         if let End::Halted(halt) = &report.end {
             let detail = json!({
                 "gate": halt.gate, "record": halt.record, "reason": self.book.pen.commit(&halt.reason),

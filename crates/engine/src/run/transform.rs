@@ -13,6 +13,7 @@ use crate::audit::Act;
 use crate::gate::{Gates, Halt, Tally};
 use crate::step::{Aside, Reject, Seen, StepError};
 use crate::telemetry::trace::{self, BatchSpan, Tracer};
+use crate::traffic::Traffic;
 
 /// A batch on its way to the sink.
 pub(super) struct Work {
@@ -59,7 +60,7 @@ pub(super) fn transform(
     pages: &Receiver<Read>,
     works: &SyncSender<Work>,
     mut steps: Vec<Named>,
-    gates: &mut Gates,
+    (gates, traffic): (&mut Gates, &Traffic),
     committed: u64,
 ) -> Ended {
     let mut held: Option<Work> = None;
@@ -86,7 +87,10 @@ pub(super) fn transform(
             }
         };
         let work = match process(page, &mut steps, gates) {
-            Ok(work) => work,
+            Ok(mut work) => {
+                work.attempts.splice(0..0, traffic.noted());
+                work
+            }
             Err(ended) => {
                 if let Some(work) = held.take()
                     && works.send(work).is_err()

@@ -1,4 +1,5 @@
-//! A file that appears whole: GeoJSON, GeoJSON by line or sequence, CSV, FlatGeobuf.
+//! A file that appears whole: GeoJSON, GeoJSON by line or sequence, CSV, FlatGeobuf, GeoParquet, GML,
+//! ESRI JSON.
 //!
 //! It is written under a hidden name and renamed at the end, so that it needs no checkpoint.
 
@@ -7,30 +8,45 @@ use std::path::Path;
 use tidegate_core::Code;
 use tidegate_geo::format::{self, Format, Options, Writer};
 use tidegate_geo::wkb::{self, Shape};
-use tidegate_geo::{Batch, Problem};
+use tidegate_geo::{Batch, Error, Problem, Schema};
 
+use super::probe::Probe;
 use super::{Put, Saved, Sink, SinkError, Spec};
 use crate::step::Seen;
 
 struct File {
     writer: Option<Box<dyn Writer>>,
-    only: Option<Shape>,
-    text: bool,
+    rules: Rules,
+    probe: Option<Probe>,
 }
 
 pub(super) fn open(spec: &Spec, path: &Path, format: Format) -> Result<Box<dyn Sink>, String> {
     let options = Options { format: Some(format), ..Options::default() };
-    let writer = format::create(path, &spec.schema, &spec.crs, &options)
-        .map_err(|e| format!("{}: {e}", path.display()))?;
-    let text = matches!(format, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq);
-    // A CSV file has no shape to keep to.
-    let only = spec.schema.shape.filter(|_| format == Format::FlatGeobuf);
-    Ok(Box::new(File { writer: Some(writer), only, text }))
+    let at = |e: Error| format!("{}: {e}", path.display());
+    let writer = format::create(path, &spec.schema, &spec.crs, &options).map_err(at)?;
+    let probe = match format {
+        Format::Gml | Format::EsriJson => {
+            Some(Probe::new(format, &spec.schema, &spec.crs, &options).map_err(at)?)
+        }
+        _ => None,
+    };
+    Ok(Box::new(File { writer: Some(writer), rules: Rules::new(&spec.schema, format), probe }))
 }
 
-impl File {
-    /// What the format cannot hold, before the writer meets it and gives up the file.
-    fn refuse(&self, batch: &Batch, row: usize) -> Option<Problem> {
+/// What a format cannot hold, before the writer meets it and gives up the file.
+pub(super) struct Rules {
+    only: Option<Shape>,
+    text: bool,
+}
+
+impl Rules {
+    pub(super) fn new(schema: &Schema, format: Format) -> Rules {
+        let text = matches!(format, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq);
+        // A CSV file has no shape to keep to.
+        Rules { only: schema.shape.filter(|_| format == Format::FlatGeobuf), text }
+    }
+
+    pub(super) fn refuse(&self, batch: &Batch, row: usize) -> Option<Problem> {
         let wkb = batch.geometry(row)?;
         let (shape, dim) = wkb::head(wkb)?;
         if let Some(only) = self.only.filter(|only| *only != shape) {
@@ -57,13 +73,15 @@ impl Sink for File {
     }
 
     fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {
-        let refused: Vec<_> =
-            (0..batch.len()).filter_map(|row| Some((row, self.refuse(batch, row)?))).collect();
+        let fatal = |e: Error| SinkError::Fatal(e.to_string());
+        let refused: Vec<_> = match &mut self.probe {
+            Some(probe) => probe.refused(batch).map_err(fatal)?,
+            None => (0..batch.len()).filter_map(|row| Some((row, self.rules.refuse(batch, row)?))).collect(),
+        };
         let inserted = (batch.len() - refused.len()) as u64;
         let Some(writer) = &mut self.writer else {
             return Err(SinkError::Fatal("the file is finished".into()));
         };
-        let fatal = |e: tidegate_geo::Error| SinkError::Fatal(e.to_string());
         if refused.is_empty() {
             writer.write(batch).map_err(fatal)?;
         } else {

@@ -116,6 +116,19 @@ impl GeoPackage {
     }
 }
 
+/// Takes away what was kept of a pipeline, and the tables when nobody else has anything in them.
+fn forget(db: &Connection, pipeline: &str) -> rusqlite::Result<()> {
+    db.execute_batch(TABLES)?;
+    for table in ["tidegate_checkpoint", "tidegate_seen"] {
+        db.execute(&format!("DELETE FROM {table} WHERE pipeline = ?1"), [pipeline])?;
+    }
+    let kept = "SELECT EXISTS (SELECT 1 FROM tidegate_checkpoint) OR EXISTS (SELECT 1 FROM tidegate_seen)";
+    if db.query_row(kept, [], |row| row.get(0))? {
+        return Ok(());
+    }
+    db.execute_batch("DROP TABLE tidegate_checkpoint; DROP TABLE tidegate_seen")
+}
+
 fn judge(e: Error) -> SinkError {
     if let Error::Sqlite(rusqlite::Error::SqliteFailure(failure, _)) = &e
         && matches!(failure.code, rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked)
@@ -130,6 +143,7 @@ impl Sink for GeoPackage {
         let pipeline = self.pipeline.clone();
         let db = self.store()?.db();
         let read = || -> rusqlite::Result<Option<Saved>> {
+            db.execute_batch(TABLES)?;
             let sql = "SELECT checkpoint FROM tidegate_checkpoint WHERE pipeline = ?1";
             let Some(checkpoint) = db.query_row(sql, [&pipeline], |row| row.get(0)).optional()? else {
                 return Ok(None);
@@ -170,6 +184,8 @@ impl Sink for GeoPackage {
             store.begin().map_err(judge)?;
         }
         let keep = |db: &Connection| -> rusqlite::Result<()> {
+            // Somebody else who wrote to the same file may have taken them away.
+            db.execute_batch(TABLES)?;
             if forget {
                 db.execute("DELETE FROM tidegate_seen WHERE pipeline = ?1", [&pipeline])?;
             }
@@ -204,10 +220,9 @@ impl Sink for GeoPackage {
         let Some(mut store) = self.store.take() else { return Ok(()) };
         store.finish().map_err(judge)?;
         if !self.keep_tables {
-            store
-                .db()
-                .execute_batch("BEGIN; DROP TABLE tidegate_checkpoint; DROP TABLE tidegate_seen; COMMIT")
-                .map_err(|e| judge(e.into()))?;
+            store.begin().map_err(judge)?;
+            let forgotten = forget(store.db(), &self.pipeline).map_err(Error::from);
+            forgotten.and_then(|()| store.commit()).map_err(judge)?;
         }
         store.close().map_err(judge)?;
         let Some(target) = &self.target else { return Ok(()) };

@@ -9,12 +9,16 @@
 //! |---|---|---|
 //! | `gpkg` | GeoPackage | a table in the same file |
 //! | `postgis` | PostgreSQL, with PostGIS or without | a table in the same schema |
-//! | `file` | GeoJSON, FlatGeobuf, GeoParquet, CSV | none |
+//! | `file` | GeoJSON, FlatGeobuf, GeoParquet, CSV, GML, ESRI JSON | none |
+//! | `rewrite` | records of a replay into such a file, by their key | none |
+//! | `probe` | what a text format cannot hold, before the file meets it | |
 //! | `upload` | the same into a bucket, when it is whole | none |
 
 mod file;
 mod gpkg;
 pub(crate) mod postgis;
+mod probe;
+mod rewrite;
 mod upload;
 
 use std::path::{Path, PathBuf};
@@ -26,6 +30,7 @@ use tidegate_geo::{Batch, Crs, Problem, Schema};
 
 use crate::manifest::{self, Mode};
 use crate::step::{Flow, Seen};
+use crate::traffic::Traffic;
 
 /// What became of the rows of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -126,6 +131,8 @@ pub struct Spec {
     pub atomic: bool,
     /// Where it goes.
     pub target: Target,
+    /// With whom what is sent shares its lanes.
+    pub traffic: Traffic,
 }
 
 /// Where it goes.
@@ -153,6 +160,7 @@ impl Spec {
         form: &manifest::Sink,
         flow: &Flow,
         (folder, scratch): (&Path, &Path),
+        traffic: Traffic,
     ) -> Result<Spec, String> {
         for name in &form.key {
             flow.field(name).map_err(|e| format!("sink.key: {e}"))?;
@@ -208,6 +216,7 @@ impl Spec {
             resume: false,
             atomic: false,
             target,
+            traffic,
         })
     }
 
@@ -230,6 +239,37 @@ impl Spec {
             Target::File(path, _) => path.display().to_string(),
             Target::Object(_, _, address, _) => address.clone(),
             Target::Table(table) => format!("table {}.{}", table.schema, table.table),
+        }
+    }
+
+    /// Whether records can be added to what a run wrote.
+    ///
+    /// # Errors
+    /// Why not, and what to do instead.
+    pub fn ready_again(&self) -> Result<(), String> {
+        let why = match &self.target {
+            Target::File(path, format) => rewrite::cannot(self, path, *format),
+            Target::GeoPackage(path, _) if !path.exists() => {
+                Some(format!("{} is not there; run the pipeline first", path.display()))
+            }
+            Target::Object(_, _, address, _) => Some(format!(
+                "{address} is uploaded whole, so nothing can be added to it; mend the source and run again, or let the pipeline write a .gpkg"
+            )),
+            Target::GeoPackage(..) | Target::Table(_) => None,
+        };
+        why.map_or(Ok(()), Err)
+    }
+
+    /// Opens it for records that are added to what a run wrote. A file that is written whole takes
+    /// them by their key.
+    ///
+    /// # Errors
+    /// Why it cannot be written to, in a sentence.
+    pub fn open_again(&self) -> Result<Box<dyn Sink>, String> {
+        self.ready_again()?;
+        match &self.target {
+            Target::File(path, format) => Ok(rewrite::open(self, path, *format)),
+            _ => self.open(),
         }
     }
 

@@ -7,11 +7,13 @@
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream;
 use tidegate_geo::Batch;
 use tidegate_geo::format::Format;
+use tokio::runtime::Runtime;
 
 use super::{Put, Saved, Sink, SinkError, Spec, file};
 use crate::manifest::Bucket;
@@ -26,6 +28,7 @@ struct Upload {
     path: PathBuf,
     store: Store,
     key: String,
+    runtime: Arc<Runtime>,
 }
 
 pub(super) fn open(
@@ -34,11 +37,12 @@ pub(super) fn open(
     format: Format,
     (address, bucket): (&str, &Bucket),
 ) -> Result<Box<dyn Sink>, String> {
-    let (store, key) = bucket.open(address)?;
+    let (store, key) = bucket.open(address, &spec.traffic)?;
+    let runtime = spec.traffic.runtime()?;
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     }
-    Ok(Box::new(Upload { file: file::open(spec, path, format)?, path: path.to_owned(), store, key }))
+    Ok(Box::new(Upload { file: file::open(spec, path, format)?, path: path.to_owned(), store, key, runtime }))
 }
 
 impl Upload {
@@ -75,9 +79,7 @@ impl Sink for Upload {
 
     fn finish(&mut self) -> Result<(), SinkError> {
         self.file.finish()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let sent = runtime.map_err(|e| e.to_string()).and_then(|runtime| runtime.block_on(self.send()));
-        sent.map_err(SinkError::Fatal)?;
+        self.runtime.block_on(self.send()).map_err(SinkError::Fatal)?;
         // It is in the bucket now; what is left of it here only takes room.
         let _ = fs::remove_file(&self.path);
         Ok(())

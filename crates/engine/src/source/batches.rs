@@ -123,6 +123,10 @@ impl Source for Batches {
     fn agreement(&self) -> Option<Agreement> {
         self.pager.agreement()
     }
+
+    fn foreseen(&self) -> (Option<u64>, u64) {
+        (self.pager.requests_left(), self.pager.page_features())
+    }
 }
 
 /// The new features of a page, one after another.

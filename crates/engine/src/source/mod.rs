@@ -117,6 +117,9 @@ pub trait Source: Send {
 
     /// How declared and received compare; known at the end.
     fn agreement(&self) -> Option<Agreement>;
+
+    /// Requests until the end, if that can be foreseen, and features on a page.
+    fn foreseen(&self) -> (Option<u64>, u64);
 }
 
 /// What an earlier run knew of a layer, so that going on is the same as not having stopped.

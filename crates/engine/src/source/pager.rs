@@ -17,6 +17,8 @@
 //! Where the next requests can be foreseen (keys, offsets), some are under way at once. They are
 //! taken in order, and dropped when the page before leads elsewhere.
 
+mod left;
+
 use super::error::{SourceError, Trouble};
 use super::page::Page;
 use super::position::{Position, Step, Tally, VERSION};
@@ -66,6 +68,8 @@ pub struct Pager {
     stepped: bool,
     /// The most features that a page had.
     full: u64,
+    /// Pages say how many features there are, or whether more follow.
+    says: bool,
     /// The last feature received.
     last: Option<String>,
     agreement: Option<Agreement>,
@@ -129,6 +133,7 @@ impl Pager {
             back: 0,
             stepped: false,
             full: 0,
+            says: false,
             last: None,
             agreement: None,
             crs: None,
@@ -242,6 +247,7 @@ impl Pager {
             if self.tally.passes == 0 {
                 self.tally.passes = 1;
             }
+            self.says |= page.matched.is_some() || page.more.is_some();
             if page.matched.is_some() {
                 self.tally.moved |= self.tally.latest.is_some_and(|latest| page.matched != Some(latest));
                 self.pass.saw(self.tally.latest, page.matched);

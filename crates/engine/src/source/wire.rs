@@ -15,6 +15,7 @@ use crate::lane::{Clock, Lane, Lanes};
 use crate::profile::Profile;
 use crate::secret::{Redactor, Secret};
 use crate::telemetry::Line;
+use crate::traffic::Caller;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -46,6 +47,8 @@ pub struct WireConfig {
     pub patience: Duration,
     /// Decides all jitter.
     pub seed: u64,
+    /// As whom in the traffic of a run; `None` has lanes of its own.
+    pub caller: Option<Caller>,
 }
 
 /// The way to one service. Clones share connections, lanes and counts.
@@ -61,6 +64,7 @@ pub struct Wire {
     calls: Arc<AtomicU64>,
     line: Arc<Line>,
     lane: Lane,
+    caller: Option<Caller>,
 }
 
 /// What was read of a page, or why it cannot be.
@@ -102,9 +106,13 @@ impl Wire {
                 read: Arc::new(move |response: &Response| (sniff(&profile, response), ())),
             }
         };
+        let lanes = match &config.caller {
+            Some(caller) => caller.lanes(&config.lane),
+            None => Lanes::new(&config.lane, clock),
+        };
         let plain = Exchange {
             client,
-            lanes: Lanes::new(&config.lane, clock),
+            lanes,
             dialect,
             policy: config.policy,
             redactor: Arc::new(redactor),
@@ -113,7 +121,10 @@ impl Wire {
         let mut first = Request::get(config.url.clone());
         first.credentials.clone_from(&credentials);
         let lane = plain.lane(&first);
-        let line = Arc::new(Line::new(lane.key(), &plain.lanes, &config.policy));
+        let line = match &config.caller {
+            Some(caller) => caller.line(lane.key(), &config.policy),
+            None => Line::new(lane.key(), &plain.lanes, &config.policy),
+        };
         Ok(Wire {
             plain,
             profile,
@@ -122,8 +133,9 @@ impl Wire {
             patience: config.patience,
             seed: config.seed,
             calls: Arc::default(),
-            line,
+            line: Arc::new(line),
             lane,
+            caller: config.caller,
         })
     }
 
@@ -210,7 +222,10 @@ impl Wire {
                     return Err(self.later(what, Code::CIRCUIT_OPEN, until));
                 }
             };
-            self.line.calls.call(outcome.history());
+            match &self.caller {
+                Some(caller) => caller.ended(&self.line, &self.masked(what), &outcome),
+                None => self.line.calls.call(outcome.history()),
+            }
             let Next::Park(until, why) = outcome.next else { return self.end(outcome, what) };
             if outcome.verdict.code == Code::DEADLINE_EXCEEDED {
                 return self.end(outcome, what);

@@ -15,7 +15,7 @@
 //! | `geometry` | set_crs, reproject, make_valid, promote_to_multi, force_2d, round |
 //! | `clip` | clip |
 //! | `dedupe` | dedupe |
-//! | `remote` | geocode, http |
+//! | `geocode`, `http` | geocode, http: by `remote`, which asks, and `services`, whom it asks |
 
 mod clip;
 mod coerce;
@@ -23,9 +23,12 @@ mod dedupe;
 mod fields;
 mod filter;
 mod flatten;
+mod geocode;
 mod geometry;
+mod http;
 mod lookup;
 mod remote;
+mod services;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,8 +40,8 @@ use tidegate_geo::{Batch, Crs, Kind, Problem, Schema};
 use crate::audit::Act;
 use crate::manifest::{self, Cast};
 pub(crate) use dedupe::hash;
-pub use remote::Services;
-pub(crate) use remote::secret;
+pub use services::Services;
+pub(crate) use services::secret;
 
 /// A record that was given up, with all that a dead letter needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -294,9 +297,9 @@ pub fn build(
     } else if let Some(form) = &form.lookup {
         lookup::build(form, flow, tools.folder)?
     } else if let Some(form) = &form.geocode {
-        remote::geocode(form, flow, tools.services)?
+        geocode::build(form, flow, tools.services)?
     } else if let Some(form) = &form.http {
-        remote::http(form, flow, tools.services)?
+        http::build(form, flow, tools.services)?
     } else if let Some(name) = &form.set_crs {
         flow.crs = Some(crs(name)?);
         return Ok(None);

@@ -43,6 +43,8 @@ pub use read::Object;
 
 use crate::call::{self, Reply, Sent};
 use crate::lane::{Lane, LaneKey, Lanes};
+use crate::telemetry::Line;
+use crate::traffic::Caller;
 use bytes::Bytes;
 use judge::{Fault, judge};
 use object_store::list::PaginatedListStore;
@@ -78,6 +80,8 @@ pub struct Store(Arc<Inner>);
 
 struct Inner {
     name: String,
+    /// Whose lanes these are: the name, and the service that keeps it where there is more than one.
+    home: String,
     /// What stands before every kept key; empty or with a slash at its end.
     base: String,
     spread: KeySpread,
@@ -91,6 +95,8 @@ struct Inner {
     classifier: Classifier,
     seed: u64,
     calls: AtomicU64,
+    /// As whom in the traffic of a run, and what is counted there.
+    caller: Option<(Caller, Line)>,
 }
 
 /// What the library offers for one kind of store.
@@ -208,7 +214,7 @@ impl Store {
             known.insert(prefix.to_owned());
         }
         drop(known);
-        inner.lanes.get(&LaneKey::of_prefix(&inner.name, &format!("{}{prefix}", inner.base)))
+        inner.lanes.get(&LaneKey::of_prefix(&inner.home, &format!("{}{prefix}", inner.base)))
     }
 
     /// Takes one request through the lane of `kept` to its end.
@@ -232,6 +238,9 @@ impl Store {
             }
         })
         .await;
+        if let Some((caller, line)) = &inner.caller {
+            caller.ended(line, key, &outcome);
+        }
         let accepted = outcome.is_accepted();
         let (verdict, next, attempts) = (outcome.verdict, outcome.next, outcome.attempts());
         match outcome.value {

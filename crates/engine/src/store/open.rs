@@ -15,9 +15,10 @@ use super::wire::Wire;
 use super::{Backend, Inner, Store};
 use crate::http::address::Addresses;
 use crate::http::{Allow, Client, ClientConfig};
-use crate::lane::{Clock, Lanes};
+use crate::lane::{Clock, LaneKey, Lanes};
 use crate::profile::{Profile, Profiles};
 use crate::secret::{Secret, SecretError, SecretRef};
+use crate::traffic::Caller;
 use object_store::aws::{AmazonS3Builder, Checksum, S3CopyIfNotExists};
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
@@ -147,6 +148,24 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn open_on(address: &str, settings: &Settings, clock: Clock) -> Result<Store, OpenError> {
+        Store::make(address, settings, clock, None)
+    }
+
+    /// The same in the traffic of a run: its prefixes share their lanes with others there.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_for(address: &str, settings: &Settings, caller: Caller) -> Result<Store, OpenError> {
+        let clock = caller.lanes(&settings.lane).clock();
+        Store::make(address, settings, clock, Some(caller))
+    }
+
+    fn make(
+        address: &str,
+        settings: &Settings,
+        clock: Clock,
+        caller: Option<Caller>,
+    ) -> Result<Store, OpenError> {
         let wrong = |why: &str| Err(OpenError::Setting(why.to_owned()));
         if settings.part_bytes < 5 << 20 {
             return wrong("a part has at least 5 MiB");
@@ -176,20 +195,35 @@ impl Store {
         lane.limit.in_flight_max = lane.limit.in_flight_max.min(profile.in_flight());
         let mut classifier = profile.classifier();
         classifier.reset_is_wait = !lane.limit.learn;
+        let lanes = match &caller {
+            Some(caller) => caller.lanes(&lane),
+            None => Lanes::new(&lane, clock),
+        };
+        let home = match settings.s3.endpoint.as_ref().and_then(Url::host_str) {
+            Some(host) if address.starts_with("s3://") => format!("{name}@{host}"),
+            _ => name.clone(),
+        };
+        let line = |caller: Caller| {
+            let line = caller.line(&LaneKey::of_prefix(&home, ""), &settings.policy);
+            (caller, line)
+        };
+        let caller = caller.map(line);
         Ok(Store(Arc::new(Inner {
             name,
+            home,
             base,
             spread: settings.key_spread,
             lane_segments: settings.lane_segments,
             part_bytes: settings.part_bytes,
             parts_at_once: settings.parts_at_once.max(1),
             backend,
-            lanes: Lanes::new(&lane, clock),
+            lanes,
             prefixes: Mutex::default(),
             policy: settings.policy,
             classifier,
             seed: settings.seed,
             calls: 0.into(),
+            caller,
         })))
     }
 }

@@ -1,7 +1,7 @@
 //! What a pipeline tells the registry, so that the run itself stays about running.
 
 use super::trace::{self, BatchSpan};
-use super::{Ended, Line, Mark, Telemetry};
+use super::{Ended, Mark, Telemetry};
 use crate::gate::Reading;
 use crate::letter::now_ms;
 use crate::run::{Checkpoint, Counts};
@@ -15,8 +15,7 @@ use tracing::{Level, debug, enabled, info};
 
 impl Telemetry {
     /// A run begins, perhaps where another left off.
-    pub fn begin(&self, lines: Vec<Line>, gates: Vec<Reading>, counts: &Counts) {
-        lines.into_iter().for_each(|line| self.adopt(line));
+    pub fn begin(&self, gates: Vec<Reading>, counts: &Counts) {
         self.gates(gates);
         self.records.set_read(counts.read);
         self.records.set_written(counts.written());

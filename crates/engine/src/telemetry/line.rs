@@ -93,8 +93,11 @@ impl HostState {
     }
 }
 
+/// Every lane once, also where several services share them.
 fn snapshots(lines: &[Line]) -> impl Iterator<Item = Snapshot> + '_ {
-    lines.iter().flat_map(|line| line.lanes.snapshots())
+    let first = |at: usize, lanes: &Lanes| !lines.iter().take(at).any(|line| line.lanes.are(lanes));
+    let own = lines.iter().enumerate().filter(move |(at, line)| first(*at, &line.lanes));
+    own.flat_map(|(_, line)| line.lanes.snapshots())
 }
 
 /// All lanes of these services, as one.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tidegate_engine::letter::Letters;
@@ -13,6 +14,7 @@ use super::{Desk, Done, Failed, Format, rerun, usage};
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
+use crate::verb::geocode;
 
 /// Run letters again, from the stage that failed
 ///
@@ -35,7 +37,7 @@ pub(super) struct Args {
     /// Only say how many of which pipeline
     #[arg(long)]
     dry_run: bool,
-    /// Never ask faster than this, such as 5/s
+    /// No more letters, and no more calls to a service, than this, such as 5/s
     #[arg(long, value_name = "RATE")]
     rate: Option<String>,
     /// Leave out what has died so often
@@ -109,6 +111,9 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
             plans
         }
     };
+    let rate = args.rate.as_deref().map(geocode::rate).transpose().map_err(usage)?;
+    // A batch holds what may go at once.
+    let batch = rate.map_or(args.batch, |rate| args.batch.min(rate.ceil().clamp(1.0, 1e4) as u32));
     let stop = Arc::new(AtomicBool::new(false));
     listen(Arc::clone(&stop))?;
     let letters = Letters::open(&desk.place)?;
@@ -117,8 +122,9 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
         let mut again = preflight(args, desk, &plan.pipeline)?;
         // On one machine whoever leased it before us is dead if a person resumes; a fleet waits.
         let takeover = args.resume.is_some() && desk.store.dialect() == Dialect::Sqlite;
-        let pace = Pace { batch: args.batch, verify: args.verify, takeover, ..Pace::default() };
+        let pace = Pace { batch, verify: args.verify, takeover, ..Pace::default() };
         let number = plan.plan;
+        let (began, mut before) = (Instant::now(), None);
         let done = replay::go(&mut desk.store, &letters, &desk.keys, number, again.as_mut(), pace, |now| {
             if now.left > 0 && desk.format == Format::Table {
                 out::say(&format!(
@@ -127,6 +133,11 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
                     thousands(now.members),
                     thousands(now.dead)
                 ));
+            }
+            let done = now.members.saturating_sub(now.left);
+            let done = done.saturating_sub(*before.get_or_insert(done));
+            if let Some(rate) = rate.filter(|_| now.left > 0) {
+                wait(began + Duration::from_secs_f64((done as f64 / rate).min(1e9)), &stop);
             }
             !stop.load(Ordering::SeqCst)
         });
@@ -137,6 +148,17 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
     }
     letters.close();
     summary(desk, &told)
+}
+
+/// Waits until then, or until told to stop.
+fn wait(until: Instant, stop: &AtomicBool) {
+    while !stop.load(Ordering::SeqCst) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(Duration::from_millis(100)));
+    }
 }
 
 fn tell(plan: &Plan) -> serde_json::Value {

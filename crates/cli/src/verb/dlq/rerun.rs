@@ -26,7 +26,10 @@ pub(super) fn of(spec: &str, rate: Option<&str>) -> Result<Box<dyn Rerun>, Strin
             let output = spec["output"].as_str().ok_or("its output is not known")?;
             Ok(Box::new(IntoFile { output: output.into() }))
         }
-        Some(letters::KIND) => Ok(Box::new(Again::new(spec)?)),
+        Some(letters::KIND) => {
+            let rate_max = rate.map(geocode::rate).transpose()?;
+            Ok(Box::new(Again::new(spec, rate_max)?))
+        }
         kind => Err(format!("this Tidegate cannot run pipelines of kind {kind:?} again")),
     }
 }

@@ -100,6 +100,7 @@ fn wire(args: &Args, profile: Profile) -> Result<WireConfig, SourceError> {
         lane,
         patience: args.patience,
         seed: args.seed.unwrap_or_else(seed),
+        caller: None,
     })
 }
 

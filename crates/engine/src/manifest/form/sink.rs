@@ -10,7 +10,8 @@ use super::store::Bucket;
 #[serde(deny_unknown_fields)]
 pub struct Sink {
     /// The file to write. Its name tells the format: `.gpkg`, `.geojson`, `.geojsonl`,
-    /// `.geojsons`, `.csv`, `.fgb`, `.parquet`. A relative path starts at the manifest's directory.
+    /// `.geojsons`, `.csv`, `.fgb`, `.parquet`, `.gml`, `.esrijson`. A relative path starts at the
+    /// manifest's directory.
     /// `s3://bucket/key` is written into the state directory and uploaded when it is whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096), example = "parcels.gpkg")]

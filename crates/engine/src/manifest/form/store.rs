@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::secret::SecretRef;
 use crate::store::{S3Settings, Settings, Store};
+use crate::traffic::Traffic;
 
 /// How to reach the bucket of an `s3://` address. Without keys requests are not signed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -40,11 +41,11 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// The store of an `s3://bucket/key` address, and the key in it.
+    /// The store of an `s3://bucket/key` address in the traffic of a run, and the key in it.
     ///
     /// # Errors
     /// Why it cannot be used, in a sentence.
-    pub fn open(&self, address: &str) -> Result<(Store, String), String> {
+    pub fn open(&self, address: &str, traffic: &Traffic) -> Result<(Store, String), String> {
         let rest = address.strip_prefix("s3://").ok_or_else(|| format!("{address} is no s3:// address"))?;
         let (bucket, key) = rest.split_once('/').filter(|(_, key)| !key.is_empty()).unwrap_or((rest, ""));
         if key.is_empty() {
@@ -62,7 +63,8 @@ impl Bucket {
             private: self.allow_private,
         };
         let settings = Settings { s3, ..Settings::default() };
-        let store = Store::open(&format!("s3://{bucket}"), &settings).map_err(|e| e.to_string())?;
+        let name = format!("s3://{bucket}");
+        let store = Store::open_for(&name, &settings, traffic.caller(&name)).map_err(|e| e.to_string())?;
         Ok((store, key.to_owned()))
     }
 }

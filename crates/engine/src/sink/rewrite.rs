@@ -1,0 +1,278 @@
+//! Records into a file that is written whole, by their key: for a replay.
+//!
+//! The file is read and written anew beside itself, with the records that came put into the rows of
+//! their keys, and takes its own place by rename. So a reader sees the old file or the new one, and
+//! the same records twice give the same file: a replay that is killed anywhere does it again.
+//!
+//! What is read back must be what was written. GeoJSON is read by the schema of the pipeline, a CSV
+//! file is text that its kinds are read from again, FlatGeobuf and GeoParquet know their kinds. GML
+//! and ESRI JSON do not hold all that a schema tells and are not rewritten.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tidegate_core::Code;
+use tidegate_geo::format::geojson::{self, ReadOptions};
+use tidegate_geo::format::{self, Format, Options};
+use tidegate_geo::{Batch, Crs, Error, Kind, Problem, Schema, Value};
+
+use super::{Put, Saved, Sink, SinkError, Spec};
+use crate::step::Seen;
+
+type Key = Vec<u8>;
+
+struct Rewrite {
+    path: PathBuf,
+    format: Format,
+    schema: Arc<Schema>,
+    crs: Crs,
+    key: Vec<usize>,
+    /// What came, as the format gives it back, and the row of each key.
+    came: Option<(Batch, HashMap<Key, usize>)>,
+}
+
+/// A file of a pipeline for records by their key, if nothing speaks against it ([`cannot`]).
+pub(super) fn open(spec: &Spec, path: &Path, format: Format) -> Box<dyn Sink> {
+    let key = spec.key.iter().filter_map(|name| spec.schema.position(name)).collect();
+    let (schema, crs) = (spec.schema.clone(), spec.crs.clone());
+    Box::new(Rewrite { path: path.to_owned(), format, schema, crs, key, came: None })
+}
+
+/// Why nothing can be put into this file, and what to do instead.
+pub(super) fn cannot(spec: &Spec, path: &Path, format: Format) -> Option<String> {
+    let file = path.display();
+    if matches!(format, Format::Gml | Format::EsriJson | Format::Shapefile) {
+        return Some(format!(
+            "{file} is written whole, and its format does not give back all that was written; mend the source and run again, or let the pipeline write a .gpkg"
+        ));
+    }
+    if spec.key.is_empty() {
+        return Some(format!(
+            "{file} is written whole, and without a key a replayed record does not find its row; name one in the manifest (`sink: {{ file: …, mode: replace, key: [id] }}`) and run again, or mend the source and run again"
+        ));
+    }
+    if !path.exists() {
+        return Some(format!("{file} is not there; run the pipeline first"));
+    }
+    None
+}
+
+impl Rewrite {
+    /// Every row of a file, in the schema of the pipeline.
+    fn each(&self, path: &Path, mut see: impl FnMut(Batch) -> Result<(), Error>) -> Result<(), String> {
+        let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+        let options = ReadOptions::default();
+        let mut rejected = Vec::new();
+        let whole = |rejected: &[format::Rejected]| match rejected.first() {
+            Some(first) => Err(at(&format!(
+                "record {} cannot be read back, so the file is left as it is; run the pipeline again",
+                first.record
+            ))),
+            None => Ok(()),
+        };
+        if matches!(self.format, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq) {
+            let file = fs::File::open(path).map_err(|e| at(&e))?;
+            let mut reader = geojson::Reader::new(file, self.schema.clone(), options);
+            while let Some(batch) = reader.next_batch(&mut rejected).map_err(|e| at(&e))? {
+                see(batch).map_err(|e| at(&e))?;
+            }
+            return whole(&rejected);
+        }
+        let mut reader = format::open(path, &options).map_err(|e| at(&e))?;
+        let names = |schema: &Schema| schema.fields().iter().map(|f| f.name.clone()).collect::<Vec<_>>();
+        if names(&reader.layer().schema) != names(&self.schema) {
+            return Err(at(&"it has other fields than the pipeline writes; run the pipeline again"));
+        }
+        while let Some(batch) = reader.next_batch(&mut rejected).map_err(|e| at(&e))? {
+            see(self.typed(&batch).map_err(|e| at(&e))?).map_err(|e| at(&e))?;
+        }
+        whole(&rejected)
+    }
+
+    /// Rows in the kinds of the pipeline.
+    fn typed(&self, batch: &Batch) -> Result<Batch, Problem> {
+        let mut out = Batch::new(self.schema.clone());
+        for row in 0..batch.len() {
+            let fields = self.schema.fields().iter().enumerate();
+            let values = fields
+                .map(|(at, field)| {
+                    let value = batch.value(row, at);
+                    typed(value, field.kind).ok_or_else(|| {
+                        let message = format!("{value:?} is no {}; run the pipeline again", field.kind);
+                        Problem::new(Code::SCHEMA_MISMATCH, message).under(&field.name)
+                    })
+                })
+                .collect::<Result<Vec<_>, _>>()?;
+            out.push(batch.geometry(row), values)?;
+            if let Some(id) = batch.id(row) {
+                out.set_id(id);
+            }
+        }
+        Ok(out)
+    }
+
+    fn key(&self, batch: &Batch, row: usize) -> Option<Key> {
+        let mut key = Vec::new();
+        for at in &self.key {
+            let value = batch.value(row, *at);
+            if value == Value::Null {
+                return None;
+            }
+            let text = format!("{value:?}");
+            key.extend_from_slice(&(text.len() as u64).to_le_bytes());
+            key.extend_from_slice(text.as_bytes());
+        }
+        Some(key)
+    }
+
+    /// Writes batches as a file of the sink's format.
+    fn write(
+        &self,
+        path: &Path,
+        fill: impl FnOnce(&mut dyn format::Writer) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let at = |e: Error| format!("{}: {e}", path.display());
+        let options = Options { format: Some(self.format), ..Options::default() };
+        let mut writer = format::create(path, &self.schema, &self.crs, &options).map_err(at)?;
+        fill(writer.as_mut())?;
+        writer.finish().map(drop).map_err(at)
+    }
+
+    /// Records as the format gives them back: only so can they be compared.
+    fn given_back(&self, batch: &Batch) -> Result<Batch, String> {
+        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let path = dir.path().join("came").with_extension(self.path.extension().unwrap_or_default());
+        self.write(&path, |writer| writer.write(batch).map_err(|e| e.to_string()))?;
+        let mut all = Batch::new(self.schema.clone());
+        self.each(&path, |rows| (0..rows.len()).try_for_each(|row| copy(&rows, row, &mut all)))?;
+        Ok(all)
+    }
+
+    /// The file with what came in it, in its own place.
+    fn rewrite(&self, came: &Batch, rows: &HashMap<Key, usize>) -> Result<(), String> {
+        self.write(&self.path, |writer| {
+            let mut there = vec![false; came.len()];
+            self.each(&self.path, |old| {
+                let mut out = Batch::new(self.schema.clone());
+                for row in 0..old.len() {
+                    match self.key(&old, row).and_then(|key| rows.get(&key).copied()) {
+                        Some(new) => {
+                            copy(came, new, &mut out)?;
+                            there.get_mut(new).into_iter().for_each(|there| *there = true);
+                        }
+                        None => copy(&old, row, &mut out)?,
+                    }
+                    // The identifier of a row is the file's.
+                    if let Some(id) = old.id(row) {
+                        out.set_id(id);
+                    }
+                }
+                writer.write(&out)
+            })?;
+            let mut out = Batch::new(self.schema.clone());
+            let mut new: Vec<usize> = rows.values().copied().collect();
+            new.sort_unstable();
+            for row in new.into_iter().filter(|row| there.get(*row) == Some(&false)) {
+                copy(came, row, &mut out).map_err(|e| e.to_string())?;
+            }
+            writer.write(&out).map_err(|e| e.to_string())
+        })
+    }
+}
+
+fn copy(from: &Batch, row: usize, to: &mut Batch) -> Result<(), Error> {
+    let values = (0..from.columns().len()).map(|at| from.value(row, at));
+    Ok(to.push(from.geometry(row), values)?)
+}
+
+/// A value that was written from this kind.
+fn typed(value: Value<'_>, kind: Kind) -> Option<Value<'_>> {
+    Some(match (value, kind) {
+        (Value::Text(text), Kind::Int) => Value::Int(text.parse().ok()?),
+        (Value::Text(text), Kind::Real) => Value::Real(text.parse().ok()?),
+        (Value::Text(text), Kind::Bool) => Value::Bool(text.parse().ok()?),
+        (Value::Text(text), Kind::Json) => Value::Json(text),
+        (Value::Int(n), Kind::Real) => Value::Real(n as f64),
+        (Value::Null, _)
+        | (Value::Bool(_), Kind::Bool)
+        | (Value::Int(_), Kind::Int)
+        | (Value::Real(_), Kind::Real)
+        | (Value::Text(_), Kind::Text | Kind::Date | Kind::DateTime)
+        | (Value::Json(_), Kind::Json)
+        | (Value::Bytes(_), Kind::Bytes) => value,
+        _ => return None,
+    })
+}
+
+impl Sink for Rewrite {
+    fn saved(&mut self) -> Result<Option<Saved>, SinkError> {
+        Ok(None)
+    }
+
+    fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {
+        let mut put = Put::default();
+        let rules = super::file::Rules::new(&self.schema, self.format);
+        // Of records with one key the last one counts.
+        let last: HashMap<Key, usize> =
+            (0..batch.len()).filter_map(|row| Some((self.key(batch, row)?, row))).collect();
+        let mut keep = vec![true; batch.len()];
+        for (row, keep) in keep.iter_mut().enumerate() {
+            let nameless = self
+                .key(batch, row)
+                .is_none()
+                .then(|| Problem::new(Code::CONSTRAINT_VIOLATION, "a field of the key is null"));
+            if let Some(problem) = nameless.or_else(|| rules.refuse(batch, row)) {
+                put.refused.push((row, problem));
+                *keep = false;
+            } else if self.key(batch, row).is_some_and(|key| last.get(&key) != Some(&row)) {
+                put.unchanged += 1;
+                *keep = false;
+            }
+        }
+        let came = self.given_back(&batch.clone().filter(&keep)).map_err(SinkError::Fatal)?;
+        let rows: HashMap<Key, usize> =
+            (0..came.len()).filter_map(|row| Some((self.key(&came, row)?, row))).collect();
+        let mut found: HashMap<Key, (u64, bool)> = HashMap::new();
+        self.each(&self.path, |old| {
+            for row in 0..old.len() {
+                let Some(key) = self.key(&old, row) else { continue };
+                let Some(new) = rows.get(&key).copied() else { continue };
+                let same = old.geometry(row) == came.geometry(new)
+                    && (0..came.columns().len()).all(|at| old.value(row, at) == came.value(new, at));
+                let seen = found.entry(key).or_insert((0, same));
+                seen.0 += 1;
+            }
+            Ok(())
+        })
+        .map_err(SinkError::Fatal)?;
+        if found.values().any(|(times, _)| *times > 1) {
+            return Err(SinkError::Fatal(format!(
+                "{}: several records have the key of one that is replayed, so it does not tell them apart; name a better `sink.key` and run again",
+                self.path.display()
+            )));
+        }
+        let same = found.values().filter(|(_, same)| *same).count() as u64;
+        put.unchanged += same;
+        put.updated = found.len() as u64 - same;
+        put.inserted = rows.len() as u64 - found.len() as u64;
+        self.came = Some((came, rows));
+        Ok(put)
+    }
+
+    fn commit(&mut self, _: &str, _: &[Seen]) -> Result<(), SinkError> {
+        match self.came.take() {
+            Some((came, rows)) if !rows.is_empty() => self.rewrite(&came, &rows).map_err(SinkError::Fatal),
+            _ => Ok(()),
+        }
+    }
+
+    fn rollback(&mut self) {
+        self.came = None;
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+}

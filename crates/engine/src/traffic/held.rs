@@ -1,0 +1,169 @@
+//! What each lane of a manifest is held to.
+//!
+//! It is found out before the first call, because whoever comes first makes the lane: a source that
+//! may ask ten times a second must not make it for a step on the same service that may ask twice.
+
+use tidegate_core::lane::LaneConfig;
+use tidegate_core::limit::LimitConfig;
+use url::Url;
+
+use crate::lane::LaneKey;
+use crate::manifest::{Manifest, Policy, Service};
+use crate::profile::{Profile, Profiles};
+use crate::source::{Which, file};
+
+/// The lane of a service that is a source: its pages are large, and its profile says how many it
+/// can make at once.
+pub(crate) fn of_source(policy: &Policy, form: &Service, profile: &Profile) -> LaneConfig {
+    let mut lane = told(policy, form);
+    lane.limit.in_flight_max = lane.limit.in_flight_max.min(profile.in_flight()).max(1);
+    lane
+}
+
+/// The lane of a service that a step asks. The rate of a profile is what its public service allows;
+/// elsewhere the lane learns.
+pub(crate) fn of_step(policy: &Policy, form: &Service, profile: Option<&Profile>) -> LaneConfig {
+    let mut lane = told(policy, form);
+    if let (None, Some(profile)) = (&form.url, profile) {
+        let own = form.requests_per_second.is_none();
+        lane.limit = lane.limit.and(LimitConfig {
+            rate_max: own.then(|| profile.rate_per_second()),
+            burst: own.then(|| f64::from(profile.burst())),
+            in_flight_max: profile.in_flight(),
+            learn: false,
+        });
+    }
+    lane
+}
+
+fn told(policy: &Policy, form: &Service) -> LaneConfig {
+    let mut lane = policy.lane;
+    lane.limit.rate_max = form.requests_per_second.or(lane.limit.rate_max);
+    lane
+}
+
+/// Who asks which lane.
+pub(crate) struct Use {
+    /// The service, or the host of a file.
+    pub(crate) service: String,
+    /// It is the source that asks, and not a step.
+    pub(crate) source: bool,
+    /// The lane.
+    pub(crate) key: LaneKey,
+    /// What this use holds it to.
+    pub(crate) lane: LaneConfig,
+    /// How the service speaks.
+    pub(crate) profile: Option<Profile>,
+}
+
+/// Whom source and steps of a manifest ask. What is wrong in it is left out here, and said where it
+/// is used.
+pub(crate) fn uses(manifest: &Manifest, policy: &Policy) -> Vec<Use> {
+    let pipeline = &manifest.pipeline;
+    let mut all: Vec<Use> = source(manifest, policy).into_iter().collect();
+    for step in &pipeline.steps {
+        let asks = step.geocode.as_ref().map(|geocode| (&geocode.service, true));
+        let asks = asks.or(step.http.as_ref().map(|http| (&http.service, false)));
+        let Some((name, form, geocodes)) =
+            asks.and_then(|(name, geocodes)| Some((name, pipeline.services.get(name)?, geocodes)))
+        else {
+            continue;
+        };
+        let profile = named(form);
+        let base = match (&form.url, &profile) {
+            (Some(url), _) => Url::parse(url).ok(),
+            (None, Some(profile)) => profile.base_url().ok(),
+            (None, None) => None,
+        };
+        let Some(url) = base else { continue };
+        let speaks = profile.as_ref().filter(|_| geocodes);
+        let keyed = speaks.is_none_or(|profile| profile.form().auth.is_some());
+        let (key, lane) = (key(&url, form, keyed), of_step(policy, form, speaks));
+        all.push(Use { service: name.clone(), source: false, key, lane, profile });
+    }
+    all
+}
+
+fn source(manifest: &Manifest, policy: &Policy) -> Option<Use> {
+    let pipeline = &manifest.pipeline;
+    let source = pipeline.source.as_ref()?;
+    let none = Service::default();
+    let form = source.service.as_ref().and_then(|name| pipeline.services.get(name)).unwrap_or(&none);
+    let url = Url::parse(source.file.as_ref().or(form.url.as_ref())?).ok()?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return None;
+    }
+    let profile = match &source.file {
+        Some(_) => file::profile().ok()?,
+        None => of(form, &url)?,
+    };
+    let service = source.service.as_deref().or(url.host_str()).unwrap_or_default().to_owned();
+    let (key, lane) = (key(&url, form, profile.form().auth.is_some()), of_source(policy, form, &profile));
+    Some(Use { service, source: true, key, lane, profile: Some(profile) })
+}
+
+fn key(url: &Url, form: &Service, keyed: bool) -> LaneKey {
+    LaneKey::of_url(url, form.key.as_deref().filter(|_| keyed).unwrap_or_default())
+}
+
+fn named(form: &Service) -> Option<Profile> {
+    form.profile.as_ref().and_then(|name| Profiles::embedded().ok()?.get(name).ok().cloned())
+}
+
+fn of(form: &Service, url: &Url) -> Option<Profile> {
+    named(form).or_else(|| Which::of_url(url)?.profile().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(parts: &str) -> Manifest {
+        let text = format!(
+            "pipeline:\n  id: x\n  retry_policy: {{ max_attempts: 3, base_delay: 1s, retryable_status_codes: [429] }}\n  \
+             tolerance: {{ max_null_rate: 1, halt_on_geometry_invalid: false }}\n{parts}"
+        );
+        crate::manifest::from_bytes("test", text.as_bytes()).unwrap_or_else(|e| panic!("{}", e.render(false)))
+    }
+
+    #[test]
+    fn source_and_steps_on_one_host_and_key_have_one_lane() {
+        let manifest = manifest(
+            "  services:
+    far: { url: \"https://a.test/wfs\", profile: geoserver-wfs, key: env:K, requests_per_second: 9 }
+    near: { url: \"https://a.test/items\", key: env:K, requests_per_second: 4 }
+    else: { url: \"https://a.test/items\", key: env:L }
+  source: { service: far }
+  steps:
+    - http: { service: near, path: \"/1\", take: { a: /a } }
+    - http: { service: else, path: \"/1\", take: { b: /b } }
+  sink: { file: a.gpkg }
+",
+        );
+        let uses = uses(&manifest, &Policy::from(&manifest));
+        let rates: Vec<_> = uses.iter().map(|of| (of.key.to_string(), of.lane.limit.rate_max)).collect();
+        assert_eq!(
+            rates,
+            [
+                ("https://a.test as env:K".to_owned(), Some(9.0)),
+                ("https://a.test as env:K".to_owned(), Some(4.0)),
+                ("https://a.test as env:L".to_owned(), None),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_public_service_is_asked_no_faster_than_its_profile_says() {
+        let of = |service: &str| {
+            let manifest = manifest(&format!(
+                "  services: {{ g: {{ profile: nominatim, user_agent: x{service} }} }}\n  source: {{ file: a.csv }}\n  \
+                 steps:\n    - geocode: {{ service: g, address: [a] }}\n  sink: {{ file: a.gpkg }}\n"
+            ));
+            uses(&manifest, &Policy::from(&manifest))[0].lane.limit
+        };
+        assert_eq!((of("").rate_max, of("").burst), (Some(1.0), Some(1.0)));
+        assert_eq!(of(", requests_per_second: 0.5").rate_max, Some(0.5));
+        // One's own server is learned.
+        assert_eq!(of(", url: \"http://127.0.0.1:9\"").rate_max, None);
+    }
+}
