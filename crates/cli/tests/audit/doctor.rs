@@ -115,7 +115,7 @@ fn a_service_that_is_the_source_is_asked_like_any_other() {
     assert_eq!((clock, said.contains("s ahead of ours")), ("warn", true), "{said}");
     let (quota, said, _) = health(&found, "service far: quota");
     assert_eq!((quota, said.contains("of 1000 calls left")), ("ok", true), "{said}");
-    assert_eq!(health(&found, "source").1, "230 records of parcels");
+    assert_eq!(health(&found, "source").1, "230 records of tide:parcels");
     // One that is not there is not asked for its layer, and nothing is tried again.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     manifest(&format!("http://{free}"));
@@ -139,7 +139,7 @@ fn a_file_and_a_bucket_elsewhere_are_asked_without_being_fetched() {
     {
         assert_eq!(health(&found, check).0, "ok", "{check}");
     }
-    assert_eq!(health(&found, "source").1, "20 records of parcels");
+    assert_eq!(health(&found, "source").1, "20 records of file");
     assert!(!found.iter().any(|f| f["check"] == "sink"), "a bucket is no directory: {found:#?}");
 }
 
@@ -173,7 +173,7 @@ fn a_store_of_letters_is_only_read() {
     std::fs::remove_file(bench.path(".tidegate/audit.key")).unwrap();
     let before = files(bench.dir.path());
     let found = findings(&bench, 0, &[]);
-    assert_eq!(health(&found, "dead letters").1, ".tidegate/letters.db holds 1 of 1000000 letters");
+    assert_eq!(health(&found, "dead letters").1, ".tidegate/letters.db holds 1 of 5000000 letters");
     assert!(files(bench.dir.path()) == before, "nothing was made or changed");
     // While somebody else has it open, too.
     let other = rusqlite::Connection::open(&store).unwrap();

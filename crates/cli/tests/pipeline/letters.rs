@@ -255,7 +255,7 @@ fn a_file_that_is_written_whole_takes_replayed_records_by_their_key() {
         let bench = Bench::new();
         bench.write("in.geojsonl", &kinds());
         let parts = format!(
-            "dead_letters: {{ remedies: [{{ rule: make_valid, tolerance: 0.1 }}] }}\nsource: {{ file: in.geojsonl }}\nsteps:\n  - coerce: {{ fields: {{ v: int }} }}\n  - promote_to_multi: true\nsink: {{ file: {name}, mode: replace, key: [id] }}"
+            "tolerance: {{ max_null_rate: 1, halt_on_geometry_invalid: false }}\ndead_letters: {{ remedies: [{{ rule: make_valid, tolerance: 0.1 }}] }}\nsource: {{ file: in.geojsonl }}\nsteps:\n  - coerce: {{ fields: {{ v: int }} }}\n  - promote_to_multi: true\nsink: {{ file: {name}, mode: replace, key: [id] }}"
         );
         bench.manifest(&parts);
         assert_eq!(bench.runs(4)["written"], 2, "{name}");
@@ -272,7 +272,9 @@ fn a_file_that_is_written_whole_takes_replayed_records_by_their_key() {
         assert_eq!(replayed.code, Some(0), "{name}: {}", replayed.stderr);
         assert!(std::fs::read(bench.path(name)).unwrap() == once, "{name}: twice is once");
         // Back again, through a second pipeline: what was there is as it was, what came is there.
-        bench.manifest(&format!("source: {{ file: {name} }}\nsink: {{ file: back.geojsonl }}"));
+        bench.manifest(&format!(
+            "source: {{ file: {name}, crs: EPSG:4326 }}\nsink: {{ file: back.geojsonl }}"
+        ));
         bench.write("m.yaml", &bench.read("m.yaml").replace("id: test", "id: back"));
         if name != "out.geojsons" {
             assert_eq!(bench.runs(0)["written"], 3, "{name}");
@@ -312,7 +314,7 @@ fn a_file_that_is_written_whole_takes_replayed_records_by_their_key() {
 fn a_key_that_does_not_tell_records_apart_leaves_the_file_alone() {
     let bench = Bench::new();
     bench.write("in.geojsonl", &kinds().replace("a4", "a1").replace("a2", "a1"));
-    bench.manifest("dead_letters: { remedies: [{ rule: make_valid, tolerance: 0.1 }] }\nsource: { file: in.geojsonl }\nsteps:\n  - coerce: { fields: { v: int } }\n  - promote_to_multi: true\nsink: { file: out.geojsonl, mode: replace, key: [id] }");
+    bench.manifest("tolerance: { max_null_rate: 1, halt_on_geometry_invalid: false }\ndead_letters: { remedies: [{ rule: make_valid, tolerance: 0.1 }] }\nsource: { file: in.geojsonl }\nsteps:\n  - coerce: { fields: { v: int } }\n  - promote_to_multi: true\nsink: { file: out.geojsonl, mode: replace, key: [id] }");
     bench.runs(4);
     let before = bench.read("out.geojsonl");
     assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, Some(0));

@@ -22,13 +22,13 @@ fn parcels(second: &str) -> String {
 }
 
 /// One of the two, held at a point until the gate is opened.
-struct Held {
+pub(crate) struct Held {
     child: Child,
     gate: std::path::PathBuf,
 }
 
 impl Held {
-    fn start(bench: &Bench, args: &[&str], point: &str) -> Held {
+    pub(crate) fn start(bench: &Bench, args: &[&str], point: &str) -> Held {
         let gate = bench.path(&format!("gate-{}", point.replace(':', "-")));
         let hold = format!("{point}={}", gate.display());
         let mut child = bench.command(args).env("TIDEGATE_HOLD", hold).spawn().unwrap();
@@ -37,7 +37,7 @@ impl Held {
         Held { child, gate }
     }
 
-    fn go(self) -> Ran {
+    pub(crate) fn go(self) -> Ran {
         std::fs::write(&self.gate, "").unwrap();
         ran(self.child.wait_with_output().unwrap())
     }
@@ -59,7 +59,7 @@ fn prepared(sink: &str) -> Bench {
     let bench = Bench::new();
     bench.write("in.geojsonl", &parcels(BOW_TIE));
     bench.manifest(&format!(
-        "dead_letters: {{ remedies: [{{ rule: make_valid, tolerance: 0.1 }}] }}\nsource: {{ file: in.geojsonl }}\nsteps:\n  - promote_to_multi: true\n{sink}"
+        "tolerance: {{ max_null_rate: 1, halt_on_geometry_invalid: false }}\ndead_letters: {{ remedies: [{{ rule: make_valid, tolerance: 0.1 }}] }}\nsource: {{ file: in.geojsonl }}\nsteps:\n  - promote_to_multi: true\n{sink}"
     ));
     assert_eq!(bench.runs(4)["written"], 2);
     let fixed = bench.tidegate(&["dlq", "fix", "--manifest", "m.yaml"]);

@@ -169,7 +169,7 @@ fn asked(manifest: &Manifest, policy: &Policy, (records, source): (Option<u64>, 
 /// Why it cannot work, in a sentence.
 pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, String> {
     let parts = build(manifest, folder, None, Arc::default())?;
-    let opening = parts.traffic.calls();
+    let opening = parts.traffic.requests();
     let left = parts.source.left();
     let requests = match left {
         Some(left) => left.requests.map(|left| left + opening),

@@ -293,7 +293,8 @@ impl Pager {
         if self.ahead.is_empty() {
             self.start(step.clone());
         }
-        while self.ahead.len() < self.config.at_once.max(1) {
+        // The first page comes alone: whoever only looks at a layer asks for no more.
+        while self.tally.pages > 0 && self.ahead.len() < self.config.at_once.max(1) {
             let last = self.ahead.back().map(|(step, _)| step.clone());
             let Some(next) = last.and_then(|last| self.foresee(&last)) else { break };
             self.start(next);

@@ -108,10 +108,17 @@ impl Traffic {
         self.shared.line(key, policy)
     }
 
-    /// Calls sent so far, by whomever.
+    /// Attempts sent so far, by whomever.
     #[must_use]
     pub fn calls(&self) -> u64 {
         lock(&self.shared.lines).iter().map(|line| line.calls.attempts()).sum()
+    }
+
+    /// Calls so far, each counted once however often it was tried.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        let first = |line: &Line| line.calls.by_attempt().next().map_or(0, |(_, sent, _)| sent);
+        lock(&self.shared.lines).iter().map(first).sum()
     }
 
     /// Whether every call is entered in the audit.
