@@ -76,8 +76,9 @@ impl Traffic {
         Traffic { shared: Arc::new(shared), runtime: Arc::default() }
     }
 
-    /// What all calls run on. It is made when the first one needs it; one thread of its own goes on
-    /// with what is under way while a batch is being written.
+    /// What all calls run on. It is made when the first one needs it; its threads go on with what is
+    /// under way while a batch is being written, and one is left for timers and connections while
+    /// the other reads a large page.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -87,7 +88,7 @@ impl Traffic {
             return Ok(runtime.clone());
         }
         let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
+            .worker_threads(2)
             .thread_name("calls")
             .enable_all()
             .build()
