@@ -199,8 +199,9 @@ impl Store {
             Some(caller) => caller.lanes(&lane),
             None => Lanes::new(&lane, clock),
         };
+        // In the traffic of a run there may be buckets of one name at several services.
         let home = match settings.s3.endpoint.as_ref().and_then(Url::host_str) {
-            Some(host) if address.starts_with("s3://") => format!("{name}@{host}"),
+            Some(host) if caller.is_some() => format!("{name}@{host}"),
             _ => name.clone(),
         };
         let line = |caller: Caller| {
