@@ -197,7 +197,7 @@ impl Place {
         let mut command = Command::new("ogr2ogr");
         match (&self.database, job.needs_database()) {
             (Some(database), true) => {
-                command.args(["-f", "PostgreSQL"]).arg(format!("PG:dbname='{database}'")).arg(&self.source);
+                command.args(["-f", "PostgreSQL"]).arg(format!("PG:{}", words(database))).arg(&self.source);
                 command.args(["-nln", "bench_ogr2ogr", "-lco", "GEOMETRY_NAME=geom", "-overwrite"]);
                 command.args(["--config", "PG_USE_COPY", "YES"]);
             }
@@ -229,6 +229,15 @@ impl Place {
         command.args(["-wq", "-c", sql]).arg(self.database.as_deref().unwrap_or_default());
         measure::take(command).map(drop)
     }
+}
+
+/// The address of a database as GDAL reads it: in words, and not as a URL.
+fn words(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (user, rest) = rest.split_once('@').unwrap_or(("postgres", rest));
+    let (host, name) = rest.split_once('/').unwrap_or((rest, "postgres"));
+    let (host, port) = host.split_once(':').unwrap_or((host, "5432"));
+    format!("host={host} port={port} user={user} dbname={name}")
 }
 
 fn remove(path: &Path) -> Result<(), String> {
