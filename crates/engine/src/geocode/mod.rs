@@ -21,6 +21,7 @@
 
 mod answer;
 mod dead;
+mod hand;
 mod known;
 mod order;
 mod sink;

@@ -1,6 +1,7 @@
 //! The rows of the file, each with its question and what the cache knows about it.
 
 use super::answer::{Finished, Kept};
+use super::hand::Giver;
 use super::order::Credit;
 use super::sink::weight;
 use super::{By, Job, JobError, Run};
@@ -70,7 +71,7 @@ impl Source {
         run: &Run,
         credit: &Credit,
         cache: Option<&Reader>,
-        mut take: impl FnMut(Item) -> bool,
+        mut giver: Giver,
     ) -> Result<(), JobError> {
         let asker = Asker::new(job).map_err(JobError::Setup)?;
         let mut row = Row::default();
@@ -79,10 +80,12 @@ impl Source {
                 .csv
                 .read(&mut row)
                 .map_err(|e| JobError::Broken(format!("{}: line {}: {e}", job.input.display(), row.line)))?;
-            if !more {
-                return Ok(());
+            let weight = weight(&row);
+            // What is gathered has credit that a large row may have to wait for.
+            if weight > 1 {
+                giver.flush();
             }
-            if run.is_stopping() || !credit.take(weight(&row)) {
+            if !more || run.is_stopping() || !credit.take(weight) {
                 return Ok(());
             }
             run.telemetry.records.read(1);
@@ -97,7 +100,7 @@ impl Source {
                     }
                 }
             };
-            if !take(Item { row: row.clone(), step }) {
+            if !giver.give(Item { row: row.clone(), step }) {
                 return Ok(());
             }
         }

@@ -1,6 +1,7 @@
 //! The middle of a run: questions to answers.
 
 use super::answer::{Finished, Kept};
+use super::hand::{self, Taker};
 use super::known::{Known, Questions};
 use super::order::Credit;
 use super::sink::{CREDIT, Out, Sink};
@@ -19,7 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_core::breaker::State;
 use tidegate_core::call::{Next, Why};
 use tidegate_core::{Code, Kind, Rng, Wall};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 /// Rows read ahead of the work.
@@ -62,7 +63,7 @@ struct Question {
 struct Shop {
     job: Arc<Job>,
     /// Those that have been read and not been taken on.
-    rows: tokio::sync::Mutex<mpsc::Receiver<Item>>,
+    rows: tokio::sync::Mutex<Taker>,
     /// How many rows may be on their way.
     places: Arc<Semaphore>,
     exchange: Exchange<Sniffed>,
@@ -91,10 +92,10 @@ pub(super) async fn go(prepared: Prepared) -> Result<End, JobError> {
     let credit = Arc::new(Credit::new(CREDIT));
     // As many rows as there are credits, so it needs no bound of its own.
     let (out, outs) = channel();
-    let (items, rows) = mpsc::channel(READ_AHEAD);
+    let (items, rows) = hand::way(READ_AHEAD);
     let reading = thread("source", {
         let (job, run, credit) = (Arc::clone(&job), Arc::clone(&run), Arc::clone(&credit));
-        move || source.read(&job, &run, &credit, reader.as_ref(), |item| items.blocking_send(item).is_ok())
+        move || source.read(&job, &run, &credit, reader.as_ref(), items)
     })?;
     let sinking = thread("sink", {
         let (run, credit) = (Arc::clone(&run), Arc::clone(&credit));
@@ -208,7 +209,7 @@ impl Shop {
             let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
             let mut rows = self.rows.lock().await;
             loop {
-                let row = rows.recv().await?;
+                let row = rows.next().await?;
                 if let Some(question) = self.take(row) {
                     return Some((question, place));
                 }
@@ -225,7 +226,7 @@ impl Shop {
     fn next_at_once(&self) -> Option<Question> {
         let mut rows = self.rows.try_lock().ok()?;
         while !self.run.is_stopping() {
-            if let Some(question) = self.take(rows.try_recv().ok()?) {
+            if let Some(question) = self.take(rows.next_at_once()?) {
                 return Some(question);
             }
         }
