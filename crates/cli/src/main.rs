@@ -14,8 +14,10 @@ mod out;
 mod predict;
 mod progress;
 mod report;
+mod stop;
 mod summary;
 mod verb;
+mod web;
 
 use std::panic::{self, PanicHookInfo};
 use std::process::ExitCode;

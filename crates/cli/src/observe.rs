@@ -166,7 +166,7 @@ impl Watch {
         let mut tasks = JoinSet::new();
         if let Some(listener) = listener {
             let telemetry = Arc::clone(&self.telemetry);
-            tasks.spawn(async move { metrics::serve(listener, || telemetry.prometheus()).await });
+            tasks.spawn(async move { metrics::serve(listener, move || telemetry.prometheus()).await });
         }
         if let Some(push) = &self.push {
             tasks.spawn(push_metrics(Arc::clone(push), Arc::clone(&self.telemetry)));
@@ -274,7 +274,7 @@ async fn push_spans(push: Arc<Pusher>, telemetry: Arc<Telemetry>) {
 }
 
 /// A collector that does not listen is told of, and otherwise let be.
-fn tell(pushed: Result<(), String>) {
+pub(crate) fn tell(pushed: Result<(), String>) {
     if let Err(why) = pushed {
         warn!(target: "tidegate::otlp", "the collector did not take what was pushed: {why}");
     }

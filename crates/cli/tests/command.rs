@@ -5,10 +5,11 @@ mod common;
 use common::tidegate;
 use std::process::{Command, Stdio};
 
-const VERBS: [&str; 22] = [
+const VERBS: [&str; 23] = [
     "init",
     "plan",
     "run",
+    "serve",
     "validate",
     "schema",
     "simulate",

@@ -85,7 +85,7 @@ pub(super) fn dashboard() -> String {
             { "name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus", "current": {}, "hide": 0 },
             {
                 "name": "pipeline", "label": "Pipeline", "type": "query", "datasource": source,
-                "query": { "query": format!("label_values({}, pipeline)", m::RECORDS.name), "refId": "pipelines" },
+                "query": { "query": format!("label_values({{__name__=~\"{}\"}}, pipeline)", known()), "refId": "pipelines" },
                 "refresh": 2, "sort": 1, "includeAll": true, "multi": true, "current": { "text": "All", "value": "$__all" },
             },
         ] },
@@ -96,6 +96,11 @@ pub(super) fn dashboard() -> String {
         "panels": panels,
     });
     format!("{board:#}\n")
+}
+
+/// What tells that there is a pipeline or a store: its own run, or `serve`.
+fn known() -> String {
+    [&m::RECORDS, &m::LAST_RUN, &m::LETTERS].map(|metric| metric.name).join("|")
 }
 
 fn draw(panel: &Panel, id: u32, place: Json) -> Json {
@@ -368,6 +373,46 @@ fn rows() -> Vec<Row> {
             ],
         ),
         (
+            "Last runs, as `serve` sees them",
+            vec![
+                panel(
+                    "How they ended",
+                    Lines,
+                    "short",
+                    6,
+                    vec![(format!("{} == 1", now(&m::LAST_RUN_STATUS)), "{{pipeline}} {{status}}")],
+                    &m::LAST_RUN_STATUS,
+                ),
+                panel(
+                    "Since the last run",
+                    Lines,
+                    "s",
+                    6,
+                    vec![(format!("time() - {}", now(&m::LAST_RUN)), "{{pipeline}}")],
+                    &m::LAST_RUN,
+                ),
+                panel(
+                    "What became of their records",
+                    Lines,
+                    "short",
+                    6,
+                    vec![
+                        (now(&m::LAST_RUN_READ), "{{pipeline}} offered"),
+                        (now(&m::LAST_RUN_RECORDS), "{{pipeline}} {{outcome}}"),
+                    ],
+                    &m::LAST_RUN_RECORDS,
+                ),
+                panel(
+                    "How long they took",
+                    Lines,
+                    "s",
+                    6,
+                    vec![(now(&m::LAST_RUN_TOOK), "{{pipeline}}")],
+                    &m::LAST_RUN_TOOK,
+                ),
+            ],
+        ),
+        (
             "Dead letters",
             vec![
                 panel(
@@ -382,6 +427,18 @@ fn rows() -> Vec<Row> {
                         (now(&m::LETTER_ARRIVED), "arrived in the last hour"),
                     ],
                     &m::LETTERS,
+                ),
+                panel(
+                    "Stores and suspended pipelines",
+                    Lines,
+                    "short",
+                    8,
+                    vec![
+                        (now(&m::LETTER_INCIDENTS), "incidents of {{pipeline}}"),
+                        (format!("{} == 0", now(&m::LETTER_READABLE)), "{{pipeline}} cannot be read"),
+                        (format!("increase({}{ON}[1h])", m::LETTER_PURGED.name), "purged of {{pipeline}} in an hour"),
+                    ],
+                    &m::LETTER_INCIDENTS,
                 ),
                 panel(
                     "How full the store is",

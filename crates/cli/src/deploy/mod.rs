@@ -3,15 +3,17 @@
 mod grafana;
 mod rules;
 
-/// The unit as it is.
-const UNIT: &str = include_str!("tidegate@.service");
+/// The units as they are: one per pipeline, and the one that watches.
+const RUN: &str = include_str!("tidegate@.service");
+const SERVE: &str = include_str!("tidegate-serve.service");
 
 /// All files: their path under the directory, and their text.
 pub(crate) fn files() -> Vec<(&'static str, String)> {
     vec![
         ("grafana/tidegate.json", grafana::dashboard()),
         ("prometheus/tidegate.rules.yml", rules::rules()),
-        ("systemd/tidegate@.service", UNIT.to_owned()),
+        ("systemd/tidegate@.service", RUN.to_owned()),
+        ("systemd/tidegate-serve.service", SERVE.to_owned()),
     ]
 }
 

@@ -94,7 +94,7 @@ pub(super) fn whole(parts: &[Part]) -> String {
 }
 
 /// A share as a person says it: never 100 % or 0 % when it is not quite.
-pub(super) fn percent_text(percent: f64) -> String {
+pub(crate) fn percent_text(percent: f64) -> String {
     match percent {
         0.0 => "0 %".to_owned(),
         p if p >= 100.0 => "100 %".to_owned(),

@@ -16,7 +16,8 @@ pub(crate) use timeline::{Sample, Timeline};
 use std::fmt::Write;
 use std::time::Duration;
 
-use bars::{Bar, Part, percent_text};
+pub(crate) use bars::percent_text;
+use bars::{Bar, Part};
 use map::{Layer, Shape};
 use tidegate_engine::gate::Reading;
 use tidegate_engine::telemetry::{Ended, Mark, Summary, Telemetry};
@@ -280,7 +281,7 @@ fn alerts(seen: &Seen) -> String {
 }
 
 /// With a capital letter at the beginning.
-fn capital(text: &str) -> String {
+pub(crate) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

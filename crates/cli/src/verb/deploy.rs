@@ -7,7 +7,7 @@ use crate::deploy;
 use crate::exit::Exit;
 use crate::out;
 
-/// Write the dashboard, the alert rules and the service unit
+/// Write the dashboard, the alert rules and the service units
 ///
 /// The Grafana dashboard and the Prometheus rules are made from the metrics that this version
 /// has, so that no panel asks for a name that nobody measures. The thresholds of the rules are

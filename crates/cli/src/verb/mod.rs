@@ -22,6 +22,7 @@ mod plan;
 mod profiles;
 mod run;
 mod schema;
+mod serve;
 mod simulate;
 mod store;
 mod validate;
@@ -39,6 +40,7 @@ pub(crate) enum Verb {
     Validate(validate::Args),
     Plan(plan::Args),
     Run(run::Args),
+    Serve(Box<serve::Args>),
     Schema(schema::Args),
     Simulate(simulate::Args),
     Fetch(Box<fetch::Args>),
@@ -66,6 +68,7 @@ impl Verb {
             Verb::Init(args) => init::run(args),
             Verb::Plan(args) => plan::run(args),
             Verb::Run(args) => run::run(args),
+            Verb::Serve(args) => serve::run(args),
             Verb::Validate(args) => validate::run(args),
             Verb::Schema(args) => schema::run(args),
             Verb::Simulate(args) => simulate::run(args),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tidegate_engine::run::{End, Options, Report, RunError, Watch, run as go};
+use tidegate_engine::run::{End, Options, Report, RunError, Watch, letters, run as go};
 use tidegate_engine::telemetry::Telemetry;
 
 use super::plan;
@@ -16,6 +16,7 @@ use crate::observe::{self, Observer, Subject};
 use crate::out::{self, Format};
 use crate::progress::{Progress, span, thousands};
 use crate::report;
+use crate::stop::Stop;
 
 /// Run a pipeline
 ///
@@ -86,7 +87,12 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         telemetry: &watch.telemetry,
         task: "run",
         alerts: manifest.pipeline.alerts.as_ref(),
-        letters: None,
+        // A place that cannot be told is told by the run itself.
+        letters: manifest
+            .pipeline
+            .dead_letters
+            .as_ref()
+            .and_then(|form| letters::place(form, &options.folder, &options.state).ok()),
     };
     let observer = match Observer::start(subject, &args.observe) {
         Ok(observer) => observer,
@@ -130,21 +136,7 @@ fn listen(stop: &Arc<AtomicBool>) {
     let stop = Arc::clone(stop);
     let heard = move || -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            #[cfg(unix)]
-            {
-                use tokio::signal::unix::{SignalKind, signal};
-                let (mut int, mut term) =
-                    (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-                tokio::select! {
-                    _ = int.recv() => {}
-                    _ = term.recv() => {}
-                }
-            }
-            #[cfg(not(unix))]
-            tokio::signal::ctrl_c().await?;
-            io::Result::Ok(())
-        })?;
+        runtime.block_on(async { Stop::listen()?.asked().await })?;
         stop.store(true, Ordering::Relaxed);
         out::say("\nstopping: the batch under way is committed; --resume goes on after it");
         Ok(())

@@ -72,7 +72,12 @@ fn deploy_writes_what_is_committed() {
     let ran = bench.run(&["deploy", "-o", "d"], &[]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
-    for name in ["grafana/tidegate.json", "prometheus/tidegate.rules.yml", "systemd/tidegate@.service"] {
+    for name in [
+        "grafana/tidegate.json",
+        "prometheus/tidegate.rules.yml",
+        "systemd/tidegate@.service",
+        "systemd/tidegate-serve.service",
+    ] {
         assert_eq!(
             bench.read(&format!("d/{name}")),
             std::fs::read_to_string(root.join(name)).unwrap(),

@@ -17,6 +17,9 @@ use tidegate_core::alert::{Alert, Alerts, Change, Limits};
 use tidegate_core::time::seconds;
 use tracing::{info, warn};
 
+/// Alerts that are remembered; of a watch that lasts for months, the latest.
+const FIRED_MAX: usize = 1000;
+
 /// How long a webhook or a command may take.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -40,6 +43,7 @@ pub struct Watchman {
     off: Vec<Alert>,
     actions: Arc<Actions>,
     fired: Vec<Fired>,
+    store: Option<String>,
 }
 
 impl Watchman {
@@ -59,7 +63,14 @@ impl Watchman {
             off: form.off.iter().map(|name| name.alert()).collect(),
             actions: Arc::new(Actions(actions)),
             fired: Vec::new(),
+            store: None,
         })
+    }
+
+    /// Watches a store of dead letters among others: the log says which.
+    #[must_use]
+    pub fn of_store(self, store: &str) -> Watchman {
+        Watchman { store: Some(store.to_owned()), ..self }
     }
 
     /// Looks at the run: what has begun and ended since, told in the log. What is to be done about it
@@ -76,12 +87,16 @@ impl Watchman {
     }
 
     fn note(&mut self, change: &Change, at: Duration) {
-        let (alert, said) = (change.alert.name(), change.said.as_str());
+        let (alert, said, store) = (change.alert.name(), change.said.as_str(), self.store.as_deref());
         if change.firing {
-            warn!(target: "tidegate::alert", alert, "{said}: {}", change.alert.advice());
+            warn!(target: "tidegate::alert", alert, store, "{said}: {}", change.alert.advice());
+            let over = self.fired.iter().position(|fired| fired.ended.is_some());
+            if let Some(over) = over.filter(|_| self.fired.len() >= FIRED_MAX) {
+                self.fired.remove(over);
+            }
             self.fired.push(Fired { alert: change.alert, at, ended: None, said: said.to_owned() });
         } else {
-            info!(target: "tidegate::alert", alert, "over: {said}");
+            info!(target: "tidegate::alert", alert, store, "over: {said}");
             if let Some(fired) = self.fired.iter_mut().rev().find(|fired| fired.alert == change.alert) {
                 fired.ended = Some(at);
             }

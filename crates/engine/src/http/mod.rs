@@ -42,7 +42,7 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls_platform_verifier::BuilderVerifierExt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use url::Url;
 
@@ -190,14 +190,20 @@ impl Client {
     }
 }
 
-/// The trust of the operating system, by ring.
+/// The trust of the operating system, by ring. It is read once: the certificates are more work than
+/// many a run.
 ///
 /// # Errors
 /// The operating system's certificates cannot be used.
 pub fn platform_tls() -> Result<rustls::ClientConfig, rustls::Error> {
+    static TLS: OnceLock<rustls::ClientConfig> = OnceLock::new();
+    if let Some(tls) = TLS.get() {
+        return Ok(tls.clone());
+    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    Ok(rustls::ClientConfig::builder_with_provider(provider)
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_platform_verifier()?
-        .with_no_client_auth())
+        .with_no_client_auth();
+    Ok(TLS.get_or_init(|| tls).clone())
 }

@@ -156,7 +156,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     if kept.is_none() {
         state.keep_source(&Kept::of(source.as_ref())).map_err(setup)?;
     }
-    state.keep(&json!({ "pipeline": id, "status": Status::Running })).map_err(setup)?;
+    state.keep(json!({ "pipeline": id, "status": Status::Running })).map_err(setup)?;
     let detail =
         json!({ "resume": options.resume, "atomic": options.atomic, "records": source.layer().records });
     trail.begin(&mut from, (sink.describe(), sink.keeps_checkpoints()), last, detail).map_err(setup)?;
@@ -236,7 +236,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         elapsed: began.elapsed(),
     };
     trail.end(&run, &report, status, (broken.as_deref(), traffic.noted())).map_err(RunError::Broken)?;
-    state.keep(&report.to_json(status)).map_err(RunError::Broken)?;
+    state.keep(report.to_json(status)).map_err(RunError::Broken)?;
     match broken {
         Some(what) => Err(RunError::Broken(what)),
         None => Ok(report),

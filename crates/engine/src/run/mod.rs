@@ -19,7 +19,7 @@
 //! | `kept` | what a source said of itself when the run began |
 //! | [`rejects`], [`letters`] | where rejected records go: a file, or the store of dead letters |
 //! | `again` | dead letters back into the sink |
-//! | `state` | lock, checkpoint, result |
+//! | `state`, `last` | lock, checkpoint, result; the results as others read them |
 //! | `counts` | what became of the records |
 //! | `drive` | the run: what it starts from, its threads, what it leaves |
 //! | `transform` | the second thread: steps and gates |
@@ -35,6 +35,7 @@ mod drive;
 mod fetched;
 mod kept;
 mod landing;
+mod last;
 pub mod letters;
 mod paged;
 mod plan;
@@ -52,6 +53,7 @@ pub use build::{Parts, build, look};
 pub use counts::Counts;
 pub use drive::{Options, Watch, run};
 pub use kept::Kept;
+pub use last::{HaltedBy, LastRun, last_runs};
 pub use plan::{Asked, Pages, Plan, plan};
 pub use report::{End, Report, RunError};
 pub use state::{Checkpoint, State, Status};

@@ -13,6 +13,7 @@ use super::counts::Counts;
 use super::kept::Kept;
 use super::trail::Pending;
 use crate::gate::Tally;
+use crate::letter::now_ms;
 
 /// What is committed with each batch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -69,6 +70,17 @@ pub enum Status {
 }
 
 impl Status {
+    /// All of them.
+    pub const ALL: [Status; 7] = [
+        Status::Running,
+        Status::Done,
+        Status::Halted,
+        Status::Stopped,
+        Status::TryLater,
+        Status::Suspended,
+        Status::Failed,
+    ];
+
     /// The word for it.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -163,12 +175,15 @@ impl State {
         self.write("source.json", &serde_json::to_value(kept).map_err(|e| e.to_string())?)
     }
 
-    /// Keeps the result of a run.
+    /// Keeps the result of a run, and when that was.
     ///
     /// # Errors
     /// When the disk fails.
-    pub fn keep(&self, result: &serde_json::Value) -> Result<(), String> {
-        self.write("run.json", result)
+    pub fn keep(&self, mut result: serde_json::Value) -> Result<(), String> {
+        if let Some(fields) = result.as_object_mut() {
+            fields.insert("at_ms".into(), now_ms().into());
+        }
+        self.write("run.json", &result)
     }
 
     /// Writes a file whole or not at all.

@@ -103,6 +103,16 @@ metrics! {
     REPLAY_SUCCESS = Gauge "tidegate_letter_replay_success_ratio" [] "1" "Share of replayed letters that did not die again.";
     LETTER_SPATIAL = Gauge "tidegate_letter_spatial_ratio" [] "1" "Share of open letters that failed a spatial check.";
 
+    LETTER_PURGED = Counter "tidegate_letter_purged_total" [] "{letter}" "Letters that `serve` purged because they were kept long enough.";
+    LETTER_INCIDENTS = Gauge "tidegate_letter_incidents" [] "{incident}" "Open incidents: pipelines that are suspended.";
+    LETTER_READABLE = Gauge "tidegate_letter_readable" [] "1" "1 while the store can be read.";
+
+    LAST_RUN = Gauge "tidegate_last_run_timestamp_seconds" [] "s" "When the last run ended, or began if it has not ended.";
+    LAST_RUN_TOOK = Gauge "tidegate_last_run_seconds" [] "s" "How long the last run took.";
+    LAST_RUN_STATUS = Gauge "tidegate_last_run_status" ["status"] "1" "1 for how the last run ended; running may also be killed.";
+    LAST_RUN_READ = Gauge "tidegate_last_run_records_read" [] "{record}" "Records that the last run was offered.";
+    LAST_RUN_RECORDS = Gauge "tidegate_last_run_records" ["outcome"] "{record}" "Records of the last run, by outcome.";
+
     ALERT = Gauge "tidegate_alert_firing" ["alert"] "1" "1 while the alert fires.";
     SPANS_DROPPED = Counter "tidegate_spans_dropped_total" [] "{span}" "Spans of unremarkable calls that were left out because there were too many.";
     BUILD = Gauge "tidegate_build_info" ["version"] "1" "1 for the version that runs.";

@@ -165,6 +165,12 @@ impl Telemetry {
         *lock(&self.alerts) = firing;
     }
 
+    /// Which alerts fired last, of all that are watched.
+    #[must_use]
+    pub fn alert_states(&self) -> Vec<(&'static str, bool)> {
+        lock(&self.alerts).clone()
+    }
+
     /// Spans were left out.
     pub fn spans_dropped(&self, n: u64) {
         add(&self.spans_dropped, n);
@@ -202,7 +208,7 @@ impl Telemetry {
     /// The text form for Prometheus.
     #[must_use]
     pub fn prometheus(&self) -> String {
-        sample::prometheus(Some(&self.pipeline), &self.samples())
+        sample::prometheus(&[(Some(&self.pipeline), &self.samples())])
     }
 }
 

@@ -64,20 +64,31 @@ pub(super) fn merged(samples: Vec<Sample>) -> Vec<Sample> {
     all
 }
 
-/// The text form, metric by metric in the order of the table. `pipeline` stands on every line if
-/// it is given.
+/// What is read of one pipeline; without a name the label is left out.
+pub type Of<'a> = (Option<&'a str>, &'a [Sample]);
+
+/// The readings of one metric over all pipelines.
+pub(super) fn series<'a>(
+    all: &'a [Of<'a>],
+    metric: &'static Metric,
+) -> impl Iterator<Item = (Option<&'a str>, &'a Sample)> {
+    let each = |of: &'a Of<'a>| of.1.iter().map(move |sample| (of.0, sample));
+    all.iter().flat_map(each).filter(move |(_, sample)| std::ptr::eq(sample.metric, metric))
+}
+
+/// The text form, metric by metric in the order of the table.
 #[must_use]
-pub fn prometheus(pipeline: Option<&str>, samples: &[Sample]) -> String {
+pub fn prometheus(all: &[Of<'_>]) -> String {
     let mut out = String::with_capacity(8192);
     for metric in ALL {
-        let mut of = samples.iter().filter(|s| std::ptr::eq(s.metric, *metric)).peekable();
+        let mut of = series(all, metric).peekable();
         if of.peek().is_none() {
             continue;
         }
         let (name, kind) = (metric.name, metric.kind.word());
         // Writing to a string cannot fail.
         let _ = write!(out, "# HELP {name} {}\n# TYPE {name} {kind}\n", metric.help);
-        for sample in of {
+        for (pipeline, sample) in of {
             let mut labels: Vec<String> =
                 pipeline.map(|p| format!("pipeline=\"{}\"", escape(p))).into_iter().collect();
             let own = metric.labels.iter().zip(&sample.labels);

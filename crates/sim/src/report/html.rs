@@ -18,17 +18,23 @@ const STYLE_HASH: &str = "/4fBMLxA/oAf9u8/mhdLATf06nSVDiKJaDImg+d++ow=";
 /// A plot's table has at most this many rows; longer lines are thinned.
 const ROWS_MAX: usize = 40;
 
+/// What a page of ours may do: have its own style, and nothing more.
+#[must_use]
+pub fn policy() -> String {
+    format!("default-src 'none'; style-src 'sha256-{STYLE_HASH}'; base-uri 'none'; form-action 'none'")
+}
+
 /// A page of ours: what stands at its top, in the middle and at its foot. The title is escaped
 /// here, the rest is HTML already.
 #[must_use]
 pub fn page(title: &str, header: &str, main: &str, footer: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-         style-src 'sha256-{STYLE_HASH}'; base-uri 'none'; form-action 'none'\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <title>{}</title><style>{STYLE}</style></head>\
          <body><header>{header}</header><main>{main}</main><footer>{footer}</footer></body></html>\n",
+        policy(),
         escape(title)
     )
 }

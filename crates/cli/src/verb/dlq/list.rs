@@ -77,7 +77,7 @@ pub(super) fn coarse(x: f64) -> f64 {
 }
 
 /// A message whose fractions have one digit: what is coarse in its own column is coarse in words too.
-pub(super) fn blur(text: &str) -> String {
+pub(in crate::verb) fn blur(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut whole, mut digits) = (false, None);
     for c in text.chars() {
@@ -173,7 +173,7 @@ pub(super) fn stats(args: &Stats, desk: &mut Desk) -> Done {
     if args.metrics {
         let health = desk.store.health(desk.now_ms)?;
         let samples = telemetry::letter_samples(&health, desk.now_ms);
-        out::data(&telemetry::sample::prometheus(None, &samples))?;
+        out::data(&telemetry::sample::prometheus(&[(None, &samples)]))?;
         return Ok(Exit::Done);
     }
     let filter = args.filter.filter(desk)?;

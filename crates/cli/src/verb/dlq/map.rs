@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tidegate_engine::audit::Act;
-use tidegate_engine::letter::Letter;
 use tidegate_engine::letter::export::utc;
 use tidegate_engine::letter::store::Page;
+use tidegate_engine::letter::{Filter, Letter, LetterError, Store};
 
 use super::filter::FilterArgs;
 use super::list::{blur, coarse};
@@ -42,19 +42,61 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
         let detail = json!({ "verb": "map", "why": why });
         desk.store.enter(Act::new(desk.now_ms, "reveal", detail))?;
     }
-    let all = desk.store.count(&filter)?;
-    let page = Page { limit: args.limit, newest_first: true, payload: false };
-    let rows = desk.store.find(&filter, page)?;
-    let letters: Vec<Value> = rows.iter().map(|row| dot(&row.letter, exact)).collect();
-    let told = format!(
-        "{} of {} letters, {}",
-        thousands(letters.len() as u64),
-        thousands(all),
-        if exact { "exact places" } else { "places to a tenth of a degree" }
-    );
-    std::fs::write(&args.output, html(&letters, exact, &told, &utc(desk.now_ms)))?;
-    out::say(&format!("{}: {told}", args.output.display()));
+    let mut drawing = Drawing::new(exact);
+    drawing.add(&mut desk.store, &filter, args.limit)?;
+    std::fs::write(&args.output, drawing.page(desk.now_ms, None))?;
+    out::say(&format!("{}: {}", args.output.display(), drawing.told()));
     Ok(Exit::Done)
+}
+
+/// Letters on a map, perhaps of several stores.
+pub(in crate::verb) struct Drawing {
+    letters: Vec<Value>,
+    all: u64,
+    exact: bool,
+}
+
+impl Drawing {
+    /// Nothing yet.
+    pub(in crate::verb) fn new(exact: bool) -> Drawing {
+        Drawing { letters: Vec::new(), all: 0, exact }
+    }
+
+    /// Adds letters of a store, the newest.
+    pub(in crate::verb) fn add(
+        &mut self,
+        store: &mut Store,
+        filter: &Filter,
+        limit: u32,
+    ) -> Result<(), LetterError> {
+        self.all += store.count(filter)?;
+        let rows = store.find(filter, Page { limit, newest_first: true, payload: false })?;
+        self.letters.extend(rows.iter().map(|row| dot(&row.letter, self.exact)));
+        Ok(())
+    }
+
+    /// How many there are, in words.
+    fn told(&self) -> String {
+        format!(
+            "{} of {} letters, {}",
+            thousands(self.letters.len() as u64),
+            thousands(self.all),
+            if self.exact { "exact places" } else { "places to a tenth of a degree" }
+        )
+    }
+
+    /// The page. One that is served has a number that its style and its script must know.
+    pub(in crate::verb) fn page(&self, now_ms: i64, served: Option<&str>) -> String {
+        html(&self.letters, self.exact, &self.told(), &utc(now_ms), served)
+    }
+}
+
+/// What the page may do: run its own style and script, which know the number.
+pub(in crate::verb) fn policy(nonce: &str) -> String {
+    format!(
+        "default-src 'none'; style-src 'nonce-{nonce}' 'unsafe-hashes'; script-src 'nonce-{nonce}'; \
+         base-uri 'none'; form-action 'none'"
+    )
 }
 
 fn dot(letter: &Letter, exact: bool) -> Value {
@@ -96,7 +138,9 @@ fn view(letters: &[Value]) -> [f64; 4] {
     [f64::midpoint(w, e) - width / 2.0, f64::midpoint(n, s) - width / 4.0, width, width / 2.0]
 }
 
-fn html(letters: &[Value], exact: bool, told: &str, made: &str) -> String {
+fn html(letters: &[Value], exact: bool, told: &str, made: &str, served: Option<&str>) -> String {
+    let nonce = served.unwrap_or("page");
+    let home = if served.is_some() { "<a href=\"/\">overview</a>" } else { "" };
     let data = json!({ "letters": letters, "view": view(letters), "exact": exact }).to_string();
     // Inside of a script element only `<` could end it.
     let data = data.replace('<', "\\u003c");
@@ -105,11 +149,10 @@ fn html(letters: &[Value], exact: bool, told: &str, made: &str) -> String {
         .concat();
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'nonce-page' \
-         'unsafe-hashes'; script-src 'nonce-page'; base-uri 'none'; form-action 'none'\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>Dead letters · Tidegate</title><style nonce=\"page\">{css}</style></head><body>\
-         <header><h1>Dead letters</h1><p>{told}, {made}</p>\
+         <title>Dead letters · Tidegate</title><style nonce=\"{nonce}\">{css}</style></head><body>\
+         <header><h1>Dead letters</h1>{home}<p>{told}, {made}</p>\
          <label>group by <select id=\"by\">{options}</select></label>\
          <input id=\"text\" type=\"search\" placeholder=\"filter by words\" aria-label=\"filter by words\">\
          <p id=\"shown\" aria-live=\"polite\"></p></header>\
@@ -118,8 +161,9 @@ fn html(letters: &[Value], exact: bool, told: &str, made: &str) -> String {
          <button id=\"out\" aria-label=\"farther\">−</button><button id=\"all\" aria-label=\"all\">⤢</button></div>\
          <footer>Land: Natural Earth, public domain</footer></div>\
          <aside><h2>Groups</h2><div id=\"groups\"></div><div id=\"story\"><p>Choose a point to read its story.</p></div></aside>\
-         <script id=\"data\" type=\"application/json\" nonce=\"page\">{data}</script>\
-         <script nonce=\"page\">{js}</script></body></html>\n",
+         <script id=\"data\" type=\"application/json\" nonce=\"{nonce}\">{data}</script>\
+         <script nonce=\"{nonce}\">{js}</script></body></html>\n",
+        policy = policy(nonce),
         css = include_str!("map.css"),
         js = include_str!("map.js"),
         land = LAND.trim_end(),
@@ -134,7 +178,7 @@ mod tests {
     fn a_hostile_message_stays_a_message() {
         let mut letter = Letter::default();
         letter.failure.message = "</script><script>alert(1)</script>".into();
-        let page = html(&[dot(&letter, false)], false, "1 letter", "now");
+        let page = html(&[dot(&letter, false)], false, "1 letter", "now", None);
         assert_eq!(page.matches("<script").count(), 2);
         assert!(page.contains("\\u003c/script>"));
         assert_eq!(view(&[dot(&letter, false)]), [0.0, 0.0, 3600.0, 1800.0]);

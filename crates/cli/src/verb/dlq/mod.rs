@@ -5,8 +5,8 @@
 mod capture;
 pub(super) mod filter;
 mod keep;
-mod list;
-mod map;
+pub(super) mod list;
+pub(super) mod map;
 mod mend;
 mod replay;
 mod rerun;

@@ -51,7 +51,7 @@ fn line_width() -> Option<usize> {
 }
 
 /// So long ago, in one unit.
-pub(super) fn ago(then_ms: i64, now_ms: i64) -> String {
+pub(in crate::verb) fn ago(then_ms: i64, now_ms: i64) -> String {
     let s = (now_ms - then_ms).max(0) / 1000;
     match s {
         0..60 => format!("{s} s"),

@@ -3,7 +3,7 @@
 use super::proto::Proto;
 use super::{Attributes, resource, scope, text};
 use crate::telemetry::metric::{ALL, Kind};
-use crate::telemetry::sample::{Sample, Value};
+use crate::telemetry::sample::{Of, Sample, Value, series};
 
 /// Since the start, not since the last push.
 const CUMULATIVE: i64 = 2;
@@ -11,8 +11,7 @@ const CUMULATIVE: i64 = 2;
 /// The message; times are nanoseconds since 1970.
 pub(super) fn encode(
     attributes: &Attributes,
-    pipeline: &str,
-    samples: &[Sample],
+    all: &[Of<'_>],
     start: u64,
     now: u64,
 ) -> Vec<u8> {
@@ -22,7 +21,7 @@ pub(super) fn encode(
         of.message(2, |of| {
             scope(of);
             for metric in ALL {
-                let mut series = samples.iter().filter(|s| std::ptr::eq(s.metric, *metric)).peekable();
+                let mut series = series(all, metric).peekable();
                 if series.peek().is_none() {
                     continue;
                 }
@@ -36,7 +35,7 @@ pub(super) fn encode(
                         Kind::Histogram => 9,
                     };
                     out.message(field, |data| {
-                        series.for_each(|sample| point(data, sample, pipeline, start, now));
+                        series.for_each(|(pipeline, sample)| point(data, sample, pipeline, start, now));
                         if metric.kind != Kind::Gauge {
                             data.int(2, CUMULATIVE);
                         }
@@ -52,7 +51,7 @@ pub(super) fn encode(
 }
 
 /// One data point, field 1 of its metric.
-fn point(out: &mut Proto, sample: &Sample, pipeline: &str, start: u64, now: u64) {
+fn point(out: &mut Proto, sample: &Sample, pipeline: Option<&str>, start: u64, now: u64) {
     out.message(1, |point| {
         point.fixed64(2, start);
         point.fixed64(3, now);
@@ -69,7 +68,9 @@ fn point(out: &mut Proto, sample: &Sample, pipeline: &str, start: u64, now: u64)
                 9
             }
         };
-        text(point, labels, "pipeline", pipeline);
+        if let Some(pipeline) = pipeline {
+            text(point, labels, "pipeline", pipeline);
+        }
         for (name, value) in sample.metric.labels.iter().zip(&sample.labels) {
             text(point, labels, name, value);
         }

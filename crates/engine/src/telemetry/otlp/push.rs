@@ -10,6 +10,7 @@ use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Request, Trace
 use crate::lane::{Clock, Lanes};
 use crate::secret::Redactor;
 use crate::telemetry::Telemetry;
+use crate::telemetry::sample::Of;
 use crate::telemetry::trace::{Span, Tracer, now_nanos};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -24,8 +25,8 @@ use url::Url;
 /// Pushes metrics and spans.
 pub struct Pusher {
     config: Config,
-    metrics: Option<(Exchange, Target)>,
-    traces: Option<(Exchange, Target)>,
+    /// One for both: they usually go to one collector, and then share its connection.
+    exchange: Exchange,
     start: u64,
 }
 
@@ -35,12 +36,7 @@ impl Pusher {
     /// # Errors
     /// The system's certificates cannot be used.
     pub fn new(config: Config) -> Result<Pusher, String> {
-        let open = |target: &Option<Target>| match target {
-            Some(target) => exchange(&config, &target.url).map(|e| Some((e, target.clone()))),
-            None => Ok(None),
-        };
-        let (metrics, traces) = (open(&config.metrics)?, open(&config.traces)?);
-        Ok(Pusher { metrics, traces, start: now_nanos(), config })
+        Ok(Pusher { exchange: exchange(&config)?, start: now_nanos(), config })
     }
 
     /// How it was set up.
@@ -54,11 +50,17 @@ impl Pusher {
     /// # Errors
     /// Why the collector did not take it.
     pub async fn metrics(&self, telemetry: &Telemetry) -> Result<(), String> {
-        let Some((exchange, target)) = &self.metrics else { return Ok(()) };
-        let samples = telemetry.samples();
-        let body =
-            metrics::encode(self.attributes(), telemetry.pipeline(), &samples, self.start, now_nanos());
-        self.post(exchange, target, body).await
+        self.readings(&[(Some(telemetry.pipeline()), &telemetry.samples())]).await
+    }
+
+    /// Pushes these readings, if metrics are wanted.
+    ///
+    /// # Errors
+    /// Why the collector did not take them.
+    pub async fn readings(&self, all: &[Of<'_>]) -> Result<(), String> {
+        let Some(target) = &self.config.metrics else { return Ok(()) };
+        let body = metrics::encode(self.attributes(), all, self.start, now_nanos());
+        self.post(target, body).await
     }
 
     /// Pushes spans that have ended, if traces are wanted.
@@ -68,10 +70,10 @@ impl Pusher {
     pub async fn spans(&self, tracer: &Tracer, telemetry: &Telemetry) -> Result<(), String> {
         let (spans, dropped) = tracer.drain();
         telemetry.spans_dropped(dropped);
-        let Some((exchange, target)) = &self.traces else { return Ok(()) };
+        let Some(target) = &self.config.traces else { return Ok(()) };
         for part in parts(&spans, self.config.span_batch) {
             let body = spans::encode(self.attributes(), telemetry.pipeline(), tracer, part);
-            self.post(exchange, target, body).await?;
+            self.post(target, body).await?;
         }
         Ok(())
     }
@@ -80,7 +82,7 @@ impl Pusher {
         &self.config.attributes
     }
 
-    async fn post(&self, exchange: &Exchange, target: &Target, body: Vec<u8>) -> Result<(), String> {
+    async fn post(&self, target: &Target, body: Vec<u8>) -> Result<(), String> {
         let mut headers = target.headers.clone();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         let body = if self.config.gzip {
@@ -94,7 +96,7 @@ impl Pusher {
         request.headers = headers;
         // The same readings twice are the same readings.
         request.idempotency_key = Some(request.key_bytes());
-        let outcome = exchange.call(&request, Rng::new(now_nanos())).await;
+        let outcome = self.exchange.call(&request, Rng::new(now_nanos())).await;
         if outcome.is_accepted() { Ok(()) } else { Err(format!("{}: {}", host(&target.url), outcome.word())) }
     }
 }
@@ -108,9 +110,17 @@ fn parts(spans: &[Span], most: usize) -> impl Iterator<Item = &[Span]> {
     spans.chunks(most.div_ceil(2))
 }
 
-fn exchange(config: &Config, url: &Url) -> Result<Exchange, String> {
-    // Whoever named the collector meant it, wherever it is; but it may not send us elsewhere.
-    let allow = Allow::meant(url, true, &[]);
+fn exchange(config: &Config) -> Result<Exchange, String> {
+    // Whoever named a collector meant it, wherever it is; but it may not send us elsewhere.
+    let meant = [&config.metrics, &config.traces].into_iter().flatten();
+    let meant = meant.map(|target| Allow::meant(&target.url, true, &[]));
+    let both = |mut a: Allow, b: Allow| {
+        a.hosts.extend(b.hosts);
+        a.addresses.exact.extend(b.addresses.exact);
+        a
+    };
+    // Without a target nothing is asked, and this is not either.
+    let allow = meant.reduce(both).unwrap_or_else(Allow::public);
     let client = ClientConfig { allow, redirects_max: 0, ..ClientConfig::default() };
     let client = Client::new(client).map_err(|e| format!("the system's certificates cannot be used: {e}"))?;
     let policy = CallPolicy {

@@ -1,0 +1,282 @@
+//! What is read at each look, and what follows from it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_core::alert::{Alert, Change};
+use tidegate_engine::alert::{Actions, Watchman};
+use tidegate_engine::letter::store::{By, Group, Health, Incident};
+use tidegate_engine::letter::{Filter, LetterError, Place, Store, now_ms};
+use tidegate_engine::manifest::Alerts;
+use tidegate_engine::run::{LastRun, last_runs};
+use tidegate_engine::secret;
+use tidegate_engine::telemetry::Telemetry;
+use tracing::warn;
+
+use crate::out;
+use crate::progress::thousands;
+
+/// An alert that fires now.
+pub(super) struct Firing {
+    pub(super) alert: Alert,
+    pub(super) since_ms: i64,
+    pub(super) said: String,
+}
+
+/// What a store is like.
+pub(super) struct Seen {
+    /// Its name on metrics.
+    pub(super) name: String,
+    /// The same for people.
+    pub(super) place: String,
+    /// Whether it exists; one in a file comes with its first letter.
+    pub(super) there: bool,
+    /// Why it could not be read.
+    pub(super) fault: Option<String>,
+    /// What was read.
+    pub(super) health: Option<Health>,
+    /// Its letters by code.
+    pub(super) codes: Vec<Group>,
+    /// What suspends pipelines.
+    pub(super) incidents: Vec<Incident>,
+    /// Letters purged since the start.
+    pub(super) purged: u64,
+    /// Its alerts.
+    pub(super) firing: Vec<Firing>,
+    /// All that are judged, by name.
+    pub(super) judged: Vec<(&'static str, bool)>,
+}
+
+/// What the last look saw.
+pub(super) struct View {
+    pub(super) at_ms: i64,
+    pub(super) began_ms: i64,
+    pub(super) state: Option<PathBuf>,
+    pub(super) runs: Vec<LastRun>,
+    /// Why the state could not be read.
+    pub(super) fault: Option<String>,
+    pub(super) stores: Vec<Seen>,
+}
+
+impl View {
+    /// What could not be read, a line each.
+    pub(super) fn faults(&self) -> Vec<String> {
+        let stores = self.stores.iter().filter_map(|seen| {
+            seen.fault.as_ref().map(|why| format!("the store {} cannot be read: {why}\n", seen.place))
+        });
+        let state = self.fault.iter().map(|why| format!("the state cannot be read: {why}\n"));
+        state.chain(stores).collect()
+    }
+}
+
+/// An alert of a store that has begun or ended, and what is done about it.
+pub(super) struct Changed {
+    pub(super) actions: Arc<Actions>,
+    pub(super) change: Change,
+    pub(super) name: String,
+}
+
+/// A store that is watched.
+struct Watched {
+    name: String,
+    place: Place,
+    telemetry: Arc<Telemetry>,
+    watchman: Watchman,
+    retained: Option<Instant>,
+    purged: u64,
+    failing: bool,
+}
+
+/// Who looks.
+pub(super) struct Keeper {
+    state: Option<PathBuf>,
+    stores: Vec<Watched>,
+    every: Duration,
+    began: Instant,
+    began_ms: i64,
+}
+
+/// Whether a store exists. Nothing is made by looking.
+pub(super) fn is_there(place: &Place) -> bool {
+    !matches!(place, Place::File(path) if !path.exists())
+}
+
+/// The name of a store on metrics: the file without its ending, or the schema. No address of a
+/// server is in it.
+fn name(place: &Place) -> String {
+    match place {
+        Place::File(path) => format!("letters:{}", path.with_extension("").display()),
+        Place::Url(url) => {
+            let schema = url::Url::parse(url)
+                .ok()
+                .and_then(|url| url.query_pairs().find(|(key, _)| key == "schema").map(|(_, name)| name.into_owned()));
+            format!("letters:{}", schema.as_deref().unwrap_or("tidegate"))
+        }
+    }
+}
+
+impl Keeper {
+    /// Watches these stores by these alerts.
+    ///
+    /// # Errors
+    /// An action that cannot work.
+    pub(super) fn new(
+        state: Option<PathBuf>,
+        places: &[Place],
+        alerts: Option<&Alerts>,
+    ) -> Result<Keeper, String> {
+        let mut stores: Vec<Watched> = Vec::new();
+        for place in places {
+            let plain = name(place);
+            let mut name = plain.clone();
+            let mut number = 1;
+            while stores.iter().any(|store| store.name == name) {
+                number += 1;
+                name = format!("{plain}#{number}");
+            }
+            let telemetry = Arc::new(Telemetry::new(&name));
+            let watchman = Watchman::new(&telemetry, alerts)?.of_store(&place.to_string());
+            stores.push(Watched {
+                name,
+                place: place.clone(),
+                telemetry,
+                watchman,
+                retained: None,
+                purged: 0,
+                failing: false,
+            });
+        }
+        let every = Duration::from_secs(600);
+        Ok(Keeper { state, stores, every, began: Instant::now(), began_ms: now_ms() })
+    }
+
+    /// Lets the retention run so often.
+    pub(super) fn every(self, every: Duration) -> Keeper {
+        Keeper { every, ..self }
+    }
+
+    /// Looks at everything.
+    pub(super) fn look(&mut self) -> (View, Vec<Changed>) {
+        let (runs, fault) = match self.state.as_deref().map_or(Ok(Vec::new()), last_runs) {
+            Ok(runs) => (runs, None),
+            Err(why) => (Vec::new(), Some(why.to_string())),
+        };
+        let mut view = View {
+            at_ms: now_ms(),
+            began_ms: self.began_ms,
+            state: self.state.clone(),
+            runs,
+            fault,
+            stores: Vec::new(),
+        };
+        let mut changes = Vec::new();
+        let at = self.began.elapsed();
+        for store in &mut self.stores {
+            let mut seen = store.look(self.every);
+            for change in store.watchman.look(at) {
+                changes.push(Changed {
+                    actions: store.watchman.actions(),
+                    change,
+                    name: store.name.clone(),
+                });
+            }
+            let firing = store.watchman.fired().iter().filter(|fired| fired.ended.is_none());
+            seen.firing = firing
+                .map(|fired| Firing {
+                    alert: fired.alert,
+                    since_ms: self.began_ms + fired.at.as_millis() as i64,
+                    said: fired.said.clone(),
+                })
+                .collect();
+            // The others are about calls, of which there are none here.
+            let about_letters = [Alert::LettersFull.name(), Alert::LetterAge.name()];
+            seen.judged = store.telemetry.alert_states();
+            seen.judged.retain(|(alert, _)| about_letters.contains(alert));
+            view.stores.push(seen);
+        }
+        (view, changes)
+    }
+}
+
+impl Watched {
+    fn look(&mut self, every: Duration) -> Seen {
+        let mut seen = Seen {
+            name: self.name.clone(),
+            place: self.place.to_string(),
+            there: is_there(&self.place),
+            fault: None,
+            health: None,
+            codes: Vec::new(),
+            incidents: Vec::new(),
+            purged: 0,
+            firing: Vec::new(),
+            judged: Vec::new(),
+        };
+        if !seen.there {
+            // What is not there is neither full nor old.
+            self.telemetry.letters(Health { capacity: 1, ..Health::default() });
+        } else if let Err(why) = self.read(every, &mut seen) {
+            let why = secret::mask(&why.to_string()).into_owned();
+            if !self.failing {
+                warn!(target: "tidegate::serve", store = seen.place, "the store cannot be read: {why}");
+            }
+            seen.fault = Some(why);
+        }
+        self.failing = seen.fault.is_some();
+        seen.purged = self.purged;
+        seen
+    }
+
+    fn read(&mut self, every: Duration, seen: &mut Seen) -> Result<(), LetterError> {
+        let mut store = Store::open(&self.place)?;
+        let now = now_ms();
+        if self.retained.is_none_or(|at| at.elapsed() >= every) {
+            let done = store.retain(now)?;
+            self.retained = Some(Instant::now());
+            self.purged += done.purged;
+            if done.purged > 0 {
+                out::say(&format!(
+                    "tidegate serve: {} letters of {} were kept long enough and are purged",
+                    thousands(done.purged),
+                    self.place
+                ));
+            }
+        }
+        let health = store.health(now)?;
+        seen.codes = store.stats(&Filter::default(), By::Code, now)?;
+        seen.incidents = store.incidents(None)?;
+        self.telemetry.letters(health.clone());
+        seen.health = Some(health);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_has_a_name_without_addresses() {
+        for (place, expected) in [
+            (".tidegate/letters.db", "letters:.tidegate/letters"),
+            ("postgres://me:secret@db.example/geo?schema=north", "letters:north"),
+            ("postgres://db.example/geo", "letters:tidegate"),
+        ] {
+            assert_eq!(name(&Place::from(place)), expected);
+        }
+        let places = ["a.db", "a.sqlite"].map(Place::from);
+        let keeper = Keeper::new(None, &places, None).unwrap();
+        assert_eq!(keeper.stores[1].name, "letters:a#2");
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::File(dir.path().join("letters.db"));
+        let mut keeper = Keeper::new(Some(dir.path().to_owned()), &[place], None).unwrap();
+        let (view, changes) = keeper.look();
+        assert!(changes.is_empty() && view.faults().is_empty() && !view.stores[0].there);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,353 @@
+//! `tidegate serve`: what a person who runs pipelines wants to see, for as long as they run them.
+//!
+//! One loop looks at the state directory and at the stores of dead letters, lets the retention run,
+//! judges the alerts about letters and lets act who is to act. Whoever asks gets what the last look
+//! saw; only the map reads the stores itself. Nothing here starts, stops or slows a run down.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `look` | what is read, how often, and what follows from it |
+//! | `tell` | the same as metrics |
+//! | `page` | the same as a page |
+
+mod look;
+mod page;
+mod tell;
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use serde_json::json;
+use tidegate_engine::alert::PATIENCE;
+use tidegate_engine::audit::Act;
+use tidegate_engine::letter::{Filter, LetterError, Place, Store, now_ms};
+use tidegate_engine::secret::{self, SecretRef};
+use tidegate_engine::telemetry::otlp::{Config, Pusher};
+use tidegate_sim::report::html;
+use tokio::task::JoinSet;
+
+use super::dlq::map::{self, Drawing};
+use super::{geocode, plan};
+use crate::exit::Exit;
+use crate::stop::Stop;
+use crate::web::{self, Answer, Answers};
+use crate::{log, observe, out};
+use look::{Keeper, View};
+
+/// Letters on the map, of each store.
+const DRAWN_MAX: u32 = 5000;
+/// How often it looks, unless looking takes long.
+const LOOK: Duration = Duration::from_secs(10);
+/// Looking may take this share of the time: one in so many.
+const SHARE: u32 = 20;
+
+/// Watch pipelines and dead letters, and serve what is seen
+///
+/// Looks at the state directory and at the stores of dead letters and serves an overview at /, a
+/// map of the dead letters at /dead-letters, metrics for Prometheus at /metrics, /healthz and
+/// /readyz. Letters that were kept long enough are purged at the start and every --every, which is
+/// entered in the audit. The alerts about letters are judged all the time. Ends with 0 on Ctrl-C
+/// and SIGTERM. OTEL_* variables count as in a run.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate serve
+  tidegate serve --state /var/lib/tidegate --alerts parcels.yaml
+  tidegate serve --dead-letters letters.db --dead-letters env:LETTERS_URL --every 1h
+  tidegate serve --listen 0.0.0.0:9464 --allow-host tidegate.internal
+  tidegate serve --check
+
+Exit codes: 0 it was stopped, or with --check it is well; 1 failure; 2 usage, such as an address that is
+taken or nothing to watch.")]
+pub(crate) struct Args {
+    /// The state directory: the last run of each pipeline, and letters.db if it is there
+    #[arg(long, value_name = "DIR", default_value = ".tidegate")]
+    state: PathBuf,
+
+    /// A store of dead letters: a file, postgres://…, or env:NAME and file:PATH that hold either;
+    /// can be said several times
+    #[arg(long, value_name = "PLACE")]
+    dead_letters: Vec<String>,
+
+    /// Where to listen; whoever reaches this address can read what is served
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9464")]
+    listen: SocketAddr,
+
+    /// A name under which it is asked beside its addresses and localhost, such as that of a proxy;
+    /// can be said several times
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+
+    /// How often letters that were kept long enough are purged
+    #[arg(long, value_name = "SPAN", default_value = "10m", value_parser = geocode::time)]
+    every: Duration,
+
+    /// A manifest whose `alerts` say the limits and what is done; without it the usual limits count
+    /// and alerts are only logged
+    #[arg(long, value_name = "MANIFEST")]
+    alerts: Option<PathBuf>,
+
+    /// Show exact coordinates on the map, and say why; each showing is entered in the audit. Only on
+    /// loopback
+    #[arg(long, value_name = "WHY")]
+    reveal: Option<String>,
+
+    /// Ask the one that serves at --listen whether it is well, and end
+    #[arg(long)]
+    check: bool,
+}
+
+pub(crate) fn run(args: &Args) -> io::Result<Exit> {
+    if args.check {
+        return Ok(check(args.listen));
+    }
+    let refuse = |why: String| {
+        out::say(&format!("tidegate serve: {why}"));
+        Ok(Exit::Usage)
+    };
+    let alerts = match &args.alerts {
+        None => None,
+        Some(path) => match plan::load(path) {
+            Some(manifest) => manifest.pipeline.alerts,
+            None => return Ok(Exit::Usage),
+        },
+    };
+    let places = match places(args) {
+        Ok(places) => places,
+        Err(why) => return refuse(why),
+    };
+    log::about(vec![("task", "serve".into())]);
+    let keeper = match Keeper::new(args.state.is_dir().then(|| args.state.clone()), &places, alerts.as_ref()) {
+        Ok(keeper) => keeper.every(args.every),
+        Err(why) => return refuse(why),
+    };
+    let push = match Config::from_env(&|name| std::env::var(name).ok()) {
+        Ok(None) => None,
+        Ok(Some(config)) => match Pusher::new(config) {
+            Ok(push) => Some(Arc::new(push)),
+            Err(why) => return refuse(why),
+        },
+        Err(why) => return refuse(why),
+    };
+    let listener = match TcpListener::bind(args.listen).and_then(|l| l.set_nonblocking(true).map(|()| l)) {
+        Ok(listener) => listener,
+        Err(why) => return refuse(format!("--listen {}: {why}", args.listen)),
+    };
+    let desk = Arc::new(Desk { view: Mutex::default(), places, reveal: args.reveal.clone() });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(serve(args, keeper, desk, push, listener));
+    // A look that still goes on is a transaction that does not happen.
+    runtime.shutdown_background();
+    ended
+}
+
+/// The stores to watch.
+fn places(args: &Args) -> Result<Vec<Place>, String> {
+    if args.reveal.is_some() && !args.listen.ip().is_loopback() {
+        return Err("--reveal shows exact places; it is for a --listen on loopback only".into());
+    }
+    if args.every < Duration::from_secs(1) {
+        return Err("--every is a second at least".into());
+    }
+    let mut places = Vec::new();
+    if args.state.is_dir() {
+        places.push(Place::File(args.state.join("letters.db")));
+    } else if args.dead_letters.is_empty() {
+        return Err(format!(
+            "there is nothing to watch: there is no directory {}; see --state and --dead-letters",
+            args.state.display()
+        ));
+    }
+    for text in &args.dead_letters {
+        let place = match text.parse::<SecretRef>() {
+            Ok(from) => {
+                let held = from.fetch().map_err(|e| format!("--dead-letters {text}: {e}"))?;
+                Place::from(held.reveal())
+            }
+            Err(_) => Place::from(text.as_str()),
+        };
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    Ok(places)
+}
+
+/// What those who answer share.
+struct Desk {
+    view: Mutex<Option<Arc<View>>>,
+    places: Vec<Place>,
+    reveal: Option<String>,
+}
+
+impl Desk {
+    fn seen(&self) -> Option<Arc<View>> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn see(&self, view: View) {
+        *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(view));
+    }
+}
+
+async fn serve(
+    args: &Args,
+    mut keeper: Keeper,
+    desk: Arc<Desk>,
+    push: Option<Arc<Pusher>>,
+    listener: TcpListener,
+) -> io::Result<Exit> {
+    let mut stop = Stop::listen()?;
+    let addr = listener.local_addr()?;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(web::serve(listener, args.allow_host.clone(), answers(&desk)));
+    if let Some(push) = &push {
+        tasks.spawn(pushing(Arc::clone(push), Arc::clone(&desk)));
+    }
+    out::say(&format!("tidegate serve: http://{addr}/"));
+    if !addr.ip().is_loopback() {
+        out::say("tidegate serve: whoever reaches this address can read what is served; there is no password");
+    }
+    let mut acting = JoinSet::new();
+    let ended = loop {
+        let began = Instant::now();
+        let mut looking = tokio::task::spawn_blocking(move || {
+            let seen = keeper.look();
+            (keeper, seen)
+        });
+        let looked = tokio::select! {
+            looked = &mut looking => looked,
+            asked = stop.asked() => {
+                // What is being purged is audited with it, or not at all; but a moment is given.
+                let _ = tokio::time::timeout(PATIENCE, looking).await;
+                break asked.map(|()| Exit::Done);
+            }
+        };
+        let Ok((kept, (view, changes))) = looked else {
+            out::say("tidegate serve: looking failed on a fault of its own; please report this");
+            break Ok(Exit::Failure);
+        };
+        keeper = kept;
+        desk.see(view);
+        for change in changes {
+            acting.spawn(async move { change.actions.act(&change.change, &change.name).await });
+        }
+        while acting.try_join_next().is_some() {}
+        let pause = LOOK.min(args.every).max(began.elapsed() * SHARE);
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            asked = stop.asked() => break asked.map(|()| Exit::Done),
+        }
+    };
+    tasks.abort_all();
+    let done = async { while acting.join_next().await.is_some() {} };
+    // Those who act have their own patience; this is for what they are not.
+    let _ = tokio::time::timeout(PATIENCE * 2, done).await;
+    if let (Some(push), Some(view)) = (&push, desk.seen()) {
+        observe::tell(push.readings(&tell::of(&tell::readings(&view, now_ms()))).await);
+    }
+    out::say("tidegate serve: stopped");
+    ended
+}
+
+async fn pushing(push: Arc<Pusher>, desk: Arc<Desk>) {
+    loop {
+        tokio::time::sleep(push.config().interval).await;
+        if let Some(view) = desk.seen() {
+            observe::tell(push.readings(&tell::of(&tell::readings(&view, now_ms()))).await);
+        }
+    }
+}
+
+/// Who answers.
+fn answers(desk: &Arc<Desk>) -> Answers {
+    let desk = Arc::clone(desk);
+    Arc::new(move |path| {
+        let desk = Arc::clone(&desk);
+        Box::pin(async move { answer(&desk, &path).await }) as BoxFuture<'static, Answer>
+    })
+}
+
+async fn answer(desk: &Arc<Desk>, path: &str) -> Answer {
+    const LATER: &str = "503 Service Unavailable";
+    match (path, desk.seen()) {
+        ("/healthz", _) => Answer::text("200 OK", "ok\n"),
+        ("/dead-letters", _) => {
+            let desk = Arc::clone(desk);
+            let drawn = tokio::task::spawn_blocking(move || draw(&desk)).await;
+            drawn.unwrap_or_else(|_| Answer::text("500 Internal Server Error", "the map cannot be drawn\n"))
+        }
+        ("/" | "/metrics" | "/readyz", None) => {
+            Answer::text(LATER, "the first look is under way; try again\n")
+        }
+        ("/", Some(view)) => Answer::page(html::policy(), page::page(&view, now_ms())),
+        ("/metrics", Some(view)) => Answer::metrics(tell::prometheus(&view, now_ms())),
+        ("/readyz", Some(view)) => match view.faults() {
+            faults if faults.is_empty() => Answer::text("200 OK", "ready\n"),
+            faults => Answer::text(LATER, faults.concat()),
+        },
+        _ => Answer::text("404 Not Found", "see / /dead-letters /metrics /healthz /readyz\n"),
+    }
+}
+
+/// The map of all letters, as the stores hold them now.
+fn draw(desk: &Desk) -> Answer {
+    let mut chance = [0; 16];
+    if getrandom::fill(&mut chance).is_err() {
+        return Answer::text("500 Internal Server Error", "there is no randomness\n");
+    }
+    let nonce: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut drawing = Drawing::new(desk.reveal.is_some());
+    for place in &desk.places {
+        if let Err(why) = draw_store(desk, place, &mut drawing) {
+            let why = secret::mask(&format!("the store {place} cannot be read: {why}\n")).into_owned();
+            return Answer::text("503 Service Unavailable", why);
+        }
+    }
+    Answer::page(map::policy(&nonce), drawing.page(now_ms(), Some(&nonce)))
+}
+
+fn draw_store(desk: &Desk, place: &Place, drawing: &mut Drawing) -> Result<(), LetterError> {
+    if !look::is_there(place) {
+        return Ok(());
+    }
+    let mut store = Store::open(place)?;
+    if let Some(why) = &desk.reveal {
+        store.enter(Act::new(now_ms(), "reveal", json!({ "verb": "serve", "why": why })))?;
+    }
+    drawing.add(&mut store, &Filter::default(), DRAWN_MAX)
+}
+
+/// Asks the one that serves whether it is well.
+fn check(listen: SocketAddr) -> Exit {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let addr = SocketAddr::new(ip, listen.port());
+    let patience = Duration::from_secs(3);
+    let ask = || -> io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&addr, patience)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.write_all(format!("GET /healthz HTTP/1.1\r\nHost: {addr}\r\n\r\n").as_bytes())?;
+        let mut text = String::new();
+        stream.take(4096).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    match ask() {
+        Ok(text) if text.starts_with("HTTP/1.1 200 ") => Exit::Done,
+        Ok(_) => {
+            out::say(&format!("tidegate serve: what answers at {addr} is not well"));
+            Exit::Failure
+        }
+        Err(why) => {
+            out::say(&format!("tidegate serve: nobody answers at {addr}: {why}"));
+            Exit::Failure
+        }
+    }
+}

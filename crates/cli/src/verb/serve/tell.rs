@@ -1,0 +1,75 @@
+//! What the last look saw, as metrics.
+
+use tidegate_engine::run::{LastRun, Status};
+use tidegate_engine::telemetry::metric as m;
+use tidegate_engine::telemetry::sample::{self, Of, Sample};
+use tidegate_engine::telemetry::{Ended, letter_samples};
+
+use super::look::{Seen, View};
+
+/// The readings of each pipeline and each store, by name.
+pub(super) fn readings(view: &View, now_ms: i64) -> Vec<(String, Vec<Sample>)> {
+    let own = vec![
+        Sample::number(&m::STARTED, view.began_ms as f64 / 1e3),
+        Sample::of(&m::BUILD, &[env!("CARGO_PKG_VERSION")], 1.0),
+    ];
+    let mut all = vec![("serve".to_owned(), own)];
+    all.extend(view.runs.iter().map(|run| (run.pipeline.clone(), last_run(run))));
+    all.extend(view.stores.iter().map(|seen| (seen.name.clone(), store(seen, now_ms))));
+    all
+}
+
+/// The same, as those who write it down want it.
+pub(super) fn of(readings: &[(String, Vec<Sample>)]) -> Vec<Of<'_>> {
+    readings.iter().map(|(name, samples)| (Some(name.as_str()), samples.as_slice())).collect()
+}
+
+/// The same, for Prometheus.
+pub(super) fn prometheus(view: &View, now_ms: i64) -> String {
+    sample::prometheus(&of(&readings(view, now_ms)))
+}
+
+fn last_run(run: &LastRun) -> Vec<Sample> {
+    let mut out = vec![
+        Sample::number(&m::LAST_RUN, run.at_ms as f64 / 1e3),
+        Sample::number(&m::LAST_RUN_TOOK, run.elapsed_seconds),
+        Sample::number(&m::LAST_RUN_READ, run.offered() as f64),
+    ];
+    for status in Status::ALL {
+        let on = f64::from(u8::from(status == run.status));
+        out.push(Sample::of(&m::LAST_RUN_STATUS, &[status.word()], on));
+    }
+    for (how, count) in [
+        (Ended::Matched, run.committed()),
+        (Ended::NoMatch, run.no_match),
+        (Ended::Failed, run.rejected),
+        (Ended::Filtered, run.filtered),
+        (Ended::Deduped, run.deduped),
+    ] {
+        out.push(Sample::of(&m::LAST_RUN_RECORDS, &[how.outcome()], count as f64));
+    }
+    out
+}
+
+/// A store that cannot be read says nothing but that: what it said before may be wrong by now.
+fn store(seen: &Seen, now_ms: i64) -> Vec<Sample> {
+    let readable = f64::from(u8::from(seen.fault.is_none()));
+    let mut out = vec![
+        Sample::number(&m::LETTER_READABLE, readable),
+        Sample::number(&m::LETTER_PURGED, seen.purged as f64),
+    ];
+    match &seen.health {
+        Some(health) => {
+            out.extend(letter_samples(health, now_ms));
+            out.push(Sample::number(&m::LETTER_INCIDENTS, seen.incidents.len() as f64));
+        }
+        None if !seen.there => {
+            out.extend([&m::LETTERS, &m::LETTERS_OPEN].map(|metric| Sample::number(metric, 0.0)));
+        }
+        None => {}
+    }
+    for (alert, firing) in &seen.judged {
+        out.push(Sample::of(&m::ALERT, &[alert], f64::from(u8::from(*firing))));
+    }
+    out
+}

@@ -1,0 +1,283 @@
+//! A tiny web server for `--metrics` and `serve`: it answers GET and HEAD, one request per
+//! connection, and reads nothing but the head.
+//!
+//! A page of somebody else's must not read what is served here through the browser of a person who
+//! may. So a request has to name this server by an address, as `localhost`, or by a name that was
+//! allowed: a name that an attacker points at this address (DNS rebinding) is none of these. And an
+//! answer may neither be framed, sniffed, cached nor read by another origin.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// A head of more bytes is nobody's who only wants to look.
+const HEAD_MAX: usize = 16 * 1024;
+/// Headers of a request, at most.
+const HEADERS_MAX: usize = 64;
+/// Connections at once; more wait.
+const CONNECTIONS_MAX: usize = 32;
+/// How long a client may take to ask.
+const ASKING: Duration = Duration::from_secs(5);
+/// How long it may take to read the answer.
+const READING: Duration = Duration::from_secs(30);
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// Status and its words.
+    pub(crate) status: &'static str,
+    /// The media type.
+    pub(crate) kind: &'static str,
+    /// The content policy; pages have their own.
+    pub(crate) policy: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// Words.
+    pub(crate) fn text(status: &'static str, body: impl Into<String>) -> Answer {
+        Answer {
+            status,
+            kind: "text/plain; charset=utf-8",
+            policy: "default-src 'none'".into(),
+            body: body.into(),
+        }
+    }
+
+    /// A page with its content policy.
+    pub(crate) fn page(policy: impl Into<String>, body: String) -> Answer {
+        Answer { kind: "text/html; charset=utf-8", policy: policy.into(), ..Answer::text("200 OK", body) }
+    }
+
+    /// Metrics for Prometheus.
+    pub(crate) fn metrics(body: String) -> Answer {
+        Answer { kind: "text/plain; version=0.0.4; charset=utf-8", ..Answer::text("200 OK", body) }
+    }
+}
+
+/// Whoever answers gets the path, without its query.
+pub(crate) type Answers = Arc<dyn Fn(String) -> BoxFuture<'static, Answer> + Send + Sync>;
+
+/// Answers for as long as it is awaited. `names` are the names of this server beside its addresses.
+pub(crate) async fn serve(listener: std::net::TcpListener, names: Vec<String>, answers: Answers) {
+    // It was a listener of the operating system already.
+    let Ok(listener) = TcpListener::from_std(listener) else { return };
+    let (room, names) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(names));
+    loop {
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            // There are no more files to open, or the client went: neither ends the server.
+            Err(_) => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let (names, answers) = (Arc::clone(&names), Arc::clone(&answers));
+        tokio::spawn(async move {
+            // A client that goes away mid-answer has had enough.
+            let _ = connection(stream, &names, &answers).await;
+            drop(place);
+        });
+    }
+}
+
+async fn connection(mut stream: TcpStream, names: &[String], answers: &Answers) -> io::Result<()> {
+    let Ok(asked) = tokio::time::timeout(ASKING, read(&mut stream, names)).await else { return Ok(()) };
+    let (head_only, answer) = match asked? {
+        Asked::Nothing => return Ok(()),
+        Asked::Wrong(answer) => (false, answer),
+        Asked::Path { path, head_only } => (head_only, answers(path).await),
+    };
+    let write = async {
+        stream.write_all(head(&answer).as_bytes()).await?;
+        if !head_only {
+            stream.write_all(answer.body.as_bytes()).await?;
+        }
+        stream.shutdown().await
+    };
+    tokio::time::timeout(READING, write).await.unwrap_or(Ok(()))
+}
+
+fn head(answer: &Answer) -> String {
+    let allow = if answer.status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
+    format!(
+        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{allow}Connection: close\r\n\
+         Cache-Control: no-store\r\nContent-Security-Policy: {}; frame-ancestors 'none'\r\n\
+         X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n\
+         Cross-Origin-Resource-Policy: same-origin\r\nCross-Origin-Opener-Policy: same-origin\r\n\r\n",
+        answer.status,
+        answer.kind,
+        answer.body.len(),
+        answer.policy,
+    )
+}
+
+/// What a connection asked.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    /// It went away, or knocked only.
+    Nothing,
+    /// What is answered to that.
+    Wrong(Answer),
+    Path {
+        path: String,
+        head_only: bool,
+    },
+}
+
+async fn read(stream: &mut TcpStream, names: &[String]) -> io::Result<Asked> {
+    let mut bytes = Vec::with_capacity(1024);
+    loop {
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Ok(Asked::Nothing);
+        }
+        if let Some(asked) = parse(&bytes, names) {
+            return Ok(asked);
+        }
+        if bytes.len() > HEAD_MAX {
+            return Ok(Asked::Wrong(Answer::text(
+                "431 Request Header Fields Too Large",
+                "the head is too long\n",
+            )));
+        }
+    }
+}
+
+/// What a head asks; nothing while it is not whole.
+fn parse(bytes: &[u8], names: &[String]) -> Option<Asked> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    let wrong = |status, why: &str| Some(Asked::Wrong(Answer::text(status, format!("{why}\n"))));
+    match request.parse(bytes) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) => return None,
+        Err(_) => return wrong("400 Bad Request", "this is not HTTP"),
+    }
+    let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
+    let host = match (hosts.next().map(|header| std::str::from_utf8(header.value)), hosts.next()) {
+        (Some(Ok(host)), None) => host,
+        _ => return wrong("400 Bad Request", "one Host is needed"),
+    };
+    if !is_ours(host, names) {
+        return wrong("421 Misdirected Request", "this server has another name; see --allow-host");
+    }
+    let head_only = match request.method {
+        Some("GET") => false,
+        Some("HEAD") => true,
+        _ => return wrong("405 Method Not Allowed", "only GET and HEAD are answered"),
+    };
+    let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default();
+    if !path.starts_with('/') {
+        return wrong("400 Bad Request", "the path is none");
+    }
+    Some(Asked::Path { path: path.to_owned(), head_only })
+}
+
+/// Whether a `Host` names this server: an address, which nobody can point elsewhere, `localhost`, or
+/// a name that was allowed.
+fn is_ours(host: &str, names: &[String]) -> bool {
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    if let Some((address, port)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        let port = port.strip_prefix(':').is_some_and(is_port) || port.is_empty();
+        return port && address.parse::<Ipv6Addr>().is_ok();
+    }
+    let name = match host.split_once(':') {
+        Some((name, port)) if is_port(port) => name,
+        Some(_) => return false,
+        None => host,
+    };
+    name.parse::<IpAddr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || names.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(request: &str) -> Option<String> {
+        match parse(request.as_bytes(), &["ops.example".to_owned()])? {
+            Asked::Nothing => None,
+            Asked::Wrong(answer) => Some(answer.status.to_owned()),
+            Asked::Path { path, head_only } => Some(format!("{path} {head_only}")),
+        }
+    }
+
+    #[test]
+    fn a_server_is_named_by_an_address_or_by_a_name_that_was_allowed() {
+        for host in
+            ["127.0.0.1:9464", "127.0.0.1", "[::1]:9464", "[::1]", "localhost:1", "LocalHost", "ops.Example:80"]
+        {
+            assert_eq!(
+                status(&format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\n\r\n")).as_deref(),
+                Some("/metrics false"),
+                "{host}"
+            );
+        }
+        for host in [
+            "evil.example",
+            "evil.example:9464",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "localhost:x",
+            "localhost:",
+            "[::1]evil",
+            "[evil]",
+            "a@127.0.0.1",
+            "sub.ops.example",
+            "",
+        ] {
+            assert_eq!(
+                status(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).as_deref(),
+                Some("421 Misdirected Request"),
+                "{host}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_looking_is_answered() {
+        let say = |text: &str| status(text).unwrap_or_default();
+        assert_eq!(say("HEAD /?a=b HTTP/1.1\r\nHost: localhost\r\n\r\n"), "/ true");
+        for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"] {
+            assert_eq!(
+                say(&format!("{method} / HTTP/1.1\r\nHost: localhost\r\n\r\n")),
+                "405 Method Not Allowed"
+            );
+        }
+        for wrong in [
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+            "GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "\u{16}\u{3}\u{1}",
+            "nonsense\r\n\r\n",
+        ] {
+            assert_eq!(say(wrong), "400 Bad Request", "{wrong}");
+        }
+        // It goes on while the head is not whole.
+        assert_eq!(status("GET / HTTP/1.1\r\nHost: local"), None);
+    }
+
+    #[test]
+    fn every_answer_says_what_may_be_done_with_it() {
+        let head = head(&Answer::text("405 Method Not Allowed", "no\n"));
+        for line in [
+            "HTTP/1.1 405 Method Not Allowed\r\n",
+            "\r\nContent-Length: 3\r\n",
+            "\r\nAllow: GET, HEAD\r\n",
+            "\r\nContent-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n",
+            "\r\nX-Content-Type-Options: nosniff\r\n",
+            "\r\nCache-Control: no-store\r\n",
+        ] {
+            assert!(head.contains(line), "{line}{head}");
+        }
+        assert!(head.ends_with("\r\n\r\n"));
+    }
+}
