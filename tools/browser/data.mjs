@@ -41,3 +41,14 @@ ${policy}  tolerance: { max_null_rate: 0.001, halt_on_geometry_invalid: false }
   source: { file: parcels.geojsonl, batch_size: 100 }
   sink: { file: halted.gpkg, key: [id] }
 `);
+const lettered = (id, gate) => `pipeline:
+  id: ${id}
+${policy}  tolerance: { max_null_rate: 0.05, halt_on_geometry_invalid: false }
+  source: { file: parcels.geojsonl, batch_size: 60 }
+  dead_letters: {}
+  gates:
+    - { check: range, fields: [area], min: 0, max: ${gate} }
+  sink: { file: ${id}.gpkg, key: [id] }
+`;
+writeFileSync("lettered.yaml", lettered("parcels-with-letters", 880));
+writeFileSync("suspended.yaml", lettered("parcels-that-all-fail", 1));

@@ -2,7 +2,7 @@
 // for anything else, show its map, and have no violation that axe-core finds, in light and dark,
 // wide and narrow.
 //
-//   node look.mjs [--shots DIR] PAGE.html...
+//   node look.mjs [--shots DIR] PAGE.html|URL...
 //
 // It speaks the browser's own protocol over a pipe, so that it needs no library for it.
 
@@ -62,9 +62,12 @@ const views = [
   { name: "narrow-dark", scheme: "dark", width: 390 },
 ];
 
+// `serve` for the front page of a server, otherwise the end of the path.
+const nameOf = (page) => (page.startsWith("http") ? new URL(page).pathname.slice(1) || "serve" : basename(page, ".html"));
+
 async function look(browser, page, view) {
   const faults = [];
-  const url = pathToFileURL(resolve(page)).href;
+  const url = page.startsWith("http") ? page : pathToFileURL(resolve(page)).href;
   const { targetId } = await browser.ask("Target.createTarget", { url: "about:blank" });
   const { sessionId } = await browser.ask("Target.attachToTarget", { targetId, flatten: true });
   const ask = (method, params) => browser.ask(method, params, sessionId);
@@ -94,7 +97,8 @@ async function look(browser, page, view) {
     const view = map?.viewBox.baseVal;
     return {
       title: document.title,
-      styled: getComputedStyle(document.body).maxWidth !== "none",
+      styled: getComputedStyle(document.body).maxWidth !== "none" || getComputedStyle(document.body).display === "grid",
+      dots: document.getElementById("dots") && [...document.querySelectorAll("#dots circle")].filter((e) => e.getBoundingClientRect().width > 1).length,
       plots: [...document.querySelectorAll("figure > svg")].filter((e) => !size(e)).length,
       overflow: document.documentElement.scrollWidth - innerWidth,
       map: map ? size(map) : null,
@@ -108,6 +112,7 @@ async function look(browser, page, view) {
   if (seen.overflow > 0) faults.push(`it is ${seen.overflow} pixels wider than the window`);
   if (seen.map === false) faults.push("the map has no size");
   if (seen.map && !(seen.marks.length && seen.marks.every((n) => n > 0))) faults.push("the map shows no points");
+  if (seen.dots === 0) faults.push("the map of dead letters shows no points");
   if (seen.map && !seen.inside) faults.push("points lie outside the map");
   await value(`${axe}; undefined`);
   for (const violation of await value(`axe.run().then((r) => r.violations.map((v) => v.id + ": " + v.help + " " + v.nodes.map((n) => n.target.join(" ")).slice(0, 3).join("; ")))`)) {
@@ -115,7 +120,7 @@ async function look(browser, page, view) {
   }
   if (shots) {
     const { data } = await ask("Page.captureScreenshot", { captureBeyondViewport: true, format: "png" });
-    writeFileSync(join(shots, `${basename(page, ".html")}-${view.name}.png`), Buffer.from(data, "base64"));
+    writeFileSync(join(shots, `${nameOf(page)}-${view.name}.png`), Buffer.from(data, "base64"));
   }
   await browser.ask("Target.closeTarget", { targetId });
   return { faults, seen };
@@ -126,8 +131,9 @@ let bad = 0;
 for (const page of pages) {
   for (const view of views) {
     const { faults, seen } = await look(browser, page, view);
-    const points = seen.marks.length ? `, ${seen.marks.join(" + ")} points` : "";
-    console.log(`${faults.length ? "✗" : "✓"} ${basename(page)} (${view.name}${points})`);
+    const marks = seen.dots === null ? seen.marks : [seen.dots];
+    const points = marks.length ? `, ${marks.join(" + ")} points` : "";
+    console.log(`${faults.length ? "✗" : "✓"} ${nameOf(page)} (${view.name}${points})`);
     for (const fault of faults) console.log(`    ${fault}`);
     bad += faults.length;
   }

@@ -212,9 +212,15 @@ mod tests {
 
     #[test]
     fn a_server_is_named_by_an_address_or_by_a_name_that_was_allowed() {
-        for host in
-            ["127.0.0.1:9464", "127.0.0.1", "[::1]:9464", "[::1]", "localhost:1", "LocalHost", "ops.Example:80"]
-        {
+        for host in [
+            "127.0.0.1:9464",
+            "127.0.0.1",
+            "[::1]:9464",
+            "[::1]",
+            "localhost:1",
+            "LocalHost",
+            "ops.Example:80",
+        ] {
             assert_eq!(
                 status(&format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\n\r\n")).as_deref(),
                 Some("/metrics false"),

@@ -436,7 +436,10 @@ fn rows() -> Vec<Row> {
                     vec![
                         (now(&m::LETTER_INCIDENTS), "incidents of {{pipeline}}"),
                         (format!("{} == 0", now(&m::LETTER_READABLE)), "{{pipeline}} cannot be read"),
-                        (format!("increase({}{ON}[1h])", m::LETTER_PURGED.name), "purged of {{pipeline}} in an hour"),
+                        (
+                            format!("increase({}{ON}[1h])", m::LETTER_PURGED.name),
+                            "purged of {{pipeline}} in an hour",
+                        ),
                     ],
                     &m::LETTER_INCIDENTS,
                 ),

@@ -10,6 +10,7 @@
 mod alert;
 mod bench;
 mod log;
+mod metrics;
 mod push;
 mod report;
 mod serve;

@@ -2,6 +2,7 @@ use super::*;
 use crate::lane::{Clock, LaneKey};
 use std::sync::Mutex;
 use tidegate_core::Rng;
+use tidegate_core::call::ThrottleWait;
 use tidegate_core::lane::LaneConfig;
 use tidegate_core::limit::LimitConfig;
 use tidegate_core::retry::backoff::{Backoff, Jitter};
@@ -155,4 +156,45 @@ async fn calls_can_be_spawned() {
         run(&lane, &policy, Call::new(), Rng::new(1), |_| async { reply(Verdict::DONE) }).await.is_accepted()
     });
     assert!(task.await.unwrap());
+}
+
+/// What the metrics count as backoff is what a record waits because an attempt failed. Waiting for a
+/// lane that paces is not: a lane below the limit is how it should be.
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_paces_is_not_backoff() {
+    let limit = LimitConfig { rate_max: Some(10.0), burst: Some(1.0), learn: true, in_flight_max: 64 };
+    let config = LaneConfig { limit, ..LaneConfig::default() };
+    let lane = Lane::new(LaneKey::of_prefix("mem:", ""), &config, Clock::system());
+    let policy = CallPolicy { throttle_wait: ThrottleWait::Lane, ..policy() };
+    let counted = crate::telemetry::Calls::default();
+    let throttled =
+        |until| Verdict { kind: Kind::Throttled { until }, code: Code::RATE_LIMITED, status: Some(429) };
+    let mut queued = Duration::ZERO;
+    for n in 0..20 {
+        let outcome = run(&lane, &policy, Call::new(), Rng::new(n), |_| async {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            reply(Verdict::DONE)
+        })
+        .await;
+        counted.call(outcome.history());
+        queued += outcome.spans.queued;
+    }
+    assert!(queued > Duration::from_millis(1500), "the lane paced: {queued:?}");
+    assert_eq!((counted.in_backoff(), counted.in_calls()), (0.0, Duration::from_millis(100)));
+    // A throttle without a hint waits for its lane, and that is the lane's pace again.
+    let outcome = run(&lane, &policy, Call::new(), Rng::new(1), |t: Try| {
+        std::future::ready(reply(if t.number == 1 { throttled(None) } else { Verdict::DONE }))
+    })
+    .await;
+    counted.call(outcome.history());
+    assert_eq!((outcome.attempts(), counted.in_backoff(), outcome.spans.backoff), (2, 0.0, Duration::ZERO));
+    // What the server asked a refused record to wait is backoff.
+    let clock = lane.clock();
+    let outcome = run(&lane, &policy, Call::new(), Rng::new(1), |t: Try| {
+        let until = clock.mono() + Duration::from_secs(2);
+        std::future::ready(reply(if t.number == 1 { throttled(Some(until)) } else { Verdict::DONE }))
+    })
+    .await;
+    counted.call(outcome.history());
+    assert_eq!((outcome.attempts(), counted.in_backoff()), (2, 2.0));
 }

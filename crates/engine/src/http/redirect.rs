@@ -64,9 +64,9 @@ impl<'a> Hop<'a> {
 
     /// Tells the service to which span this attempt belongs. Not others: a redirect elsewhere
     /// leaves it behind like a credential.
-    pub(super) fn belongs_to(&mut self, traceparent: &str) {
+    pub(super) fn belongs_to(&mut self, traceparent: &[u8]) {
         let name = HeaderName::from_static("traceparent");
-        match HeaderValue::from_str(traceparent) {
+        match HeaderValue::from_bytes(traceparent) {
             Ok(value) if self.home => drop(self.headers.insert(name, value)),
             _ => drop(self.headers.remove(name)),
         }

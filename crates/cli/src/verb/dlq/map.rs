@@ -156,10 +156,10 @@ fn html(letters: &[Value], exact: bool, told: &str, made: &str, served: Option<&
          <label>group by <select id=\"by\">{options}</select></label>\
          <input id=\"text\" type=\"search\" placeholder=\"filter by words\" aria-label=\"filter by words\">\
          <p id=\"shown\" aria-live=\"polite\"></p></header>\
-         <div id=\"map\"><svg role=\"img\" aria-label=\"Map of dead letters\"><path class=\"land\" d=\"{land}\"/>\
+         <main id=\"map\"><svg role=\"img\" aria-label=\"Map of dead letters\"><path class=\"land\" d=\"{land}\"/>\
          <g id=\"dots\"></g></svg><div id=\"zoom\"><button id=\"in\" aria-label=\"closer\">+</button>\
          <button id=\"out\" aria-label=\"farther\">−</button><button id=\"all\" aria-label=\"all\">⤢</button></div>\
-         <footer>Land: Natural Earth, public domain</footer></div>\
+         <footer>Land: Natural Earth, public domain</footer></main>\
          <aside><h2>Groups</h2><div id=\"groups\"></div><div id=\"story\"><p>Choose a point to read its story.</p></div></aside>\
          <script id=\"data\" type=\"application/json\" nonce=\"{nonce}\">{data}</script>\
          <script nonce=\"{nonce}\">{js}</script></body></html>\n",

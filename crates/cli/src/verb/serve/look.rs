@@ -60,6 +60,13 @@ pub(super) struct View {
 }
 
 impl View {
+    /// What is watched, in a few words.
+    pub(super) fn told(&self) -> String {
+        let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
+        let stores = self.stores.iter().filter(|seen| seen.there).count();
+        format!("{} and {}", count(self.runs.len(), "pipeline"), count(stores, "store"))
+    }
+
     /// What could not be read, a line each.
     pub(super) fn faults(&self) -> Vec<String> {
         let stores = self.stores.iter().filter_map(|seen| {
@@ -108,9 +115,9 @@ fn name(place: &Place) -> String {
     match place {
         Place::File(path) => format!("letters:{}", path.with_extension("").display()),
         Place::Url(url) => {
-            let schema = url::Url::parse(url)
-                .ok()
-                .and_then(|url| url.query_pairs().find(|(key, _)| key == "schema").map(|(_, name)| name.into_owned()));
+            let schema = url::Url::parse(url).ok().and_then(|url| {
+                url.query_pairs().find(|(key, _)| key == "schema").map(|(_, name)| name.into_owned())
+            });
             format!("letters:{}", schema.as_deref().unwrap_or("tidegate"))
         }
     }
@@ -175,11 +182,7 @@ impl Keeper {
         for store in &mut self.stores {
             let mut seen = store.look(self.every);
             for change in store.watchman.look(at) {
-                changes.push(Changed {
-                    actions: store.watchman.actions(),
-                    change,
-                    name: store.name.clone(),
-                });
+                changes.push(Changed { actions: store.watchman.actions(), change, name: store.name.clone() });
             }
             let firing = store.watchman.fired().iter().filter(|fired| fired.ended.is_none());
             seen.firing = firing

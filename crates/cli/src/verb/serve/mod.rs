@@ -121,7 +121,8 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Err(why) => return refuse(why),
     };
     log::about(vec![("task", "serve".into())]);
-    let keeper = match Keeper::new(args.state.is_dir().then(|| args.state.clone()), &places, alerts.as_ref()) {
+    let keeper = match Keeper::new(args.state.is_dir().then(|| args.state.clone()), &places, alerts.as_ref())
+    {
         Ok(keeper) => keeper.every(args.every),
         Err(why) => return refuse(why),
     };
@@ -210,7 +211,9 @@ async fn serve(
     }
     out::say(&format!("tidegate serve: http://{addr}/"));
     if !addr.ip().is_loopback() {
-        out::say("tidegate serve: whoever reaches this address can read what is served; there is no password");
+        out::say(
+            "tidegate serve: whoever reaches this address can read what is served; there is no password",
+        );
     }
     let mut acting = JoinSet::new();
     let ended = loop {
@@ -232,6 +235,9 @@ async fn serve(
             break Ok(Exit::Failure);
         };
         keeper = kept;
+        if desk.seen().is_none() {
+            out::say(&format!("tidegate serve: watching {}", view.told()));
+        }
         desk.see(view);
         for change in changes {
             acting.spawn(async move { change.actions.act(&change.change, &change.name).await });

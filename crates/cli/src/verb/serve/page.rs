@@ -42,10 +42,10 @@ fn header(view: &View) -> String {
     let bad_runs = view.runs.iter().filter(|run| outcome(run).0 == "bad").count();
     let (class, said) = match (faults.len(), suspended, bad_runs, firing) {
         (1.., ..) => ("bad", "✗ something cannot be read".to_owned()),
-        (0, 1.., ..) => ("bad", format!("✗ {}", many(suspended, "pipeline is", "pipelines are", "suspended"))),
-        (0, 0, 1.., _) => {
-            ("bad", format!("✗ {}", many(bad_runs, "pipeline", "pipelines", "did not finish")))
+        (0, 1.., ..) => {
+            ("bad", format!("✗ {}", many(suspended, "pipeline is", "pipelines are", "suspended")))
         }
+        (0, 0, 1.., _) => ("bad", format!("✗ {}", many(bad_runs, "pipeline", "pipelines", "did not finish"))),
         (0, 0, 0, 1..) => ("fair", format!("! {}", many(firing, "alert", "alerts", "to look at"))),
         _ => ("good", "✓ nothing needs a person".to_owned()),
     };
@@ -187,8 +187,7 @@ fn pipelines(view: &View, now_ms: i64) -> String {
             // What became of the records is written when it has ended.
             out.push_str("<td></td><td></td><td></td><td></td><td></td><td></td>");
         } else {
-            for n in
-                [run.offered(), run.committed(), run.no_match, run.rejected, run.filtered + run.deduped]
+            for n in [run.offered(), run.committed(), run.no_match, run.rejected, run.filtered + run.deduped]
             {
                 let _ = write!(out, "<td>{}</td>", thousands(n));
             }

@@ -9,12 +9,7 @@ use crate::telemetry::sample::{Of, Sample, Value, series};
 const CUMULATIVE: i64 = 2;
 
 /// The message; times are nanoseconds since 1970.
-pub(super) fn encode(
-    attributes: &Attributes,
-    all: &[Of<'_>],
-    start: u64,
-    now: u64,
-) -> Vec<u8> {
+pub(super) fn encode(attributes: &Attributes, all: &[Of<'_>], start: u64, now: u64) -> Vec<u8> {
     let mut out = Proto::default();
     out.message(1, |of| {
         resource(of, attributes);

@@ -135,7 +135,8 @@ fn readings_are_metrics() {
         Sample::of(&metric::RETRIES, &["geo.example"], 7.0),
         Sample { metric: &metric::COMMIT, labels: vec![], value: histogram },
     ];
-    let bytes = metrics::encode(&vec![("service.name".into(), "s".into())], &[(Some("parcels"), &samples)], 11, 22);
+    let bytes =
+        metrics::encode(&vec![("service.name".into(), "s".into())], &[(Some("parcels"), &samples)], 11, 22);
     assert_eq!(said(&bytes, &[1, 1, 1, 1]), ["service.name"]);
     assert_eq!(said(&bytes, &[1, 2, 2, 1]), ["retry_count_total", "tidegate_commit_seconds"]);
     let point = at(&bytes, &[1, 2, 2, 7, 1])[0];

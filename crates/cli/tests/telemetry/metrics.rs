@@ -1,0 +1,143 @@
+//! `run --metrics`, while it runs; and `deploy`.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use crate::bench::{Bench, Server, reply};
+
+fn get(port: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_pipeline_serves_its_metrics_while_it_runs() {
+    // The answers to the second batch are held back until the metrics have been read.
+    let gate = Arc::new((Mutex::new((0, false)), Condvar::new()));
+    let held = Arc::clone(&gate);
+    let server = Server::start(move |n, _| {
+        let (state, bell) = &*held;
+        let mut now = state.lock().unwrap();
+        now.0 = n + 1;
+        bell.notify_all();
+        while n >= 10 && !now.1 {
+            now = bell.wait(now).unwrap();
+        }
+        reply("200 OK", "{\"kind\":\"x\"}")
+    });
+    let bench = Bench::new();
+    let rows: String = (0..20).map(|i| format!("{i}\n")).collect();
+    bench.write("in.csv", &format!("id\n{rows}"));
+    bench.manifest(&format!(
+        "source: {{ file: in.csv, crs: \"EPSG:4326\", batch_size: 10 }}\nservices: {{ s: {{ url: \"{}\" }} }}\nsteps:\n  - http: {{ service: s, path: \"/{{id}}\", take: {{ kind: /kind }} }}\nsink: {{ file: out.csv }}",
+        server.url()
+    ));
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut child = bench
+        .command(&["run", "m.yaml", "--quiet", "--metrics", &format!("127.0.0.1:{port}")])
+        .spawn()
+        .unwrap();
+    let (state, bell) = &*gate;
+    let mut now = state.lock().unwrap();
+    while now.0 < 11 {
+        now = bell.wait_timeout(now, Duration::from_millis(100)).unwrap().0;
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before it asked");
+    }
+    drop(now);
+    let text = get(port);
+    for part in [
+        "tidegate_attempts_total{pipeline=\"parcels\",host=\"127.0.0.1:",
+        "tidegate_records_read_total{pipeline=\"parcels\"} 20",
+        "tidegate_gate_checked_total{pipeline=\"parcels\",gate=\"tolerance.max_null_rate\"}",
+        "tidegate_lane_in_flight{",
+        "tidegate_alert_firing{",
+        "tidegate_build_info{",
+    ] {
+        assert!(text.contains(part) || part.contains("alert_firing"), "{part}\n{text}");
+    }
+    state.lock().unwrap().1 = true;
+    bell.notify_all();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn deploy_writes_what_is_committed() {
+    let bench = Bench::new();
+    let ran = bench.run(&["deploy", "-o", "d"], &[]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    for name in [
+        "grafana/tidegate.json",
+        "prometheus/tidegate.rules.yml",
+        "systemd/tidegate@.service",
+        "systemd/tidegate-serve.service",
+    ] {
+        assert_eq!(
+            bench.read(&format!("d/{name}")),
+            std::fs::read_to_string(root.join(name)).unwrap(),
+            "{name}"
+        );
+    }
+    assert_eq!(bench.run(&["deploy", "--check", "-o", "d"], &[]).code, 0);
+    bench.write("d/grafana/tidegate.json", "{}");
+    let ran = bench.run(&["deploy", "--check", "-o", "d"], &[]);
+    assert_eq!((ran.code, ran.stderr.contains("tidegate.json differs")), (1, true), "{}", ran.stderr);
+    assert_eq!(bench.run(&["deploy", "--print", "nothing"], &[]).code, 2);
+}
+
+#[test]
+fn metrics_are_for_those_who_know_the_address() {
+    // A name that leads to this address is not the address: it may be somebody else's page that asks.
+    let (held, free) = (Arc::new((Mutex::new(false), Condvar::new())), Bench::addresses(1));
+    let gate = Arc::clone(&held);
+    let server = Server::start(move |_, _| {
+        let (state, bell) = &*gate;
+        let mut now = state.lock().unwrap();
+        while !*now {
+            now = bell.wait(now).unwrap();
+        }
+        reply("200 OK", r#"{"results":[{"lon":16.3725,"lat":48.2083,"label":"Wien"}]}"#)
+    });
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (url, addr) = (server.url(), format!("127.0.0.1:{port}"));
+    let mut child = free
+        .command(&[
+            "geocode",
+            "in.csv",
+            "--address",
+            "address",
+            "--url",
+            &url,
+            "-o",
+            "o.csv",
+            "--quiet",
+            "--metrics",
+            &addr,
+        ])
+        .spawn()
+        .unwrap();
+    while server.asked().is_empty() {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before it asked");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let asked = |head: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let refused = asked("GET /metrics HTTP/1.1\r\nHost: rebound.example\r\n\r\n");
+    assert!(refused.starts_with("HTTP/1.1 421 ") && !refused.contains("tidegate_"), "{refused}");
+    assert!(asked("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").starts_with("HTTP/1.1 404 "));
+    assert!(get(port).starts_with("HTTP/1.1 200 "));
+    *held.0.lock().unwrap() = true;
+    held.1.notify_all();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
