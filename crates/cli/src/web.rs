@@ -71,13 +71,10 @@ pub(crate) async fn serve(listener: std::net::TcpListener, names: Vec<String>, a
     let (room, names) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(names));
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let Ok((stream, _)) = listener.accept().await else {
             // There are no more files to open, or the client went: neither ends the server.
-            Err(_) => {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
         };
         let (names, answers) = (Arc::clone(&names), Arc::clone(&answers));
         tokio::spawn(async move {
@@ -161,9 +158,9 @@ fn parse(bytes: &[u8], names: &[String]) -> Option<Asked> {
         Err(_) => return wrong("400 Bad Request", "this is not HTTP"),
     }
     let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
-    let host = match (hosts.next().map(|header| std::str::from_utf8(header.value)), hosts.next()) {
-        (Some(Ok(host)), None) => host,
-        _ => return wrong("400 Bad Request", "one Host is needed"),
+    let host = hosts.next().map(|header| std::str::from_utf8(header.value));
+    let (Some(Ok(host)), None) = (host, hosts.next()) else {
+        return wrong("400 Bad Request", "one Host is needed");
     };
     if !is_ours(host, names) {
         return wrong("421 Misdirected Request", "this server has another name; see --allow-host");
