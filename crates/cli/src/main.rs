@@ -78,6 +78,10 @@ fn run(args: &Args) -> Exit {
 
 /// Says that the fault is ours, and what to report.
 fn apologise(info: &PanicHookInfo<'_>) {
+    // A damaged file that a library stumbles over is told as such.
+    if tidegate_geo::format::parquet::is_guarded() {
+        return;
+    }
     out::say(&format!(
         "tidegate {} failed on a fault of its own. Please report this line and what you ran:\n  {info}",
         env!("CARGO_PKG_VERSION")

@@ -9,7 +9,6 @@ pub mod cache;
 pub mod call;
 pub mod csv;
 pub mod doctor;
-pub mod expr;
 pub mod fetch;
 pub mod gate;
 pub mod geocode;

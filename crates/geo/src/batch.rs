@@ -52,6 +52,8 @@ pub struct Batch {
     /// The number of each row's record in the source.
     records: Vec<u64>,
     next_record: u64,
+    /// How many bytes of text and bytes were pushed.
+    text_len: usize,
 }
 
 impl Batch {
@@ -69,6 +71,7 @@ impl Batch {
             foreign: Arena::default(),
             records: Vec::new(),
             next_record: 0,
+            text_len: 0,
         }
     }
 
@@ -114,6 +117,7 @@ impl Batch {
         self.geometry.byte_len()
             + self.raw.byte_len()
             + self.foreign.byte_len()
+            + self.text_len
             + self.len() * 16 * (self.columns.len() + 1)
     }
 
@@ -259,6 +263,11 @@ impl Batch {
             let Some(value) = values.next() else {
                 return Err(Problem::new(Code::SCHEMA_MISMATCH, "too few values").under(&field.name));
             };
+            if let Value::Text(text) | Value::Json(text) = value {
+                self.text_len += text.len();
+            } else if let Value::Bytes(bytes) = value {
+                self.text_len += bytes.len();
+            }
             column.push(value).map_err(|problem| problem.under(&field.name))?;
         }
         if values.next().is_some() {
@@ -312,7 +321,7 @@ impl Batch {
     /// Removes all features and keeps the room; the next one is this record of the source.
     pub fn clear(&mut self, next_record: u64) {
         self.truncate(0);
-        self.next_record = next_record;
+        (self.next_record, self.text_len) = (next_record, 0);
     }
 }
 

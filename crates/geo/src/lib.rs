@@ -34,6 +34,7 @@ pub mod schema;
 pub mod validity;
 pub mod wkb;
 pub mod wkt;
+pub mod xml;
 
 pub use batch::Batch;
 pub use bounds::Bounds;

@@ -8,6 +8,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use tidegate_core::Code;
+
+use crate::error::Problem;
 use crate::wkb::{Dim, Shape};
 
 /// The type of a property.
@@ -86,6 +89,15 @@ pub struct Field {
     pub name: String,
     /// The type.
     pub kind: Kind,
+}
+
+/// How many fields a file may have. Every record has a place for each of them, so that a small file
+/// of records that share none would otherwise need the square of its size.
+pub(crate) const FIELDS_MAX: usize = 10_000;
+
+/// What is said of a file with more fields.
+pub(crate) fn too_many_fields() -> Problem {
+    Problem::new(Code::PAYLOAD_TOO_LARGE, format!("there are more than {FIELDS_MAX} fields"))
 }
 
 /// The fields of a batch, and what is known about its geometry before the first one is seen.
@@ -171,6 +183,30 @@ pub(crate) fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
         return name.into();
     }
     (1u64..).map(|n| format!("{name}_{n}")).find(|name| !taken(name)).unwrap_or_default()
+}
+
+/// Free names for many fields: who asks ten thousand times for the same does not wait for the square.
+#[derive(Default)]
+pub(crate) struct FreeNames {
+    /// The number to begin with.
+    next: HashMap<String, u64>,
+}
+
+impl FreeNames {
+    /// As [`free_name`].
+    pub(crate) fn of(&mut self, name: &str, taken: impl Fn(&str) -> bool) -> String {
+        if !taken(name) {
+            return name.into();
+        }
+        let next = self.next.entry(name.to_owned()).or_insert(1);
+        loop {
+            let free = format!("{name}_{next}");
+            *next += 1;
+            if !taken(&free) {
+                return free;
+            }
+        }
+    }
 }
 
 /// Whether this is a day that exists, `YYYY-MM-DD`.

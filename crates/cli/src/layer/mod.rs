@@ -80,24 +80,6 @@ pub(crate) fn rejected(rejected: &Rejected) -> Value {
     said
 }
 
-/// A way between systems as JSON.
-pub(crate) fn operation(operation: &Operation) -> Value {
-    json!({
-        "from": operation.from.to_string(),
-        "to": operation.to.to_string(),
-        "accuracy_m": operation.accuracy,
-        "ballpark": operation.accuracy.is_none(),
-        "definition": [operation.definition.0, operation.definition.1],
-        "grids": operation.grids.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
-        "missing_grids": operation.missing.iter().map(|missing| json!({
-            "crs": missing.crs.to_string(),
-            "files": missing.grid.files,
-            "operation": missing.grid.operation,
-            "accuracy_m": missing.grid.accuracy,
-        })).collect::<Vec<_>>(),
-    })
-}
-
 /// A way between systems in words.
 pub(crate) fn operation_words(operation: &Operation) -> String {
     let Operation { from, to, .. } = operation;
@@ -111,13 +93,17 @@ pub(crate) fn operation_words(operation: &Operation) -> String {
     }
 }
 
-/// The grids of a way between systems in words, a line each.
-pub(crate) fn grid_words(operation: &Operation) -> Vec<String> {
+/// The grids of a way between systems in words, a line each, and how to make use of more.
+pub(crate) fn grid_words(operation: &Operation, how: &str) -> Vec<String> {
     let used = operation.grids.iter().map(|path| format!("over the grid {}", path.display()));
     let missing = operation.missing.iter().map(|missing| {
         let grid = &missing.grid;
         let file = grid.files.first().copied().unwrap_or_default();
-        format!("not used: the grid {file} for {}, accurate to {} m; --grids DIR", missing.crs, grid.accuracy)
+        let how = match &grid.unread {
+            Some(path) => format!("{} is there, but only .gsb is read", path.display()),
+            None => how.to_owned(),
+        };
+        format!("not used: the grid {file} for {}, accurate to {} m; {how}", missing.crs, grid.accuracy)
     });
     used.chain(missing).collect()
 }

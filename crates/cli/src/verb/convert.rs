@@ -351,7 +351,7 @@ fn answer(args: &Args, done: &[Converted]) -> Value {
                 "rejected": layer.rejected,
                 "outside_area_of_use": layer.outside,
                 "crs": layer.crs.as_ref().map(ToString::to_string),
-                "operation": layer.operation.as_ref().map(layer::operation),
+                "operation": layer.operation.as_ref().map(tidegate_engine::run::operation),
                 "repair": args.method().map(|method| json!({
                     "method": method.name(),
                     "geometries": repaired.geometries,
@@ -380,7 +380,7 @@ fn say(args: &Args, done: &Converted) {
     }
     if let Some(operation) = &done.operation {
         out::say(&format!("  {}", layer::operation_words(operation)));
-        layer::grid_words(operation).iter().for_each(|line| out::say(&format!("  {line}")));
+        layer::grid_words(operation, "--grids DIR").iter().for_each(|line| out::say(&format!("  {line}")));
     }
     if done.outside > 0 {
         let count = thousands(done.outside);

@@ -294,6 +294,12 @@ fn summary(args: &Args, report: &Report) -> String {
             add(format!("  tidegate dlq stats --store {}", report.rejects));
         }
     }
+    for operation in &report.operations {
+        add(format!("  {}", crate::layer::operation_words(operation)));
+        for line in crate::layer::grid_words(operation, "`grids: [DIR]`") {
+            add(format!("    {line}"));
+        }
+    }
     for warning in &report.warnings {
         add(format!("  warning: {warning}"));
     }

@@ -62,8 +62,11 @@ fn a_grid_is_used_where_it_is_and_named_where_it_is_not() {
 
     let words = desk.run(&["convert", "@british.csv", "@b.csv", "--to-crs", "EPSG:27700"]);
     assert!(words.stderr.contains("not used: the grid OSTN15_NTv2_OSGBtoETRS.gsb"), "{}", words.stderr);
-    desk.write("OSTN15_NTv2_OSGBtoETRS.gsb", "NUM_OREC and no more");
     let here = desk.path("").display().to_string();
+    desk.write("uk_os_OSTN15_NTv2_OSGBtoETRS.tif", "II*");
+    let tiff = desk.run(&["convert", "@british.csv", "@d.csv", "--to-crs", "EPSG:27700", "--grids", &here]);
+    assert!(tiff.stderr.contains("OSGBtoETRS.tif is there, but only .gsb is read"), "{}", tiff.stderr);
+    desk.write("OSTN15_NTv2_OSGBtoETRS.gsb", "NUM_OREC and no more");
     let broken = desk.run(&["convert", "@british.csv", "@c.csv", "--to-crs", "EPSG:27700", "--grids", &here]);
     assert_eq!((broken.code, desk.path("c.csv").exists()), (2, false), "{}", broken.stderr);
     assert_eq!(desk.run(&["convert", "@british.csv", "@c.csv", "--grids", "@none"]).code, 2);

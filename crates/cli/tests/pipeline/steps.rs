@@ -209,3 +209,40 @@ fn dedupe_keeps_the_first() {
     let (_, result) = through(&input, "  - dedupe: []", 0);
     assert_eq!(&result["deduped"], &json!(0), "the geometries differ");
 }
+
+#[test]
+fn a_grid_of_the_manifest_is_used_and_told() {
+    let bench = Bench::new();
+    bench.write("in.csv", "n,lon,lat\n1,-0.1276,51.5072\n2,-3.2,55.95\n3,10,51\n");
+    let manifest = |grids: &str| {
+        bench.manifest(&format!(
+            "source: {{ file: in.csv }}\nsteps:\n  - reproject: EPSG:27700\nsink: {{ file: out.csv }}\n{grids}"
+        ));
+    };
+    manifest("");
+    let result = bench.runs(0);
+    let operation = &result["operations"][0];
+    assert_eq!((&operation["to"], &operation["accuracy_m"]), (&json!("EPSG:27700"), &json!(2.0)));
+    assert_eq!(operation["missing_grids"][0]["files"][0], "OSTN15_NTv2_OSGBtoETRS.gsb");
+    let by_parameters = bench.read("out.csv");
+    assert!(by_parameters.starts_with("n,x,y\n1,53"), "{by_parameters}");
+
+    let folder = format!("{}/../geo/tests/data/grids", env!("CARGO_MANIFEST_DIR"));
+    manifest(&format!("grids: [\"{folder}\"]"));
+    let result = bench.runs(4);
+    let operation = &result["operations"][0];
+    assert_eq!((&operation["accuracy_m"], &operation["missing_grids"]), (&json!(1.0), &json!([])));
+    assert!(operation["grids"][0].as_str().unwrap().ends_with("OSTN15_NTv2_OSGBtoETRS.gsb"));
+    // The third place lies outside the grid.
+    assert_eq!((&result["written"], &result["rejected"]), (&json!(2), &json!(1)));
+    assert_ne!(by_parameters.lines().nth(1), bench.read("out.csv").lines().nth(1));
+    let words = bench.tidegate(&["run", "m.yaml"]);
+    assert!(
+        words.stderr.contains("accurate to 1 m") || words.stdout.contains("accurate to 1 m"),
+        "{}",
+        words.stderr
+    );
+
+    manifest("grids: [nowhere]");
+    bench.refused("grids: there is no folder");
+}

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use postgres::NoTls;
 use tidegate_geo::Crs;
-use tidegate_geo::crs::Transform;
+use tidegate_geo::crs::{Grids, Transform};
 
 use super::Finding;
 use crate::audit::{Book, Copies, PUBLIC_FILE, PublicKey, Signer, Trust};
@@ -125,7 +125,8 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
         Some(Ok(plan)) => {
             let records = plan.records.map_or("an unknown number of".to_owned(), |n| n.to_string());
             found.push(Finding::ok("source", format!("{records} records of {}", plan.layer)));
-            found.extend(accuracy(plan.source_crs.as_deref(), &plan.sink_crs));
+            let grids = crate::run::grids(form, folder).unwrap_or_default();
+            found.extend(accuracy(plan.source_crs.as_deref(), &plan.sink_crs, &grids));
         }
         Some(Err(what)) => {
             found.push(Finding::fail("pipeline", what, "mend that, then look again with `tidegate plan`"));
@@ -159,14 +160,14 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
 }
 
 /// How exactly the systems of a run can be placed.
-fn accuracy(from: Option<&str>, to: &str) -> Option<Finding> {
+fn accuracy(from: Option<&str>, to: &str, grids: &Grids) -> Option<Finding> {
     let check = "systems";
     let from: Crs = from?.parse().ok()?;
     let to: Crs = to.parse().ok()?;
     if from == to {
         return Some(Finding::ok(check, format!("{to} throughout")));
     }
-    let way = match Transform::new(&from, &to) {
+    let way = match Transform::with_grids(&from, &to, grids) {
         Ok(way) => way,
         Err(e) => {
             let next = "name other systems, see `tidegate inspect`";
@@ -179,11 +180,10 @@ fn accuracy(from: Option<&str>, to: &str) -> Option<Finding> {
         None => format!("from {from} to {to} only in the ballpark: no parameters of that datum are known"),
     };
     Some(match stated.missing.first() {
-        // A run takes no grids; `convert` does.
         Some(missing) => {
             let (grid, file) = (&missing.grid, missing.grid.files.first().copied().unwrap_or_default());
             let next = format!(
-                "a step `reproject` uses no grids; where metres matter, reproject the file before with `tidegate convert --grids DIR` and {file}, which is within {} m for {}",
+                "where metres matter, get the grid {file}, which is within {} m for {}, and name its folder under `grids`",
                 grid.accuracy, missing.crs
             );
             Finding::warn(check, found, next)

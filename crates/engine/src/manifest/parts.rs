@@ -6,7 +6,6 @@ use super::form::Check;
 use super::problem::{Problem, quoted};
 use super::tree::{Node, Place, Value};
 use super::words::alike;
-use crate::expr;
 use crate::secret::SecretRef;
 
 struct Parts<'a> {
@@ -271,7 +270,7 @@ impl Parts<'_> {
 
     fn step(&mut self, step: &Node, services: &[&str]) {
         if let Some(filter) = step.at(&["filter"])
-            && let Some(Err(fault)) = filter.text().map(expr::parse)
+            && let Some(Err(fault)) = filter.text().map(tidegate_geo::filter::parse)
         {
             let help = "compare fields with numbers or 'texts': `area > 100 and owner is not null`";
             self.report("expression", filter.place.clone(), fault.to_string(), help);

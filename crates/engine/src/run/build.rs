@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use sha2::{Digest, Sha256};
+use tidegate_geo::crs::Grids;
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
 
@@ -170,6 +171,7 @@ pub(super) fn build_from(
     };
     let services = Services::new(manifest, cache, stop, traffic.clone());
     let mut flow = start(from, source.as_ref())?;
+    flow.grids = grids(pipeline, folder)?;
     let first = flow.clone();
     let mut steps: Vec<Named> = Vec::new();
     let mut remote = Vec::new();
@@ -206,6 +208,18 @@ pub(super) fn build_from(
         remote,
         _scratch: scratch,
     })
+}
+
+/// The grids of a manifest.
+///
+/// # Errors
+/// If a folder is not there: what was asked for and is not used would be a silent loss of accuracy.
+pub(crate) fn grids(pipeline: &manifest::Pipeline, folder: &Path) -> Result<Grids, String> {
+    let folders: Vec<PathBuf> = pipeline.grids.iter().map(|name| step::path(folder, name)).collect();
+    match folders.iter().find(|path| !path.is_dir()) {
+        Some(path) => Err(format!("grids: there is no folder {}", path.display())),
+        None => Ok(Grids::in_folders(folders)),
+    }
 }
 
 /// Opens the source of a manifest, wherever it is.
@@ -281,7 +295,10 @@ fn first_pass(
 /// which may change between a halt and its resume.
 fn fingerprint(manifest: &Manifest) -> String {
     let pipeline = &manifest.pipeline;
-    let json = serde_json::json!([pipeline.source, pipeline.steps, pipeline.sink]);
+    let mut json = serde_json::json!([pipeline.source, pipeline.steps, pipeline.sink]);
+    if let (Some(list), false) = (json.as_array_mut(), pipeline.grids.is_empty()) {
+        list.push(serde_json::json!(pipeline.grids));
+    }
     let hash: [u8; 32] = Sha256::digest(json.to_string().as_bytes()).into();
     hash.iter().take(16).map(|b| format!("{b:02x}")).collect()
 }

@@ -232,6 +232,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         resumed_at,
         calls: traffic.calls(),
         source: told,
+        operations: flow.operations,
         batches,
         elapsed: began.elapsed(),
     };

@@ -49,12 +49,13 @@ mod trail;
 mod transform;
 
 pub use again::Again;
+pub(crate) use build::grids;
 pub use build::{Parts, build, look};
 pub use counts::Counts;
 pub use drive::{Options, Watch, run};
 pub use kept::Kept;
 pub use last::{HaltedBy, LastRun, last_runs};
 pub use plan::{Asked, Pages, Plan, plan};
-pub use report::{End, Report, RunError};
+pub use report::{End, Report, RunError, operation};
 pub use state::{Checkpoint, State, Status};
 pub use trail::{AUDIT_COPIES, AUDIT_FILE, Pending};

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tidegate_core::{Code, Wall};
+use tidegate_geo::crs::Operation;
 
 use super::counts::Counts;
 use super::source::Told;
@@ -49,6 +50,8 @@ pub struct Report {
     pub source: Option<Told>,
     /// Calls to services.
     pub calls: u64,
+    /// The ways between systems that the records went.
+    pub operations: Vec<Operation>,
     /// Batches committed by this run.
     pub batches: u64,
     /// How long it took.
@@ -84,6 +87,26 @@ impl std::fmt::Display for RunError {
     }
 }
 
+/// A way between systems for machines: what it is, how accurate, over which grids and which not.
+#[must_use]
+pub fn operation(operation: &Operation) -> serde_json::Value {
+    json!({
+        "from": operation.from.to_string(),
+        "to": operation.to.to_string(),
+        "accuracy_m": operation.accuracy,
+        "ballpark": operation.accuracy.is_none(),
+        "definition": [operation.definition.0, operation.definition.1],
+        "grids": operation.grids.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
+        "missing_grids": operation.missing.iter().map(|missing| json!({
+            "crs": missing.crs.to_string(),
+            "files": missing.grid.files,
+            "operation": missing.grid.operation,
+            "accuracy_m": missing.grid.accuracy,
+            "unread": missing.grid.unread.as_ref().map(|path| path.display().to_string()),
+        })).collect::<Vec<_>>(),
+    })
+}
+
 impl Report {
     /// There was nothing to do: the last run is complete.
     pub(super) fn nothing_to_resume(id: &str, began: Instant) -> Report {
@@ -98,6 +121,7 @@ impl Report {
             resumed_at: 0,
             source: None,
             calls: 0,
+            operations: Vec::new(),
             batches: 0,
             elapsed: began.elapsed(),
         }
@@ -139,6 +163,7 @@ impl Report {
             "resumed_at": self.resumed_at,
             "source": self.source,
             "calls": self.calls,
+            "operations": self.operations.iter().map(operation).collect::<Vec<_>>(),
             "batches": self.batches,
             "elapsed_seconds": self.elapsed.as_secs_f64(),
         })

@@ -32,7 +32,7 @@
 //! | `page` | a page cut into features |
 //! | `service` | what a paged service has to know |
 //! | `wfs`, `ogcapi`, `esri`, `stac` | the services |
-//! | `gml`, `esri_json`, `xml` | their own languages |
+//! | `gml`, `esri_json` | their own languages |
 //! | `pager` | from page to page, each feature once, none left out |
 //! | `seen`, `position`, `reconcile` | what was received, where we stand, whether it is all |
 //! | `batches` | from pages to batches |
@@ -55,7 +55,6 @@ mod stac;
 mod wfs;
 mod which;
 mod wire;
-mod xml;
 
 pub use error::{SourceError, Trouble};
 pub use esri::{EsriOptions, EsriPaging};

@@ -9,10 +9,9 @@ use super::page::{Page, geojson};
 use super::position::Step;
 use super::service::Service;
 use super::wire::Wire;
-use super::xml::{self, Node};
 use crate::http::{Request, Response};
 use async_trait::async_trait;
-use tidegate_core::Code;
+use tidegate_geo::xml::{self, Node};
 use tidegate_geo::{Crs, Kind, Schema};
 use url::Url;
 
@@ -154,7 +153,7 @@ impl Service for Wfs {
         let request = self.get_feature(wire, &[("RESULTTYPE", "hits")]);
         let response = wire.ask(&request, &what).await?;
         let hits = xml::parse(&response.body)
-            .map_err(|why| SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {why}")))?;
+            .map_err(|why| SourceError::broken(why.code, format!("{what}: {}", why.message)))?;
         let number = if self.old { "numberOfFeatures" } else { "numberMatched" };
         // "unknown" is an answer too.
         Ok(hits.attribute(number).and_then(|n| n.parse().ok()))
@@ -193,7 +192,7 @@ fn with(url: &Url, request: &str, more: &[(&str, &str)]) -> Url {
 async fn ask(wire: &Wire, url: &Url, request: &str, more: &[(&str, &str)]) -> Result<Node, SourceError> {
     let response = wire.ask(&wire.get(with(url, request, more)), request).await?;
     xml::parse(&response.body)
-        .map_err(|why| SourceError::broken(Code::UNEXPECTED_BODY, format!("{request}: {why}")))
+        .map_err(|why| SourceError::broken(why.code, format!("{request}: {}", why.message)))
 }
 
 /// The layer that is meant, under the name that the server gives it.

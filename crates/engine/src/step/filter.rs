@@ -1,19 +1,21 @@
 //! filter: records for which an expression is not true go.
 
 use tidegate_geo::Batch;
+use tidegate_geo::filter;
 
 use super::{Aside, Flow, Step, StepError};
-use crate::expr::{self, Bound};
 
 struct Filter {
-    expr: Bound,
+    filter: filter::Filter,
 }
 
 pub(super) fn build(text: &str, flow: &Flow) -> Result<Box<dyn Step>, String> {
-    let expr = expr::parse(text).map_err(|fault| fault.to_string())?;
-    let bound = Bound::new(&expr, &flow.schema)
-        .map_err(|name| flow.field(&name).err().unwrap_or_else(|| format!("no field `{name}`")))?;
-    Ok(Box::new(Filter { expr: bound }))
+    let expr = filter::parse(text).map_err(|fault| fault.to_string())?;
+    if let Some(name) = expr.unknown(&flow.schema) {
+        flow.field(name)?;
+    }
+    let filter = filter::Filter::new(text, &flow.schema).map_err(|problem| problem.message)?;
+    Ok(Box::new(Filter { filter }))
 }
 
 impl Step for Filter {
@@ -21,7 +23,7 @@ impl Step for Filter {
         let mut refused = Vec::new();
         let mut keep = Vec::with_capacity(batch.len());
         for row in 0..batch.len() {
-            match self.expr.is_true(&batch, row) {
+            match self.filter.is_true(&batch, row) {
                 Ok(is_true) => keep.push(is_true),
                 Err(problem) => {
                     // Kept here, so that it is set aside and not filtered.

@@ -63,7 +63,8 @@ pub(super) fn reproject(to: &Crs, flow: &mut Flow) -> Result<Option<Box<dyn Step
     if from == *to || (from.is_wgs84() && to.is_wgs84()) {
         return Ok(None);
     }
-    let transform = Transform::new(&from, to).map_err(|problem| problem.message)?;
+    let transform = Transform::with_grids(&from, to, &flow.grids).map_err(|problem| problem.message)?;
+    flow.operations.push(transform.operation().clone());
     Ok(Some(each(flow.schema.clone(), move |old, out| {
         let start = out.len();
         out.extend_from_slice(old);

@@ -34,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_core::{Code, Wall};
+use tidegate_geo::crs::{Grids, Operation};
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema};
 
@@ -205,6 +206,10 @@ pub struct Flow {
     pub crs: Option<Crs>,
     /// The multi shape that `promote_to_multi` can promise.
     pub multi: Option<Shape>,
+    /// The grids of datum shifts that there are.
+    pub grids: Grids,
+    /// The ways between systems that the records went so far.
+    pub operations: Vec<Operation>,
 }
 
 impl Flow {
@@ -212,7 +217,7 @@ impl Flow {
     #[must_use]
     pub fn new(schema: Arc<Schema>, crs: Option<Crs>) -> Flow {
         let multi = schema.shape.map(Shape::multi);
-        Flow { schema, crs, multi }
+        Flow { schema, crs, multi, grids: Grids::default(), operations: Vec::new() }
     }
 
     /// The place of a field, or a sentence with the one that was probably meant.

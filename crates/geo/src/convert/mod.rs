@@ -229,10 +229,13 @@ fn one_layer(
             let (batch, rejected) = made?;
             writer.write(&batch)?;
             done.features += batch.len() as u64;
-            for one in rejected {
+            for mut one in rejected {
                 tell(&one)?;
                 done.rejected += 1;
                 if done.first_rejected.len() < KEPT_MAX {
+                    // Their bytes have been told; a hundred of them may be larger than everything else.
+                    one.raw = Vec::new();
+                    one.problems.truncate(KEPT_MAX);
                     done.first_rejected.push(one);
                 }
             }

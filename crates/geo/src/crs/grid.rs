@@ -41,6 +41,8 @@ pub struct Known {
     pub accuracy: f32,
     /// Where it is meant to be used, in degrees.
     pub area: Bounds,
+    /// A GeoTIFF of it that lies in a folder. Only `.gsb` is read.
+    pub unread: Option<PathBuf>,
     /// Whether the file leads from WGS 84 to the system, not from the system to WGS 84.
     reversed: bool,
 }
@@ -86,12 +88,30 @@ impl Grids {
                     shifts.push(Shift { grid: Arc::new(grid_of), known: grid, path });
                 }
                 None if missing.is_none() && shifts.is_empty() && holds_middle(grid.area, entry.area) => {
-                    missing = Some(grid);
+                    missing = Some(Known { unread: self.tiff_of(&grid), ..grid });
                 }
                 None => {}
             }
         }
         Ok((shifts, missing))
+    }
+}
+
+impl Grids {
+    /// A GeoTIFF of a grid, as PROJ's packages hold them: `uk_os_OSTN15_NTv2_OSGBtoETRS.tif`.
+    fn tiff_of(&self, grid: &Known) -> Option<PathBuf> {
+        let stems: Vec<String> = grid
+            .files
+            .iter()
+            .filter_map(|file| Some(file.rsplit_once('.')?.0.to_ascii_lowercase()))
+            .collect();
+        let files = self.folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
+        let is_it = |path: &PathBuf| {
+            let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase());
+            let stem = name.as_deref().and_then(|name| name.strip_suffix(".tif"));
+            stem.is_some_and(|stem| stems.iter().any(|known| stem.ends_with(known)))
+        };
+        files.map(|entry| entry.path()).find(is_it)
     }
 }
 
@@ -129,6 +149,7 @@ fn listed(base: u32) -> Vec<Known> {
             operation: cells.next()?,
             accuracy,
             area,
+            unread: None,
             reversed,
         })
     };

@@ -1,8 +1,6 @@
 //! The words of a condition, each with its place.
 
-use tidegate_core::Code;
-
-use crate::error::Problem;
+use super::Fault;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
@@ -14,18 +12,15 @@ pub(super) enum Token {
     Text(String),
     /// A number, as written.
     Number(String),
-    /// A mark: `( ) , = <> != < <= > >=`.
+    /// A mark.
     Mark(&'static str),
+    End,
 }
 
-pub(super) fn wrong(at: usize, message: impl Into<String>) -> Problem {
-    Problem::new(Code::SCHEMA_MISMATCH, format!("the condition: {}", message.into())).at(at as u64)
-}
+const MARKS: [&str; 15] = ["<>", "!=", "<=", ">=", "==", "=", "<", ">", "(", ")", ",", "+", "-", "*", "/"];
 
-const MARKS: [&str; 11] = ["<>", "!=", "<=", ">=", "==", "=", "<", ">", "(", ")", ","];
-
-/// The words in order, with the byte at which each begins.
-pub(super) fn lex(text: &str) -> Result<Vec<(usize, Token)>, Problem> {
+/// The words in order, with the byte at which each begins, and the end.
+pub(super) fn lex(text: &str) -> Result<Vec<(usize, Token)>, Fault> {
     let mut out = Vec::new();
     let mut at = 0;
     while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
@@ -34,39 +29,44 @@ pub(super) fn lex(text: &str) -> Result<Vec<(usize, Token)>, Problem> {
             at += first.len_utf8();
             continue;
         }
+        let second_is_digit = || rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
         let (token, len) = if first == '\'' || first == '"' {
-            let (inner, len) = quoted(rest, first)
-                .ok_or_else(|| wrong(at, format!("the quote {first} is opened and not closed")))?;
+            let (inner, len) =
+                quoted(rest, first).ok_or_else(|| Fault { at, message: "a quote is not closed".into() })?;
             (if first == '"' { Token::Name(inner) } else { Token::Text(inner) }, len)
-        } else if first.is_ascii_digit() || first == '-' || first == '+' || first == '.' {
-            let end = rest
-                .char_indices()
-                .find(|(i, c)| {
-                    let after_e = rest.as_bytes().get(i.wrapping_sub(1)).is_some_and(|b| b | 32 == b'e');
-                    !(c.is_ascii_digit()
-                        || matches!(c, '.' | 'e' | 'E')
-                        || (matches!(c, '-' | '+') && (*i == 0 || after_e)))
-                })
-                .map_or(rest.len(), |(i, _)| i);
-            (Token::Number(rest.get(..end).unwrap_or_default().to_owned()), end)
+        } else if first.is_ascii_digit() || (first == '.' && second_is_digit()) {
+            let len = number(rest);
+            (Token::Number(rest.get(..len).unwrap_or_default().to_owned()), len)
         } else if first.is_alphanumeric() || first == '_' || first == '$' {
-            let end = rest
-                .char_indices()
-                .find(|(_, c)| !(c.is_alphanumeric() || matches!(c, '_' | '$' | '.' | ':')))
-                .map_or(rest.len(), |(i, _)| i);
-            (Token::Word(rest.get(..end).unwrap_or_default().to_owned()), end)
+            let end = rest.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '$' | '.' | ':')));
+            let len = end.unwrap_or(rest.len());
+            (Token::Word(rest.get(..len).unwrap_or_default().to_owned()), len)
         } else {
             let mark = MARKS.into_iter().find(|mark| rest.starts_with(mark));
-            let mark = mark.ok_or_else(|| wrong(at, format!("{first:?} means nothing here")))?;
+            let message = || format!("'{}' means nothing here", first.escape_debug());
+            let mark = mark.ok_or_else(|| Fault { at, message: message() })?;
             (Token::Mark(mark), mark.len())
         };
         out.push((at, token));
         at += len;
     }
+    out.push((text.len(), Token::End));
     Ok(out)
 }
 
-/// The text within quotes, a doubled quote standing for one, and the length of all.
+/// How long the number at the start is: digits, and an exponent if there are digits in it.
+fn number(rest: &str) -> usize {
+    let digits = |text: &str| text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+    let len = digits(rest);
+    let exponent = rest.get(len..).and_then(|rest| rest.strip_prefix(['e', 'E'])).unwrap_or_default();
+    let sign = usize::from(exponent.starts_with(['+', '-']));
+    match exponent.bytes().skip(sign).take_while(u8::is_ascii_digit).count() {
+        0 => len,
+        digits => len + 1 + sign + digits,
+    }
+}
+
+/// What stands between quotes, which are doubled inside, and how long it is with them.
 fn quoted(rest: &str, quote: char) -> Option<(String, usize)> {
     let mut inner = String::new();
     let mut chars = rest.char_indices().skip(1).peekable();

@@ -1,211 +1,249 @@
-//! From words to a condition.
+//! From words to an expression, by precedence climbing.
 
-use super::lex::{Token, lex, wrong};
-use super::{Node, Operand, Test};
-use crate::error::Problem;
-use crate::schema::Schema;
+use super::lex::{Token, lex};
+use super::{Binary, Expr, Fault, Function, Literal, Own, Unary};
 
-/// How deep a condition may nest.
+/// The deepest nesting, and the longest row of operators.
 const DEPTH_MAX: usize = 64;
+const LENGTH_MAX: usize = 1000;
 
-pub(super) fn parse(text: &str, schema: &Schema) -> Result<Node, Problem> {
-    let mut parser = Parser { tokens: lex(text)?, at: 0, end: text.len(), schema, depth: 0 };
-    let root = parser.or()?;
-    match parser.tokens.get(parser.at) {
-        None => Ok(root),
-        Some((at, token)) => Err(wrong(*at, format!("{} is not expected here", shown(token)))),
+/// The expression of a text.
+///
+/// # Errors
+/// The first thing that does not fit, with its place.
+pub fn parse(text: &str) -> Result<Expr, Fault> {
+    let mut parser = Parser { tokens: lex(text)?, at: 0 };
+    let expr = parser.expr(0, 0)?;
+    match parser.peek() {
+        Token::End => Ok(expr),
+        token => Err(parser.fault(&format!("{} is left over here", shown(token)))),
     }
 }
 
 fn shown(token: &Token) -> String {
     match token {
-        Token::Word(w) | Token::Number(w) => format!("'{w}'"),
-        Token::Mark(m) => format!("'{m}'"),
-        Token::Name(n) => format!("\"{n}\""),
-        Token::Text(t) => format!("the text '{t}'"),
+        Token::Word(word) | Token::Number(word) => format!("'{word}'"),
+        Token::Mark(mark) => format!("'{mark}'"),
+        Token::Name(name) => format!("\"{name}\""),
+        Token::Text(text) => format!("the text '{text}'"),
+        Token::End => "the end".into(),
     }
 }
 
-struct Parser<'a> {
+struct Parser {
     tokens: Vec<(usize, Token)>,
     at: usize,
-    end: usize,
-    schema: &'a Schema,
-    depth: usize,
 }
 
-impl Parser<'_> {
-    /// The place of the next word.
+/// How tightly comparisons bind; what is tighter is arithmetic.
+const COMPARES: u8 = 4;
+
+impl Parser {
+    fn peek(&self) -> &Token {
+        self.tokens.get(self.at).map_or(&Token::End, |(_, token)| token)
+    }
+
     fn place(&self) -> usize {
-        self.tokens.get(self.at).map_or(self.end, |(at, _)| *at)
+        self.tokens.get(self.at).or(self.tokens.last()).map_or(0, |(at, _)| *at)
     }
 
-    fn word(&mut self, word: &str) -> bool {
-        let found =
-            matches!(self.tokens.get(self.at), Some((_, Token::Word(w))) if w.eq_ignore_ascii_case(word));
-        self.at += usize::from(found);
-        found
+    fn fault(&self, message: &str) -> Fault {
+        Fault { at: self.place(), message: message.into() }
     }
 
-    fn mark(&mut self, mark: &str) -> bool {
-        let found = matches!(self.tokens.get(self.at), Some((_, Token::Mark(m))) if *m == mark);
-        self.at += usize::from(found);
-        found
+    fn word(&self, word: &str) -> bool {
+        matches!(self.peek(), Token::Word(found) if found.eq_ignore_ascii_case(word))
     }
 
-    fn need(&mut self, mark: &str) -> Result<(), Problem> {
-        if self.mark(mark) { Ok(()) } else { Err(wrong(self.place(), format!("a {mark} is missing"))) }
+    fn eat_word(&mut self, word: &str) -> bool {
+        let there = self.word(word);
+        self.at += usize::from(there);
+        there
     }
 
-    fn or(&mut self) -> Result<Node, Problem> {
-        let mut parts = vec![self.and()?];
-        while self.word("OR") {
-            parts.push(self.and()?);
+    fn eat(&mut self, mark: &str) -> bool {
+        let there = matches!(self.peek(), Token::Mark(found) if *found == mark);
+        self.at += usize::from(there);
+        there
+    }
+
+    fn want(&mut self, mark: &str) -> Result<(), Fault> {
+        if self.eat(mark) { Ok(()) } else { Err(self.fault(&format!("`{mark}` is expected here"))) }
+    }
+
+    /// The operator that stands here, with its rank.
+    fn operator(&self) -> Option<(Binary, u8)> {
+        Some(match self.peek() {
+            Token::Word(word) => match word.to_ascii_lowercase().as_str() {
+                "or" => (Binary::Or, 1),
+                "and" => (Binary::And, 2),
+                _ => return None,
+            },
+            Token::Mark(mark) => match *mark {
+                "=" | "==" => (Binary::Equal, COMPARES),
+                "!=" | "<>" => (Binary::Unequal, COMPARES),
+                "<" => (Binary::Less, COMPARES),
+                "<=" => (Binary::AtMost, COMPARES),
+                ">" => (Binary::More, COMPARES),
+                ">=" => (Binary::AtLeast, COMPARES),
+                "+" => (Binary::Plus, 5),
+                "-" => (Binary::Minus, 5),
+                "*" => (Binary::Times, 6),
+                "/" => (Binary::Over, 6),
+                _ => return None,
+            },
+            _ => return None,
+        })
+    }
+
+    fn expr(&mut self, rank_min: u8, depth: usize) -> Result<Expr, Fault> {
+        if depth > DEPTH_MAX {
+            return Err(self.fault("the expression is nested too deeply"));
         }
-        Ok(one_or(parts, Node::Or))
-    }
-
-    fn and(&mut self) -> Result<Node, Problem> {
-        let mut parts = vec![self.not()?];
-        while self.word("AND") {
-            parts.push(self.not()?);
-        }
-        Ok(one_or(parts, Node::And))
-    }
-
-    fn not(&mut self) -> Result<Node, Problem> {
-        self.depth += 1;
-        if self.depth > DEPTH_MAX {
-            return Err(wrong(self.place(), "it nests too deep"));
-        }
-        let node = if self.word("NOT") {
-            Node::Not(Box::new(self.not()?))
-        } else if self.mark("(") {
-            let inner = self.or()?;
-            self.need(")")?;
-            inner
-        } else {
-            self.test()?
-        };
-        self.depth -= 1;
-        Ok(node)
-    }
-
-    fn test(&mut self) -> Result<Node, Problem> {
-        let operand = self.operand()?;
-        let tests = [
-            ("=", Test::Equal),
-            ("==", Test::Equal),
-            ("<>", Test::NotEqual),
-            ("!=", Test::NotEqual),
-            ("<=", Test::LessOrEqual),
-            (">=", Test::GreaterOrEqual),
-            ("<", Test::Less),
-            (">", Test::Greater),
-        ];
-        for (mark, test) in tests {
-            if self.mark(mark) {
-                return Ok(Node::Compare(operand, test, self.operand()?));
+        let mut left = self.unary(depth)?;
+        let mut length = 0;
+        loop {
+            // Each adds a level to the tree, which is walked by recursion.
+            length += 1;
+            if length > LENGTH_MAX {
+                return Err(self.fault("the expression is too long"));
             }
-        }
-        if self.word("IS") {
-            let not = self.word("NOT");
-            if !self.word("NULL") {
-                return Err(wrong(self.place(), "NULL must follow IS"));
+            let test = ["is", "in", "not", "between", "like", "ilike"].iter().any(|word| self.word(word));
+            if rank_min <= COMPARES && test {
+                left = self.test(left, depth)?;
+                continue;
             }
-            return Ok(negate(not, Node::IsNull(operand)));
-        }
-        let not = self.word("NOT");
-        if self.word("IN") {
-            self.need("(")?;
-            let mut list = vec![self.operand()?];
-            while self.mark(",") {
-                list.push(self.operand()?);
-            }
-            self.need(")")?;
-            return Ok(negate(not, Node::In(operand, list)));
-        }
-        if self.word("BETWEEN") {
-            let low = self.operand()?;
-            if !self.word("AND") {
-                return Err(wrong(self.place(), "AND must follow the lower bound of BETWEEN"));
-            }
-            let high = self.operand()?;
-            let parts = vec![
-                Node::Compare(operand.clone(), Test::GreaterOrEqual, low),
-                Node::Compare(operand, Test::LessOrEqual, high),
-            ];
-            return Ok(negate(not, Node::And(parts)));
-        }
-        let any_case = self.word("ILIKE");
-        if any_case || self.word("LIKE") {
-            let place = self.place();
-            let Operand::Text(pattern) = self.operand()? else {
-                return Err(wrong(place, "the pattern of LIKE must be a text in single quotes"));
+            let Some((operator, rank)) = self.operator().filter(|(_, rank)| *rank >= rank_min) else {
+                return Ok(left);
             };
-            return Ok(negate(not, Node::Like { operand, pattern, any_case }));
+            self.at += 1;
+            let right = self.expr(rank + 1, depth + 1)?;
+            left = Expr::Binary(operator, Box::new(left), Box::new(right));
         }
-        if not {
-            return Err(wrong(self.place(), "IN, BETWEEN or LIKE must follow NOT"));
-        }
-        Ok(Node::Truth(operand))
     }
 
-    fn operand(&mut self) -> Result<Operand, Problem> {
+    /// `is [not] null`, `[not] in (…)`, `[not] between … and …`, `[not] like …`.
+    fn test(&mut self, left: Expr, depth: usize) -> Result<Expr, Fault> {
+        let negate = |negated, expr| if negated { Expr::Unary(Unary::Not, Box::new(expr)) } else { expr };
+        let binary = |operator, left, right| Expr::Binary(operator, Box::new(left), Box::new(right));
+        if self.eat_word("is") {
+            let negated = self.eat_word("not");
+            if !self.eat_word("null") {
+                return Err(self.fault("`null` is expected here"));
+            }
+            return Ok(negate(negated, Expr::Unary(Unary::IsNull, Box::new(left))));
+        }
+        let negated = self.eat_word("not");
+        if self.eat_word("in") {
+            self.want("(")?;
+            return Ok(negate(negated, Expr::In(Box::new(left), self.list(depth)?)));
+        }
+        if self.eat_word("between") {
+            let low = self.expr(COMPARES + 1, depth + 1)?;
+            if !self.eat_word("and") {
+                return Err(self.fault("`and` is expected here, and the upper bound of `between`"));
+            }
+            let high = self.expr(COMPARES + 1, depth + 1)?;
+            let (low, high) =
+                (binary(Binary::AtLeast, left.clone(), low), binary(Binary::AtMost, left, high));
+            return Ok(negate(negated, binary(Binary::And, low, high)));
+        }
+        for (word, operator) in [("like", Binary::Like), ("ilike", Binary::AnyLike)] {
+            if self.eat_word(word) {
+                let place = self.place();
+                let pattern = self.expr(COMPARES + 1, depth + 1)?;
+                if matches!(pattern, Expr::Literal(Literal::Int(_) | Literal::Real(_) | Literal::Bool(_))) {
+                    let message = format!("the pattern of `{word}` must be a text, in single quotes");
+                    return Err(Fault { at: place, message });
+                }
+                return Ok(negate(negated, binary(operator, left, pattern)));
+            }
+        }
+        Err(self.fault("`in`, `between` or `like` is expected here"))
+    }
+
+    /// Expressions up to the closing bracket.
+    fn list(&mut self, depth: usize) -> Result<Vec<Expr>, Fault> {
+        let mut list = Vec::new();
+        if self.eat(")") {
+            return Ok(list);
+        }
+        loop {
+            list.push(self.expr(0, depth + 1)?);
+            if self.eat(")") {
+                return Ok(list);
+            }
+            self.want(",")?;
+        }
+    }
+
+    fn unary(&mut self, depth: usize) -> Result<Expr, Fault> {
+        if self.eat_word("not") {
+            return Ok(Expr::Unary(Unary::Not, Box::new(self.expr(3, depth + 1)?)));
+        }
+        if self.eat("-") {
+            return Ok(Expr::Unary(Unary::Minus, Box::new(self.expr(7, depth + 1)?)));
+        }
+        if self.eat("(") {
+            let inner = self.expr(0, depth + 1)?;
+            self.want(")")?;
+            return Ok(inner);
+        }
         let place = self.place();
-        let Some((_, token)) = self.tokens.get(self.at).cloned() else {
-            return Err(wrong(place, "it ends where a field or a value must stand"));
-        };
+        let token = self.peek().clone();
         self.at += 1;
         match token {
-            Token::Text(text) => Ok(Operand::Text(text)),
-            Token::Number(text) => {
-                let int = text.parse().ok().map(Operand::Int);
-                int.or_else(|| fast_float2::parse(&text).ok().map(Operand::Real))
-                    .ok_or_else(|| wrong(place, format!("'{text}' is not a number")))
+            Token::Number(text) => number(&text, place).map(Expr::Literal),
+            Token::Text(text) => Ok(Expr::Literal(Literal::Text(text))),
+            Token::Name(name) => Ok(Expr::Field(name, place)),
+            Token::Word(word) => self.named(word, place, depth),
+            Token::Mark(_) | Token::End => {
+                let ends = if token == Token::End { "it ends; " } else { "" };
+                let message = format!("{ends}a field, a number or a text in single quotes is expected here");
+                Err(Fault { at: place, message })
             }
-            Token::Name(name) => self.field(&name, place),
-            Token::Word(word) => match word.to_ascii_uppercase().as_str() {
-                "TRUE" => Ok(Operand::Bool(true)),
-                "FALSE" => Ok(Operand::Bool(false)),
-                "NULL" => Ok(Operand::Null),
-                "$SHAPE" => Ok(Operand::Shape),
-                "$ID" => Ok(Operand::Id),
-                "$RECORD" => Ok(Operand::Record),
-                _ => self.field(&word, place),
-            },
-            Token::Mark(mark) => Err(wrong(place, format!("'{mark}' stands where a value must"))),
         }
     }
 
-    /// A field of exactly this name, or the only one that differs in case.
-    fn field(&self, name: &str, place: usize) -> Result<Operand, Problem> {
-        if let Some(at) = self.schema.position(name) {
-            return Ok(Operand::Field(at));
+    /// A word that is no operator.
+    fn named(&mut self, word: String, place: usize, depth: usize) -> Result<Expr, Fault> {
+        let lower = word.to_ascii_lowercase();
+        match lower.as_str() {
+            "true" | "false" => return Ok(Expr::Literal(Literal::Bool(lower == "true"))),
+            "null" => return Ok(Expr::Literal(Literal::Null)),
+            "$shape" => return Ok(Expr::Own(Own::Shape)),
+            "$id" => return Ok(Expr::Own(Own::Id)),
+            "$record" => return Ok(Expr::Own(Own::Record)),
+            "and" | "or" | "in" | "is" | "like" | "ilike" | "between" => {
+                let message = format!("`{word}` cannot stand here; a field of that name needs double quotes");
+                return Err(Fault { at: place, message });
+            }
+            _ => {}
         }
-        let fields = self.schema.fields();
-        let alike: Vec<usize> = (0..fields.len())
-            .filter(|at| fields.get(*at).is_some_and(|f| f.name.eq_ignore_ascii_case(name)))
-            .collect();
-        if let [at] = alike.as_slice() {
-            return Ok(Operand::Field(*at));
+        if !self.eat("(") {
+            return Ok(Expr::Field(word, place));
         }
-        let known: Vec<String> = fields.iter().take(30).map(|field| field.name.clone()).collect();
-        Err(wrong(place, format!("there is no field {name:?}; there are {}", known.join(", "))))
-    }
-}
-
-fn one_or(mut parts: Vec<Node>, many: impl FnOnce(Vec<Node>) -> Node) -> Node {
-    match parts.pop() {
-        Some(only) if parts.is_empty() => only,
-        Some(last) => {
-            parts.push(last);
-            many(parts)
+        let Some((_, function)) = Function::ALL.iter().find(|(name, _)| *name == lower) else {
+            let names: Vec<_> = Function::ALL.iter().map(|(name, _)| *name).collect();
+            let message = format!("there is no function `{word}`; there are {}", names.join(", "));
+            return Err(Fault { at: place, message });
+        };
+        let arguments = self.list(depth)?;
+        let count = match function {
+            Function::HasGeometry => arguments.is_empty(),
+            Function::Coalesce => !arguments.is_empty(),
+            _ => arguments.len() == 1,
+        };
+        if count {
+            Ok(Expr::Call(*function, arguments))
+        } else {
+            Err(Fault { at: place, message: format!("`{word}` takes another number of values") })
         }
-        None => many(parts),
     }
 }
 
-fn negate(not: bool, node: Node) -> Node {
-    if not { Node::Not(Box::new(node)) } else { node }
+fn number(text: &str, at: usize) -> Result<Literal, Fault> {
+    let int = text.parse().ok().map(Literal::Int);
+    let number = int.or_else(|| fast_float2::parse(text).ok().map(Literal::Real));
+    number.ok_or_else(|| Fault { at, message: format!("'{text}' is not a number") })
 }

@@ -207,6 +207,13 @@ pub struct Rejected {
     pub problems: Vec<Problem>,
 }
 
+impl Rejected {
+    /// Roughly the memory that it takes: a batch ends when what was rejected beside it is large, too.
+    pub(crate) fn byte_len(&self) -> usize {
+        self.raw.len() + self.problems.len() * 256
+    }
+}
+
 /// What a source says of itself.
 #[derive(Clone, Debug)]
 pub struct Layer {
@@ -334,8 +341,7 @@ pub fn create(
         text => {
             let file = atomic::Pending::new(path)?;
             let out = std::io::BufWriter::with_capacity(1 << 18, file);
-            let stem = path.file_stem().and_then(|stem| stem.to_str());
-            text_writer(text, Out::File(out), schema, crs, options, stem)
+            text_writer(text, Out::File(out), schema, crs, options, Some(path))
         }
     }
 }
@@ -360,7 +366,7 @@ fn text_writer(
     schema: &Arc<Schema>,
     crs: &Crs,
     options: &Options,
-    stem: Option<&str>,
+    path: Option<&Path>,
 ) -> Result<Box<dyn Writer>, Error> {
     Ok(match format {
         Format::GeoPackage | Format::FlatGeobuf | Format::GeoParquet | Format::Shapefile => {
@@ -369,9 +375,12 @@ fn text_writer(
         Format::GeoJson => Box::new(geojson::Writer::new(out, geojson::Frame::Collection, schema, crs)?),
         Format::GeoJsonLines => Box::new(geojson::Writer::new(out, geojson::Frame::Lines, schema, crs)?),
         Format::GeoJsonSeq => Box::new(geojson::Writer::new(out, geojson::Frame::Sequence, schema, crs)?),
-        Format::Csv => Box::new(csv::Writer::new(out, schema, options)?),
+        Format::Csv => Box::new(csv::Writer::new(out, schema, crs, options, path)?),
         Format::EsriJson => Box::new(esri::Writer::new(out, schema, crs)?),
-        Format::Gml => Box::new(gml::Writer::new(out, schema, crs, options, stem.unwrap_or("features"))?),
+        Format::Gml => {
+            let stem = path.and_then(Path::file_stem).and_then(|stem| stem.to_str());
+            Box::new(gml::Writer::new(out, schema, crs, options, stem.unwrap_or("features"))?)
+        }
     })
 }
 

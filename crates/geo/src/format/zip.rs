@@ -9,6 +9,7 @@
 //! total, and unpacking stops where what comes out differs from what was told. Paths inside the
 //! archive are never used as paths; encrypted files and other methods are refused.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -20,8 +21,8 @@ use super::{Format, Layer, Reader, Rejected};
 use crate::batch::Batch;
 use crate::error::{Error, Problem};
 
-/// More files than a data set has.
-const FILES_MAX: u64 = 65_535;
+/// More files than an archive of data has; each data set is looked for among all of them.
+const FILES_MAX: u64 = 10_000;
 const DIRECTORY_LEN_MAX: u64 = 16 << 20;
 /// All that is unpacked of one archive.
 const TOTAL_MAX: u64 = 8 << 30;
@@ -127,15 +128,14 @@ fn data_sets(all: &[Entry]) -> Vec<&Entry> {
         !entry.name.starts_with('.') && Format::of_path(entry.path()).is_some()
     };
     let found: Vec<&Entry> = all.iter().filter(is_one).collect();
-    let shapes = |other: &Entry| {
-        found.iter().any(|shp| {
-            Format::of_path(shp.path()) == Some(Format::Shapefile)
-                && other.name != shp.name
-                && other.name.starts_with(&format!("{}.", shp.name))
-        })
-    };
+    let is_shapes = |entry: &&&Entry| Format::of_path(entry.path()) == Some(Format::Shapefile);
+    let shapes: HashSet<&str> = found.iter().filter(is_shapes).map(|entry| entry.name.as_str()).collect();
     // `roads.shp.xml` describes `roads.shp`.
-    found.iter().filter(|entry| !shapes(entry)).copied().collect()
+    let describes = |entry: &Entry| {
+        let mut ends = entry.name.rmatch_indices('.').take(3);
+        ends.any(|(at, _)| entry.name.get(..at).is_some_and(|name| shapes.contains(name)))
+    };
+    found.into_iter().filter(|entry| !describes(entry)).collect()
 }
 
 /// A data set unpacked into a folder that goes with it.

@@ -2,8 +2,8 @@
 //!
 //! Every field is text. Guessing kinds would lose what a mapping may still need (`007`, `1.50`);
 //! a mapping says what a column is. The exceptions are the columns that hold the geometry: `lon`
-//! and `lat` under their usual names, or a column of well-known text. They become the geometry and
-//! are no longer fields.
+//! and `lat` (or `x` and `y`) under their usual names, or a column of well-known text, or of well-known
+//! binary in hexadecimal. They become the geometry and are no longer fields.
 //!
 //! The delimiter is the one of comma, semicolon and tab that the first line has most of. An empty
 //! cell is no value, a quoted empty one is empty text.
@@ -17,18 +17,22 @@ use std::sync::Arc;
 use tidegate_core::Code;
 
 use super::super::geojson::ReadOptions;
+use super::write::system_file;
 use crate::batch::{Batch, Span};
 use crate::column::Value;
 use crate::crs::Crs;
 use crate::error::{Error, Problem};
 use crate::format::{Layer, Rejected};
-use crate::schema::{Kind, Schema, free_name};
-use crate::wkb::{Shape, write};
+use crate::schema::{FIELDS_MAX, FreeNames, Kind, Schema, too_many_fields};
+use crate::wkb::{self, Shape, write};
 use crate::wkt;
 
 const LON: [&str; 5] = ["lon", "lng", "long", "longitude", "x"];
 const LAT: [&str; 4] = ["lat", "latitude", "y", "lati"];
-const WKT: [&str; 5] = ["wkt", "geom", "geometry", "the_geom", "shape"];
+const WKT: [&str; 6] = ["wkt", "geom", "geometry", "the_geom", "shape", "wkb"];
+
+/// How many rows are looked at for whether `x` and `y` are degrees.
+const LOOK_ROWS: usize = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -54,12 +58,7 @@ impl Reader {
     /// # Errors
     /// If there is no header, or it is not UTF-8.
     pub fn open(path: &Path, options: ReadOptions) -> Result<Reader, Error> {
-        let mut input = Lines {
-            input: BufReader::with_capacity(1 << 18, File::open(path)?),
-            line: Vec::new(),
-            offset: 0,
-            next: 0,
-        };
+        let mut input = Lines::open(path)?;
         if !input.advance(options.record_len_max)? {
             return Err(Problem::new(Code::CORRUPTED_HEADER, "the file has no header").into());
         }
@@ -69,17 +68,21 @@ impl Reader {
             .map(|cell| cell.map(|cell| cell.text.trim().to_owned()))
             .collect::<Result<_, _>>()
             .map_err(|message| Problem::new(Code::CORRUPTED_HEADER, message))?;
+        if names.len() > FIELDS_MAX {
+            return Err(too_many_fields().at(0).into());
+        }
         let place = place_of(&names);
-        let mut schema = Schema::default();
+        let (mut schema, mut free) = (Schema::default(), FreeNames::default());
         for (at, name) in names.iter().enumerate() {
             if !place.uses(at) {
                 let name = if name.is_empty() { "field" } else { name };
-                schema.add(free_name(name, |taken| schema.position(taken).is_some()), Kind::Text);
+                let name = free.of(name, |taken| schema.position(taken).is_some());
+                schema.add(name, Kind::Text);
             }
         }
         schema.shape = matches!(place, Place::LonLat(..)).then_some(Shape::Point);
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
-        let crs = matches!(place, Place::LonLat(..)).then(Crs::wgs84);
+        let crs = system(path, &names, place, delimiter, options.record_len_max)?;
         let layer = Layer { name, schema: Arc::new(schema), crs, records: None };
         Ok(Reader { input, delimiter, place, width: names.len(), layer, record: 0, options })
     }
@@ -112,7 +115,7 @@ impl Reader {
             }
             Place::Wkt(at) => match row.get(at).map_or("", |cell| cell.text.trim()) {
                 "" => Ok(()),
-                text => wkt::read(text, out).map(|_| ()),
+                text => shape(text, out),
             },
         };
         let values = row.iter().enumerate().filter(|(at, _)| !self.place.uses(*at));
@@ -127,9 +130,12 @@ impl crate::format::Reader for Reader {
 
     fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error> {
         let mut batch = Batch::new(self.layer.schema.clone()).from_record(self.record);
-        while batch.len() < self.options.batch_rows_max && batch.byte_len() < self.options.batch_bytes_max {
+        let mut aside = 0;
+        while batch.len() < self.options.batch_rows_max
+            && batch.byte_len() + aside < self.options.batch_bytes_max
+        {
             if !self.input.advance(self.options.record_len_max)? {
-                break;
+                return Ok((!batch.is_empty()).then_some(batch));
             }
             if self.input.line.is_empty() {
                 continue;
@@ -146,13 +152,30 @@ impl crate::format::Reader for Reader {
                         raw: self.input.line.clone(),
                         problems,
                     });
+                    aside += rejected.last().map_or(0, Rejected::byte_len);
                 }
             }
             self.record += 1;
             batch.go_to_record(self.record);
         }
-        Ok((!batch.is_empty()).then_some(batch))
+        Ok(Some(batch))
     }
+}
+
+/// A geometry of well-known text, or of well-known binary in hexadecimal, as PostGIS gives it.
+fn shape(text: &str, out: &mut Vec<u8>) -> Result<(), Problem> {
+    if !text.starts_with(|c: char| c.is_ascii_digit()) {
+        return wkt::read(text, out).map(|_| ());
+    }
+    let broken =
+        || Problem::new(Code::INVALID_GEOMETRY, "the geometry is neither WKT nor WKB in hexadecimal");
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).ok_or_else(broken);
+    let pairs = text.as_bytes().chunks(2).map(|pair| match pair {
+        [high, low] => Ok((digit(high)? * 16 + digit(low)?) as u8),
+        _ => Err(broken()),
+    });
+    let bytes = pairs.collect::<Result<Vec<u8>, Problem>>()?;
+    wkb::canonicalise(&bytes, out).map(|_| ())
 }
 
 impl Place {
@@ -176,6 +199,46 @@ fn place_of(names: &[String]) -> Place {
     }
 }
 
+/// The system of the coordinates: what a `.prj` file beside the table says, else WGS 84 for longitude and
+/// latitude. `x` and `y` are those only if the first of them can be.
+fn system(
+    path: &Path,
+    names: &[String],
+    place: Place,
+    delimiter: u8,
+    len_max: usize,
+) -> Result<Option<Crs>, Error> {
+    if place == Place::None {
+        return Ok(None);
+    }
+    let text = system_file(path).and_then(|file| std::fs::read_to_string(file).ok());
+    let said = text.and_then(|text| text.parse::<Crs>().ok());
+    let Place::LonLat(x, y) = place else { return Ok(said) };
+    let is = |at: usize, known: &str| names.get(at).is_some_and(|name| name.eq_ignore_ascii_case(known));
+    if !is(x, "x") && !is(y, "y") {
+        // Nobody calls metres longitude.
+        let said = said.filter(|crs| crs.entry().is_some_and(|entry| entry.geographic));
+        return Ok(Some(said.filter(|crs| !crs.is_wgs84()).unwrap_or_else(Crs::wgs84)));
+    }
+    if said.is_some() {
+        return Ok(said);
+    }
+    let mut lines = Lines::open(path)?;
+    lines.advance(len_max)?;
+    for _ in 0..LOOK_ROWS {
+        if !lines.advance(len_max)? {
+            break;
+        }
+        let row: Vec<Cell<'_>> = cells(&lines.line, delimiter).filter_map(Result::ok).collect();
+        let number =
+            |at: usize| row.get(at).and_then(|cell| fast_float2::parse::<f64, _>(cell.text.trim()).ok());
+        if let (Some(x), Some(y)) = (number(x), number(y)) {
+            return Ok((x.abs() <= 180.0 && y.abs() <= 90.0).then(Crs::wgs84));
+        }
+    }
+    Ok(Some(Crs::wgs84()))
+}
+
 fn sniff(header: &[u8]) -> u8 {
     let count = |byte: u8| header.iter().filter(|b| **b == byte).count();
     [b';', b'\t', b','].into_iter().max_by_key(|byte| count(*byte)).unwrap_or(b',')
@@ -191,6 +254,11 @@ struct Lines {
 }
 
 impl Lines {
+    fn open(path: &Path) -> Result<Lines, Error> {
+        let input = BufReader::with_capacity(1 << 18, File::open(path)?);
+        Ok(Lines { input, line: Vec::new(), offset: 0, next: 0 })
+    }
+
     /// Goes to the next line, without its line break; false at the end.
     fn advance(&mut self, len_max: usize) -> Result<bool, Error> {
         self.line.clear();

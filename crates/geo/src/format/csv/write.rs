@@ -3,12 +3,19 @@
 //! An absent value is an empty cell, empty text a quoted one (`""`), so that reading back can
 //! tell them apart. A cell that a spreadsheet would take for a formula can be neutralised with a
 //! leading apostrophe; that changes the data, so it is a choice and not the default.
+//!
+//! Columns called `lon` and `lat` say their system. Others are `x` and `y`, and their system stands in a
+//! `.prj` file beside the table, where GDAL and QGIS look for it as well.
 
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::super::atomic::Pending;
 use super::super::{Options, Out, Written, json};
 use crate::batch::Batch;
 use crate::column::Value;
+use crate::crs::Crs;
 use crate::error::Error;
 use crate::number;
 use crate::schema::{Schema, free_name};
@@ -18,10 +25,10 @@ use crate::wkt;
 /// How the geometry shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Geometry {
-    /// `lon` and `lat` if all are points, else `wkt`.
+    /// `lon` and `lat` (`x` and `y` in a projected system) if all are points, else `wkt`.
     #[default]
     Auto,
-    /// Two columns, `lon` and `lat`; empty for what is not a point.
+    /// Two columns, `lon` and `lat` or `x` and `y`; empty for what is not a point.
     LonLat,
     /// One column, `wkt`.
     Wkt,
@@ -37,10 +44,19 @@ pub struct Writer {
     buffer: Vec<u8>,
     scratch: Vec<u8>,
     written: Written,
+    /// The file that says the system, and its text.
+    system: Option<(PathBuf, String)>,
 }
 
 impl Writer {
-    pub(crate) fn new(out: Out, schema: &Arc<Schema>, options: &Options) -> Result<Writer, Error> {
+    pub(crate) fn new(
+        out: Out,
+        schema: &Arc<Schema>,
+        crs: &Crs,
+        options: &Options,
+        path: Option<&Path>,
+    ) -> Result<Writer, Error> {
+        let in_degrees = crs.entry().is_none_or(|entry| entry.geographic);
         let geometry = match options.csv_geometry {
             Geometry::Auto if schema.shape == Some(Shape::Point) => Geometry::LonLat,
             Geometry::Auto => Geometry::Wkt,
@@ -48,7 +64,8 @@ impl Writer {
         };
         let mut names: Vec<String> = schema.fields().iter().map(|field| field.name.clone()).collect();
         let added: &[&str] = match geometry {
-            Geometry::LonLat => &["lon", "lat"],
+            Geometry::LonLat if in_degrees => &["lon", "lat"],
+            Geometry::LonLat => &["x", "y"],
             Geometry::Wkt => &["wkt"],
             Geometry::Auto | Geometry::None => &[],
         };
@@ -64,7 +81,9 @@ impl Writer {
         }
         buffer.push(b'\n');
         let neutralise = options.csv_neutralise;
-        Ok(Writer { out, geometry, neutralise, buffer, scratch: Vec::new(), written: Written::default() })
+        let system = path.filter(|_| geometry != Geometry::None).and_then(|path| beside(path, crs));
+        let written = Written::default();
+        Ok(Writer { out, geometry, neutralise, buffer, scratch: Vec::new(), written, system })
     }
 
     fn row(&mut self, batch: &Batch, row: usize) {
@@ -121,9 +140,28 @@ impl super::super::Writer for Writer {
 
     fn finish(mut self: Box<Self>) -> Result<Written, Error> {
         self.out.write_all(&self.buffer)?;
+        if let Some((path, text)) = &self.system {
+            let mut file = Pending::new(path)?;
+            file.write_all(text.as_bytes())?;
+            file.commit()?;
+        }
         self.out.finish()?;
         Ok(self.written)
     }
+}
+
+/// The file that says the system, and its text. WGS 84 needs none, but what an earlier file left must not
+/// stay. One that belongs to a Shapefile is not touched.
+fn beside(path: &Path, crs: &Crs) -> Option<(PathBuf, String)> {
+    let file = system_file(path)?;
+    let needed = !crs.is_wgs84() || file.exists();
+    let crs = if crs.is_wgs84() { &Crs::epsg(4326) } else { crs };
+    Some((file, crs.esri_wkt()?)).filter(|_| needed)
+}
+
+/// Where the system of a table is said: in a `.prj` file, unless that is a Shapefile's.
+pub(super) fn system_file(path: &Path) -> Option<PathBuf> {
+    Some(path.with_extension("prj")).filter(|_| !path.with_extension("shp").exists())
 }
 
 /// The position of a point that has one.
@@ -187,6 +225,29 @@ mod tests {
             batch.push(None, [Value::Null, Value::Int(3)]).unwrap();
         });
         assert_eq!(text, "\"a,b\",n,lon,lat\n\"say \"\"hi\"\"\n\",0.1,1.5,-2\n\"\",,,\n,3,,\n");
+    }
+
+    #[test]
+    fn projected_columns_are_x_and_y_and_are_read_back_in_their_system() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.csv");
+        let schema = Arc::new(Schema::new([("n", Kind::Int)]).of_shape(Shape::Point));
+        let mut batch = Batch::new(schema.clone());
+        batch.push_point(500_000.5, 5_300_000.0, [Value::Int(1)]).unwrap();
+        let mut writer =
+            crate::format::create(&path, &schema, &Crs::epsg(25832), &Options::default()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "n,x,y\n1,500000.5,5300000\n");
+        let open = || crate::format::open(&path, &crate::format::geojson::ReadOptions::default()).unwrap();
+        assert_eq!(open().layer().crs, Some(Crs::epsg(25832)));
+        let read = open().next_batch(&mut Vec::new()).unwrap().unwrap();
+        assert_eq!(read.geometry(0).map(wkt::to_string).unwrap(), "POINT (500000.5 5300000)");
+        // Without the file beside it, metres are not taken for degrees.
+        std::fs::remove_file(path.with_extension("prj")).unwrap();
+        assert_eq!(open().layer().crs, None);
+        std::fs::write(&path, "x,y\n,\n16.37,48.21\n").unwrap();
+        assert_eq!(open().layer().crs, Some(Crs::wgs84()));
     }
 
     #[test]

@@ -1,9 +1,14 @@
 //! From a geometry of ESRI JSON to well-known binary.
+//!
+//! Coordinates go from the text into one list of numbers: as JSON objects they would take thirty times
+//! the room of their text.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tidegate_core::Code;
 
+use super::super::geojson::scan::{Scan, Stop};
 use super::super::shp::shape::group;
+use super::text::{members, value};
 use crate::error::Problem;
 use crate::validity::Point;
 use crate::wkb::{Dim, Shape, write};
@@ -12,46 +17,74 @@ fn broken(message: impl Into<String>) -> Problem {
     Problem::new(Code::INVALID_GEOMETRY, message)
 }
 
-/// Appends a geometry; nothing if there is none.
-pub(super) fn write(geometry: &Value, layer_dim: Dim, out: &mut Vec<u8>) -> Result<(), Problem> {
-    if geometry.is_null() {
-        return Ok(());
-    }
-    if geometry.get("curveRings").is_some() || geometry.get("curvePaths").is_some() {
-        return Err(broken("curves are beyond simple features; ask the server for returnTrueCurves=false"));
-    }
-    let flag = |name: &str, layer: bool| geometry[name].as_bool().unwrap_or(layer);
-    let dim = Dim::new(flag("hasZ", layer_dim.has_z()), flag("hasM", layer_dim.has_m()));
-    if let Some(rings) = geometry.get("rings") {
-        return polygon(&parts(rings, dim)?, dim, out);
-    }
-    if let Some(paths) = geometry.get("paths") {
-        let paths = parts(paths, dim)?;
-        write::begin(out, Shape::MultiLineString, dim);
-        write::count(out, paths.len());
-        for path in &paths {
-            write::begin(out, Shape::LineString, dim);
-            run(path, out);
-        }
-        return Ok(());
-    }
-    if let Some(points) = geometry.get("points") {
-        let points = positions(points, dim)?;
-        write::begin(out, Shape::MultiPoint, dim);
-        write::count(out, points.len());
-        for point in &points {
-            write::begin(out, Shape::Point, dim);
-            write::position(out, point);
-        }
-        return Ok(());
-    }
-    if geometry.get("xmin").is_some() {
-        return envelope(geometry, out);
-    }
-    point(geometry, out)
+/// Lists of positions, all numbers one after another.
+#[derive(Default)]
+struct Parts {
+    numbers: Vec<f64>,
+    /// How many numbers a position has, by the first one.
+    size: usize,
+    /// Where each list ends, in positions.
+    ends: Vec<usize>,
 }
 
-fn point(geometry: &Value, out: &mut Vec<u8>) -> Result<(), Problem> {
+/// Appends a geometry; nothing if there is none.
+pub(super) fn write(text: &[u8], layer_dim: Dim, out: &mut Vec<u8>) -> Result<(), Problem> {
+    if matches!(text, b"" | b"null") {
+        return Ok(());
+    }
+    let (mut small, mut parts, mut curves) = (Map::new(), None, false);
+    let read = members(&mut Scan::new(text, 0), |scan, name| {
+        match name {
+            b"rings" => parts = Some((Shape::Polygon, Parts::lists(scan)?)),
+            b"paths" => parts = Some((Shape::LineString, Parts::lists(scan)?)),
+            b"points" => {
+                let mut points = Parts::default();
+                points.list(scan)?;
+                parts = Some((Shape::Point, points));
+            }
+            b"curveRings" | b"curvePaths" => {
+                curves = true;
+                scan.skip()?;
+            }
+            name => _ = small.insert(String::from_utf8_lossy(name).into_owned(), value(scan)?),
+        }
+        Ok(())
+    });
+    read.map_err(|stop| match stop {
+        Stop::Bad(_, message) => broken(message),
+        Stop::More => broken("the geometry is cut"),
+    })?;
+    if curves {
+        return Err(broken("curves are beyond simple features; ask the server for returnTrueCurves=false"));
+    }
+    let flag = |name: &str, layer: bool| small.get(name).and_then(Value::as_bool).unwrap_or(layer);
+    let dim = Dim::new(flag("hasZ", layer_dim.has_z()), flag("hasM", layer_dim.has_m()));
+    match parts {
+        Some((Shape::Polygon, rings)) => rings.write_polygons(dim, out),
+        Some((Shape::LineString, paths)) => {
+            write::begin(out, Shape::MultiLineString, dim);
+            write::count(out, paths.ends.len());
+            for path in paths.ranges() {
+                write::begin(out, Shape::LineString, dim);
+                paths.write(path, dim, out);
+            }
+        }
+        Some((_, points)) => {
+            let count = points.ends.last().copied().unwrap_or(0);
+            write::begin(out, Shape::MultiPoint, dim);
+            write::count(out, count);
+            for at in 0..count {
+                write::begin(out, Shape::Point, dim);
+                points.position(at, dim, out);
+            }
+        }
+        None if small.contains_key("xmin") => return envelope(&small, out),
+        None => return point(&small, out),
+    }
+    Ok(())
+}
+
+fn point(geometry: &Map<String, Value>, out: &mut Vec<u8>) -> Result<(), Problem> {
     let number = |name: &str| geometry.get(name).and_then(Value::as_f64);
     // An empty point is written with NaN, as text, or with null.
     let Some((x, y)) = number("x").zip(number("y")) else {
@@ -70,9 +103,11 @@ fn point(geometry: &Value, out: &mut Vec<u8>) -> Result<(), Problem> {
     Ok(())
 }
 
-fn envelope(geometry: &Value, out: &mut Vec<u8>) -> Result<(), Problem> {
-    let side =
-        |name: &str| geometry[name].as_f64().ok_or_else(|| broken(format!("the envelope has no {name}")));
+fn envelope(geometry: &Map<String, Value>, out: &mut Vec<u8>) -> Result<(), Problem> {
+    let side = |name: &str| {
+        let side = geometry.get(name).and_then(Value::as_f64);
+        side.ok_or_else(|| broken(format!("the envelope has no {name}")))
+    };
     let (w, s, e, n) = (side("xmin")?, side("ymin")?, side("xmax")?, side("ymax")?);
     write::begin(out, Shape::MultiPolygon, Dim::Xy);
     write::count(out, 1);
@@ -83,62 +118,97 @@ fn envelope(geometry: &Value, out: &mut Vec<u8>) -> Result<(), Problem> {
     Ok(())
 }
 
-fn polygon(rings: &[Vec<Vec<f64>>], dim: Dim, out: &mut Vec<u8>) -> Result<(), Problem> {
-    let all: Vec<&Vec<f64>> = rings.iter().flatten().collect();
-    let flat: Vec<Point> =
-        all.iter().map(|p| [p.first().copied().unwrap_or(0.0), p.get(1).copied().unwrap_or(0.0)]).collect();
-    let mut start = 0;
-    let ranges: Vec<std::ops::Range<usize>> = rings
-        .iter()
-        .map(|ring| {
-            let range = start..start + ring.len();
-            start = range.end;
-            range
-        })
-        .filter(|range| !range.is_empty())
-        .collect();
-    let polygons = group(&flat, ranges);
-    write::begin(out, Shape::MultiPolygon, dim);
-    write::count(out, polygons.len());
-    for rings in polygons {
-        write::begin(out, Shape::Polygon, dim);
-        write::count(out, rings.len());
-        for ring in rings {
-            write::count(out, ring.len());
-            for position in all.get(ring).unwrap_or_default() {
-                write::position(out, position);
+impl Parts {
+    /// A list of lists of positions.
+    fn lists(scan: &mut Scan<'_>) -> Result<Parts, Stop> {
+        let mut parts = Parts::default();
+        scan.expect(b'[', "paths and rings must be arrays")?;
+        let mut more = !scan.eat(b']')?;
+        while more {
+            parts.list(scan)?;
+            more = scan.comma_or(b']')?;
+        }
+        Ok(parts)
+    }
+
+    /// A list of positions.
+    fn list(&mut self, scan: &mut Scan<'_>) -> Result<(), Stop> {
+        scan.expect(b'[', "positions must be an array")?;
+        let mut more = !scan.eat(b']')?;
+        while more {
+            self.read(scan)?;
+            more = scan.comma_or(b']')?;
+        }
+        self.ends.push(self.numbers.len().checked_div(self.size).unwrap_or(0));
+        Ok(())
+    }
+
+    /// A position; a missing height or measure is NaN.
+    fn read(&mut self, scan: &mut Scan<'_>) -> Result<(), Stop> {
+        const SHORT: &str = "a position needs two numbers";
+        scan.expect(b'[', SHORT)?;
+        let (at, mut numbers, mut count) = (scan.at, [f64::NAN; 4], 0);
+        let mut more = !scan.eat(b']')?;
+        while more {
+            let number = match scan.peek()? {
+                b'-' | b'0'..=b'9' => Some(scan.number()?),
+                _ => {
+                    scan.skip()?;
+                    None
+                }
+            };
+            if number.is_none() && count < 2 {
+                return Err(Stop::Bad(at, "a coordinate is not a number"));
             }
+            if let Some(slot) = numbers.get_mut(count) {
+                *slot = number.unwrap_or(f64::NAN);
+            }
+            count += 1;
+            more = scan.comma_or(b']')?;
+        }
+        if count < 2 {
+            return Err(Stop::Bad(at, SHORT));
+        }
+        if self.size == 0 {
+            self.size = count.min(4);
+        }
+        self.numbers.extend(numbers.iter().take(self.size));
+        Ok(())
+    }
+
+    /// The places of each list.
+    fn ranges(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
+        let mut start = 0;
+        self.ends.iter().map(move |end| std::mem::replace(&mut start, *end)..*end)
+    }
+
+    /// As many numbers of a position as the dimensions ask for.
+    fn position(&self, at: usize, dim: Dim, out: &mut Vec<u8>) {
+        let from = at * self.size;
+        let numbers = self.numbers.get(from..from + self.size).unwrap_or_default();
+        for at in 0..dim.size() {
+            write::position(out, &[numbers.get(at).copied().unwrap_or(f64::NAN)]);
         }
     }
-    Ok(())
-}
 
-fn run(positions: &[Vec<f64>], out: &mut Vec<u8>) {
-    write::count(out, positions.len());
-    for position in positions {
-        write::position(out, position);
+    fn write(&self, list: std::ops::Range<usize>, dim: Dim, out: &mut Vec<u8>) {
+        write::count(out, list.len());
+        list.for_each(|at| self.position(at, dim, out));
     }
-}
 
-fn parts(value: &Value, dim: Dim) -> Result<Vec<Vec<Vec<f64>>>, Problem> {
-    let parts = value.as_array().ok_or_else(|| broken("paths and rings must be arrays"))?;
-    parts.iter().map(|part| positions(part, dim)).collect()
-}
-
-/// Positions of as many numbers as the dimensions ask for; a missing height or measure is NaN.
-fn positions(value: &Value, dim: Dim) -> Result<Vec<Vec<f64>>, Problem> {
-    let positions = value.as_array().ok_or_else(|| broken("positions must be an array"))?;
-    let number = |value: &Value| value.as_f64();
-    positions
-        .iter()
-        .map(|position| {
-            let numbers = position.as_array().filter(|numbers| numbers.len() >= 2);
-            let numbers = numbers.ok_or_else(|| broken("a position needs two numbers"))?;
-            let xy = [numbers.first().and_then(number), numbers.get(1).and_then(number)];
-            let [Some(x), Some(y)] = xy else { return Err(broken("a coordinate is not a number")) };
-            let mut all = vec![x, y];
-            all.extend((2..dim.size()).map(|at| numbers.get(at).and_then(number).unwrap_or(f64::NAN)));
-            Ok(all)
-        })
-        .collect()
+    fn write_polygons(&self, dim: Dim, out: &mut Vec<u8>) {
+        let pair = |numbers: &[f64]| match numbers {
+            [x, y, ..] => [*x, *y],
+            _ => [0.0, 0.0],
+        };
+        let points: Vec<Point> = self.numbers.chunks_exact(self.size.max(2)).map(pair).collect();
+        let polygons = group(&points, self.ranges().filter(|ring| !ring.is_empty()).collect());
+        write::begin(out, Shape::MultiPolygon, dim);
+        write::count(out, polygons.len());
+        for rings in polygons {
+            write::begin(out, Shape::Polygon, dim);
+            write::count(out, rings.len());
+            rings.into_iter().for_each(|ring| self.write(ring, dim, out));
+        }
+    }
 }

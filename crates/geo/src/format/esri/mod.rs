@@ -9,6 +9,7 @@
 
 mod geometry;
 mod read;
+mod text;
 mod write;
 
 pub use read::Reader;

@@ -10,13 +10,13 @@ use tidegate_core::Code;
 use super::super::geojson::ReadOptions;
 use super::super::geojson::stream::{Found, Stream};
 use super::super::time;
-use super::geometry;
+use super::{geometry, text};
 use crate::batch::{Batch, Span};
 use crate::crs::Crs;
 use crate::error::{Error, Problem};
 use crate::format::{Layer, Rejected};
 use crate::mapping::Owned;
-use crate::schema::{Kind, Schema};
+use crate::schema::{FIELDS_MAX, Kind, Schema, too_many_fields};
 use crate::wkb::{Dim, Shape};
 
 /// A feature set being read.
@@ -40,14 +40,21 @@ impl Reader {
         let mut inferred = Schema::default();
         let records = loop {
             match first.step(|scan, _| scan.skip())? {
+                Found::End if !first.seen => {
+                    let problem = Problem::new(Code::UNEXPECTED_BODY, "there is no JSON in the file");
+                    return Err(problem.at(0).into());
+                }
                 Found::End => break first.records(),
                 Found::Broken(problem) => return Err(problem.into()),
                 Found::Record(span) => {
-                    let feature = serde_json::from_slice::<Json>(first.bytes(span));
-                    if let Some(error) = feature.as_ref().ok().and_then(|feature| feature.get("error")) {
+                    let feature = text::feature(first.bytes(span)).ok();
+                    if let Some(error) = feature.as_ref().and_then(|feature| feature.error.as_ref()) {
                         return Err(server_error(error));
                     }
-                    infer(feature.ok().as_ref().and_then(|f| f["attributes"].as_object()), &mut inferred);
+                    infer(feature.as_ref().and_then(|feature| feature.attributes.as_object()), &mut inferred);
+                    if inferred.fields().len() > FIELDS_MAX {
+                        return Err(too_many_fields().of_record(first.records() - 1).into());
+                    }
                 }
             }
         };
@@ -84,19 +91,17 @@ impl Reader {
     }
 
     fn push(&self, text: &[u8], batch: &mut Batch) -> Result<(), Problem> {
-        let feature: Json = serde_json::from_slice(text)
-            .map_err(|e| Problem::new(Code::UNEXPECTED_BODY, format!("the feature is not JSON: {e}")))?;
+        let feature = text::feature(text)?;
         let mut values = Vec::with_capacity(self.layer.schema.fields().len());
         for (field, counted) in self.layer.schema.fields().iter().zip(&self.counted) {
-            let value = &feature["attributes"][field.name.as_str()];
+            let value = &feature.attributes[field.name.as_str()];
             values.push(owned(value, field.kind, *counted).map_err(|problem| problem.under(&field.name))?);
         }
         let write = |out: &mut Vec<u8>| {
-            geometry::write(feature.get("geometry").unwrap_or(&Json::Null), self.dim, out)
-                .map_err(|problem| problem.under("geometry"))
+            geometry::write(feature.geometry, self.dim, out).map_err(|problem| problem.under("geometry"))
         };
         batch.push_with(write, values.iter().map(Owned::value))?;
-        let id = self.key.as_ref().map(|key| &feature["attributes"][key.as_str()]);
+        let id = self.key.as_ref().map(|key| &feature.attributes[key.as_str()]);
         if let Some(id) = id.filter(|id| id.is_number() || id.is_string()) {
             batch.set_id(&id.to_string());
         }
@@ -111,7 +116,10 @@ impl crate::format::Reader for Reader {
 
     fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error> {
         let mut batch = Batch::new(self.layer.schema.clone()).from_record(self.stream.records());
-        while batch.len() < self.options.batch_rows_max && batch.byte_len() < self.options.batch_bytes_max {
+        let mut aside = 0;
+        while batch.len() < self.options.batch_rows_max
+            && batch.byte_len() + aside < self.options.batch_bytes_max
+        {
             let span: Span = match self.stream.step(|scan, _| scan.skip())? {
                 Found::End => return Ok((!batch.is_empty()).then_some(batch)),
                 Found::Broken(problem) => return Err(problem.into()),
@@ -124,6 +132,7 @@ impl crate::format::Reader for Reader {
                 Err(problem) => {
                     let problems = vec![problem.of_record(record).at(span.offset)];
                     rejected.push(Rejected { record, span, raw: raw.to_vec(), problems });
+                    aside += rejected.last().map_or(0, Rejected::byte_len);
                     batch.go_to_record(record + 1);
                 }
             }

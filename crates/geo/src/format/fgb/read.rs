@@ -20,7 +20,7 @@ use crate::error::{Error, Problem};
 use crate::format::geojson::ReadOptions;
 use crate::format::{Layer, Rejected};
 use crate::mapping::Owned;
-use crate::schema::{Kind, Schema, is_date};
+use crate::schema::{FIELDS_MAX, Kind, Schema, is_date, too_many_fields};
 use crate::wkb::{DEPTH_MAX, Dim, Shape, write};
 
 const HEADER_LEN_MAX: usize = 16 << 20;
@@ -63,6 +63,7 @@ impl Reader {
         let table = Table::root(&header).ok_or_else(|| broken("no header"))?;
         let (mut schema, mut types) = (Schema::default(), Vec::new());
         for column in table.tables(7) {
+            let column = column.ok_or_else(|| broken("a column leads outside the header"))?;
             let kind = column.u8(1).unwrap_or(0);
             let name = column.text(0).ok_or_else(|| broken("a column without a name"))?;
             if schema.position(name).is_some() {
@@ -70,6 +71,9 @@ impl Reader {
             }
             schema.add(name, kind_of(kind).ok_or_else(|| broken("a column of an unknown type"))?);
             types.push(kind);
+            if types.len() > FIELDS_MAX {
+                return Err(too_many_fields().into());
+            }
         }
         let shape = table.u8(2).unwrap_or(0);
         let dim = Dim::new(table.u8(3) == Some(1), table.u8(4) == Some(1));
@@ -78,7 +82,7 @@ impl Reader {
         let count = table.u64(8).unwrap_or(0);
         let node_size = u64::from(table.u16(9).unwrap_or(16));
         let index_len = index_nodes(count, node_size).saturating_mul(NODE_LEN);
-        let crs = table.table(10).and_then(|crs| {
+        let crs = table.table(10).flatten().and_then(|crs| {
             let organisation = crs.text(0).unwrap_or("EPSG");
             let by_code = crs.i32(1).and_then(|code| format!("{organisation}:{code}").parse::<Crs>().ok());
             by_code.or_else(|| crs.text(4).and_then(|wkt| wkt.parse().ok()))
@@ -95,7 +99,16 @@ impl Reader {
         let mut len = [0; 4];
         match self.input.read_exact(&mut len) {
             Ok(()) => {}
-            Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(false),
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
+                return match self.layer.records {
+                    Some(count) if self.record < count => {
+                        let message = format!("the file ends after {} of {count} records", self.record);
+                        let problem = Problem::new(Code::TRUNCATED_BODY, message);
+                        Err(problem.of_record(self.record).at(self.offset).into())
+                    }
+                    _ => Ok(false),
+                };
+            }
             Err(e) => return Err(e.into()),
         }
         let len = u32::from_le_bytes(len) as usize;
@@ -117,25 +130,43 @@ impl Reader {
         properties(feature.bytes(1).unwrap_or_default(), &self.types, &mut values)?;
         batch.push_with(
             |out| match feature.table(0) {
-                Some(geometry) => self.geometry(geometry, self.shape, 0, out),
+                Some(geometry) => {
+                    let geometry = geometry.ok_or_else(|| bad("the geometry leads outside the record"))?;
+                    let len_max = out.len() + 64 + self.bytes.len().saturating_mul(8);
+                    self.geometry(geometry, self.shape, 0, len_max, out)
+                }
                 None => Ok(()),
             },
             values.iter().map(|value| if *value == Owned::Null { Value::Null } else { value.value() }),
         )
     }
 
-    fn geometry(&self, table: Table<'_>, outer: u8, depth: usize, out: &mut Vec<u8>) -> Result<(), Problem> {
+    /// Appends a geometry. Distances may all lead to the same part, and parts to parts, so that what is
+    /// written is held to a multiple of what was read.
+    fn geometry(
+        &self,
+        table: Table<'_>,
+        outer: u8,
+        depth: usize,
+        len_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Problem> {
         let number = table.u8(6).filter(|number| *number != 0).unwrap_or(outer);
         let shape = Shape::from_number(number.into()).ok_or_else(|| bad("a geometry of an unknown type"))?;
         if depth > DEPTH_MAX {
             return Err(bad("parts nest too deep"));
+        }
+        if out.len() > len_max {
+            return Err(bad("the same parts stand for many"));
         }
         write::begin(out, shape, self.dim);
         if matches!(shape, Shape::MultiPolygon | Shape::GeometryCollection) {
             let hole = write::hole(out);
             let mut count = 0;
             for part in table.tables(7) {
-                self.geometry(part, if shape == Shape::MultiPolygon { 3 } else { 0 }, depth + 1, out)?;
+                let part = part.ok_or_else(|| bad("a part leads outside the record"))?;
+                let inner = if shape == Shape::MultiPolygon { 3 } else { 0 };
+                self.geometry(part, inner, depth + 1, len_max, out)?;
                 count += 1;
             }
             write::fill(out, hole, count);
@@ -143,8 +174,6 @@ impl Reader {
         }
         let positions = Positions { dim: self.dim, xy: table.f64s(1), z: table.f64s(2), m: table.f64s(3) };
         let count = positions.xy.len() / 16;
-        let ends: Vec<usize> = table.u32s(0).map(|end| end as usize).collect();
-        let ends = if ends.is_empty() { vec![count] } else { ends };
         match shape {
             Shape::Point if count == 0 => {
                 (0..self.dim.size()).for_each(|_| write::position(out, &[f64::NAN]));
@@ -162,10 +191,14 @@ impl Reader {
                 positions.write(0, count, out)?;
             }
             _ => {
-                let ends = if count == 0 { &[] } else { ends.as_slice() };
+                let mut ends: Vec<usize> = Vec::new();
+                if count > 0 {
+                    ends.extend(table.u32s(0).map(|end| end as usize));
+                    ends.is_empty().then(|| ends.push(count));
+                }
                 write::count(out, ends.len());
                 let mut from = 0;
-                for end in ends.iter().copied() {
+                for end in ends {
                     if end < from || end > count {
                         return Err(bad("an end beyond the positions"));
                     }
@@ -309,9 +342,12 @@ impl crate::format::Reader for Reader {
 
     fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error> {
         let mut batch = Batch::new(self.layer.schema.clone()).from_record(self.record);
-        while batch.len() < self.options.batch_rows_max && batch.byte_len() < self.options.batch_bytes_max {
+        let mut aside = 0;
+        while batch.len() < self.options.batch_rows_max
+            && batch.byte_len() + aside < self.options.batch_bytes_max
+        {
             if !self.advance()? {
-                break;
+                return Ok((!batch.is_empty()).then_some(batch));
             }
             let span = Span { offset: self.offset, len: self.bytes.len() as u64 + 4 };
             self.offset += span.len;
@@ -320,12 +356,13 @@ impl crate::format::Reader for Reader {
                 Err(problem) => {
                     let problems = vec![problem.of_record(self.record).at(span.offset)];
                     rejected.push(Rejected { record: self.record, span, raw: self.bytes.clone(), problems });
+                    aside += rejected.last().map_or(0, Rejected::byte_len);
                 }
             }
             self.record += 1;
             batch.go_to_record(self.record);
         }
-        Ok((!batch.is_empty()).then_some(batch))
+        Ok(Some(batch))
     }
 }
 

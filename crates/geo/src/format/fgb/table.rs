@@ -19,14 +19,26 @@ fn u32_at(buffer: &[u8], at: usize) -> Option<usize> {
 impl<'a> Table<'a> {
     /// The root of a buffer.
     pub(super) fn root(buffer: &'a [u8]) -> Option<Table<'a>> {
-        Some(Table { buffer, at: u32_at(buffer, 0)? })
+        Table::at(buffer, u32_at(buffer, 0)?)
+    }
+
+    /// The table at a place, if it and the list of its fields lie in the buffer.
+    fn at(buffer: &'a [u8], at: usize) -> Option<Table<'a>> {
+        let table = Table { buffer, at };
+        let (vtable, vtable_len) = table.vtable()?;
+        (vtable_len >= 4 && buffer.len() >= vtable.checked_add(vtable_len)?).then_some(table)
+    }
+
+    /// Where the list of the fields' places stands, and its length.
+    fn vtable(&self) -> Option<(usize, usize)> {
+        let back = i64::from(i32::from_le_bytes(take(self.buffer, self.at)?));
+        let vtable = usize::try_from((self.at as i64).checked_sub(back)?).ok()?;
+        Some((vtable, usize::from(u16::from_le_bytes(take(self.buffer, vtable)?))))
     }
 
     fn field(&self, slot: usize) -> Option<usize> {
-        let back = i64::from(i32::from_le_bytes(take(self.buffer, self.at)?));
-        let vtable = usize::try_from((self.at as i64).checked_sub(back)?).ok()?;
+        let (vtable, vtable_len) = self.vtable()?;
         let entry = 4 + slot * 2;
-        let vtable_len = usize::from(u16::from_le_bytes(take(self.buffer, vtable)?));
         if entry + 2 > vtable_len {
             return None;
         }
@@ -58,8 +70,9 @@ impl<'a> Table<'a> {
         at.checked_add(u32_at(self.buffer, at)?)
     }
 
-    pub(super) fn table(&self, slot: usize) -> Option<Table<'a>> {
-        self.target(slot).map(|at| Table { buffer: self.buffer, at })
+    /// The table that a field leads to, if there is one; `Some(None)` if it leads outside.
+    pub(super) fn table(&self, slot: usize) -> Option<Option<Table<'a>>> {
+        self.field(slot).map(|_| self.target(slot).and_then(|at| Table::at(self.buffer, at)))
     }
 
     /// The bytes of a list of items of this size; empty if it is not there or not whole.
@@ -90,13 +103,14 @@ impl<'a> Table<'a> {
         bytes.chunks_exact(4).map(|item| u32::from_le_bytes(item.try_into().unwrap_or_default()))
     }
 
-    pub(super) fn tables(&self, slot: usize) -> impl Iterator<Item = Table<'a>> + 'a {
+    /// The tables of a list; `None` for one that lies outside.
+    pub(super) fn tables(&self, slot: usize) -> impl Iterator<Item = Option<Table<'a>>> + 'a {
         let (start, bytes) = self.list(slot, 4);
         let buffer = self.buffer;
-        bytes.chunks_exact(4).enumerate().filter_map(move |(at, item)| {
+        bytes.chunks_exact(4).enumerate().map(move |(at, item)| {
             let place = start + at * 4;
             let to = u32::from_le_bytes(item.try_into().ok()?) as usize;
-            Some(Table { buffer, at: place.checked_add(to)? })
+            Table::at(buffer, place.checked_add(to)?)
         })
     }
 }

@@ -11,11 +11,15 @@ use super::scan::Scan;
 use crate::batch::Batch;
 use crate::crs::Crs;
 use crate::error::{Error, Problem};
-use crate::format::{Layer, Rejected};
+use crate::format::{Format, Layer, Rejected};
 
 /// Opens a file of any of the framings.
 pub(in crate::format) fn open(path: &Path, options: ReadOptions) -> Result<FileReader, Error> {
     let inferred = infer(File::open(path)?, options.record_len_max)?;
+    // No rows are no rows, but no text is no JSON.
+    if inferred.blank && Format::of_path(path) == Some(Format::GeoJson) {
+        return Err(Problem::new(Code::UNEXPECTED_BODY, "there is no GeoJSON in the file").at(0).into());
+    }
     let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
     let crs = inferred.legacy_crs.as_deref().map_or_else(|| Ok(Crs::wgs84()), legacy_crs)?;
     let layer =

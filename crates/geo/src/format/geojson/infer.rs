@@ -11,7 +11,7 @@ use super::geometry::raw;
 use super::scan::{Scan, Stop, unescape};
 use super::stream::{Found, Stream};
 use crate::error::Error;
-use crate::schema::{Kind, Schema, is_date, is_date_time};
+use crate::schema::{FIELDS_MAX, Kind, Schema, is_date, is_date_time, too_many_fields};
 use crate::wkb::{Dim, Shape};
 
 /// What one pass finds out about a source.
@@ -21,6 +21,8 @@ pub struct Inferred {
     pub schema: Arc<Schema>,
     /// How many records there are, broken ones included.
     pub records: u64,
+    /// Whether there is nothing in it, not even an empty collection.
+    pub blank: bool,
     /// The text of a legacy `crs` member.
     pub legacy_crs: Option<String>,
 }
@@ -37,8 +39,11 @@ pub fn infer(input: impl Read, record_len_max: usize) -> Result<Inferred, Error>
         let step = stream.step(|scan, _| {
             // A record cut by the window is seen again: what it adds twice it adds once.
             fields.record(scan)
-        })?;
-        if let Found::End = step {
+        });
+        if fields.schema.fields().len() > FIELDS_MAX {
+            return Err(too_many_fields().of_record(stream.records()).into());
+        }
+        if let Found::End = step? {
             break;
         }
     }
@@ -52,6 +57,7 @@ pub fn infer(input: impl Read, record_len_max: usize) -> Result<Inferred, Error>
     Ok(Inferred {
         schema: Arc::new(schema),
         records: stream.records(),
+        blank: !stream.seen && stream.records() == 0,
         legacy_crs: stream.crs.take().map(|(text, _)| text),
     })
 }
@@ -164,6 +170,9 @@ impl Fields {
                 next += 1;
             } else {
                 next = self.saw_field(name, key.escaped, kind) + 1;
+                if self.schema.fields().len() > FIELDS_MAX {
+                    return Err(Stop::Bad(scan.at, "too many fields"));
+                }
             }
             more = scan.comma_or(b'}')?;
         }

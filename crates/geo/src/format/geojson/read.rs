@@ -78,6 +78,7 @@ impl<R: Read> Reader<R> {
     /// If reading fails, the text of a collection is not JSON, or a record is too large.
     pub fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error> {
         let mut batch = Batch::new(self.schema.clone()).from_record(self.stream.records());
+        let mut aside = 0;
         loop {
             let features = &mut self.features;
             let found = self.stream.step(|scan, place| {
@@ -95,6 +96,10 @@ impl<R: Read> Reader<R> {
                         problems: vec![problem],
                     });
                     batch.go_to_record(self.stream.records());
+                    aside += rejected.last().map_or(0, Rejected::byte_len);
+                    if aside >= self.options.batch_bytes_max {
+                        return Ok(Some(batch));
+                    }
                     continue;
                 }
                 Found::Record(span) => span,
@@ -118,8 +123,10 @@ impl<R: Read> Reader<R> {
                     problems,
                 });
                 batch.go_to_record(self.stream.records());
+                aside += rejected.last().map_or(0, Rejected::byte_len);
             }
-            if batch.len() >= self.options.batch_rows_max || batch.byte_len() >= self.options.batch_bytes_max
+            if batch.len() >= self.options.batch_rows_max
+                || batch.byte_len() + aside >= self.options.batch_bytes_max
             {
                 return Ok(Some(batch));
             }

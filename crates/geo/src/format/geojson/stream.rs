@@ -69,6 +69,8 @@ pub(in crate::format) struct Stream<R> {
     record: u64,
     in_collection: u64,
     record_len_max: usize,
+    /// Whether there was anything but space.
+    pub(in crate::format) seen: bool,
     /// The text of a collection's legacy `crs` member, and where it stood.
     pub(in crate::format) crs: Option<(String, u64)>,
     /// The other members of a collection, by name, as long as they are small.
@@ -92,6 +94,7 @@ impl<R: Read> Stream<R> {
             record: 0,
             in_collection: 0,
             record_len_max,
+            seen: false,
             crs: None,
             members: Vec::new(),
         }
@@ -122,6 +125,7 @@ impl<R: Read> Stream<R> {
             };
             match went {
                 Ok(Went::Record(start)) => {
+                    self.seen = true;
                     let end = scan.at;
                     let offset = self.base + start as u64;
                     self.at = end;
@@ -133,6 +137,7 @@ impl<R: Read> Stream<R> {
                     return Ok(Found::Record(Span { offset, len: (end - start) as u64 }));
                 }
                 Ok(Went::To(state)) => {
+                    self.seen = true;
                     if matches!((self.state, state), (State::Top, State::Members { .. })) {
                         self.in_collection = 0;
                     }

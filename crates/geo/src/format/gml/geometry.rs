@@ -2,13 +2,14 @@
 
 use tidegate_core::Code;
 
-use super::tree::Node;
 use crate::crs::Crs;
 use crate::error::Problem;
 use crate::wkb::{Dim, Shape, write};
+use crate::xml::Node;
 
-/// The elements that are geometries.
-pub(super) const NAMES: [&str; 16] = [
+/// The elements that are geometries. What is beyond simple features is one all the same: a feature
+/// that has it is refused, and not one without geometry.
+const NAMES: [&str; 23] = [
     "Point",
     "LineString",
     "Polygon",
@@ -25,26 +26,69 @@ pub(super) const NAMES: [&str; 16] = [
     "CompositeSurface",
     "PolyhedralSurface",
     "Envelope",
+    "Solid",
+    "MultiSolid",
+    "CompositeSolid",
+    "Tin",
+    "TriangulatedSurface",
+    "OrientableCurve",
+    "OrientableSurface",
 ];
 
 fn broken(message: impl Into<String>) -> Problem {
     Problem::new(Code::INVALID_GEOMETRY, message)
 }
 
+/// The geometry within a property, if it is one.
+pub(super) fn geometry_of(property: &Node) -> Option<&Node> {
+    property.children.iter().find(|child| NAMES.contains(&child.name.as_str()))
+}
+
+/// The first system that an element or one below it names.
+pub(super) fn system_of(node: &Node) -> Option<&str> {
+    let own = node.attribute("srsName").filter(|name| !name.is_empty());
+    own.or_else(|| node.children.iter().find_map(system_of))
+}
+
 /// What holds for all positions of a geometry.
 #[derive(Clone, Copy)]
 pub(super) struct Frame {
-    pub(super) dim: Dim,
+    dim: Dim,
     /// Whether y stands before x.
-    pub(super) turned: bool,
+    turned: bool,
 }
 
-/// How a system's name says the order of axes: the system, and whether y stands first.
+impl Frame {
+    pub(super) fn of(shape: &Node, turned: bool) -> Result<Frame, Problem> {
+        match dimension(shape).or_else(|| guess(shape)).unwrap_or(2) {
+            size @ (2 | 3) => Ok(Frame { dim: Dim::new(size == 3, false), turned }),
+            size => Err(broken(format!("positions of {size} numbers are not understood"))),
+        }
+    }
+
+    /// How many numbers a position has.
+    fn size(self) -> usize {
+        self.dim.size()
+    }
+}
+
+/// Whether this way of naming a system means the authority's order of axes, and that puts north
+/// first. `EPSG:4326` and the old `epsg.xml#4326` mean x before y by convention.
+fn is_turned(name: &str, crs: &Crs) -> bool {
+    let lower = name.trim().to_ascii_lowercase();
+    (lower.starts_with("urn:") || lower.contains("/def/crs/")) && crs.is_north_first()
+}
+
+/// The system of this name, and whether y stands first.
 pub(super) fn system(name: &str) -> Result<(Crs, bool), Problem> {
     let crs: Crs = name.parse()?;
-    let lower = name.trim().to_ascii_lowercase();
-    let by_authority = lower.starts_with("urn:") || lower.contains("/def/crs/");
-    Ok((crs.clone(), by_authority && crs.is_north_first()))
+    let turned = is_turned(name, &crs);
+    Ok((crs, turned))
+}
+
+/// As [`system`], where the system need not be known.
+pub(super) fn turned(name: &str) -> bool {
+    system(name).is_ok_and(|(_, turned)| turned)
 }
 
 /// The dimension that a geometry says: its own, or that of the first part that says one.
@@ -67,7 +111,7 @@ pub(super) fn geometry(node: &Node, frame: Frame, out: &mut Vec<u8>) -> Result<(
     match node.name.as_str() {
         "Point" => {
             let positions = positions(node, frame)?;
-            match positions.first() {
+            match positions.get(..frame.size()) {
                 Some(position) => {
                     write::begin(out, Shape::Point, frame.dim);
                     write::position(out, position);
@@ -78,7 +122,7 @@ pub(super) fn geometry(node: &Node, frame: Frame, out: &mut Vec<u8>) -> Result<(
         }
         "LineString" | "Curve" | "CompositeCurve" | "LinearRing" => {
             write::begin(out, Shape::LineString, frame.dim);
-            run(&line(node, frame)?, out);
+            run(&line(node, frame)?, frame, out);
             Ok(())
         }
         "Polygon" => polygon(node, frame, out),
@@ -100,7 +144,7 @@ pub(super) fn geometry(node: &Node, frame: Frame, out: &mut Vec<u8>) -> Result<(
             members(&all.collect::<Vec<_>>(), Shape::MultiPolygon, frame, out)
         }
         "MultiGeometry" => members(&parts(node), Shape::GeometryCollection, frame, out),
-        other => Err(broken(format!("{other} is beyond simple features"))),
+        other => Err(broken(format!("{other:.40} is beyond simple features"))),
     }
 }
 
@@ -116,13 +160,15 @@ fn parts(node: &Node) -> Vec<&Node> {
 /// The polygons and patches of a surface, however they are wrapped.
 fn patches(node: &Node) -> Vec<&Node> {
     let mut found = Vec::new();
-    for child in &node.children {
-        match child.name.as_str() {
-            "Polygon" | "PolygonPatch" | "Triangle" | "Rectangle" => found.push(child),
-            _ => found.extend(patches(child)),
-        }
-    }
+    node.children.iter().for_each(|child| gather(child, &mut found));
     found
+}
+
+fn gather<'a>(node: &'a Node, found: &mut Vec<&'a Node>) {
+    match node.name.as_str() {
+        "Polygon" | "PolygonPatch" | "Triangle" | "Rectangle" => found.push(node),
+        _ => node.children.iter().for_each(|child| gather(child, found)),
+    }
 }
 
 fn members(parts: &[&Node], shape: Shape, frame: Frame, out: &mut Vec<u8>) -> Result<(), Problem> {
@@ -144,7 +190,7 @@ fn polygon(node: &Node, frame: Frame, out: &mut Vec<u8>) -> Result<(), Problem> 
     write::begin(out, Shape::Polygon, frame.dim);
     write::count(out, rings.len());
     for ring in rings {
-        run(&line(ring, frame)?, out);
+        run(&line(ring, frame)?, frame, out);
     }
     Ok(())
 }
@@ -152,9 +198,9 @@ fn polygon(node: &Node, frame: Frame, out: &mut Vec<u8>) -> Result<(), Problem> 
 fn envelope(node: &Node, frame: Frame, out: &mut Vec<u8>) -> Result<(), Problem> {
     let corner = |name: &str| -> Result<Vec<f64>, Problem> {
         let node = node.child(name).ok_or_else(|| broken(format!("an Envelope without {name}")))?;
-        let numbers = numbers(&node.text)?;
-        let frame = Frame { dim: Dim::Xy, ..frame };
-        Ok(cut(&numbers, frame)?.into_iter().next().unwrap_or_default())
+        let mut numbers = Vec::new();
+        push(&node.text, " ", Frame { dim: Dim::Xy, ..frame }, &mut numbers)?;
+        Ok(numbers)
     };
     let (low, high) = (corner("lowerCorner")?, corner("upperCorner")?);
     let ([w, s, ..], [e, n, ..]) = (low.as_slice(), high.as_slice()) else {
@@ -168,7 +214,7 @@ fn envelope(node: &Node, frame: Frame, out: &mut Vec<u8>) -> Result<(), Problem>
 }
 
 /// The positions of a line, a ring or a curve of straight segments, one after another.
-fn line(node: &Node, frame: Frame) -> Result<Vec<Vec<f64>>, Problem> {
+fn line(node: &Node, frame: Frame) -> Result<Vec<f64>, Problem> {
     let mut all = positions(node, frame)?;
     for child in &node.children {
         let inner = match child.name.as_str() {
@@ -179,31 +225,30 @@ fn line(node: &Node, frame: Frame) -> Result<Vec<Vec<f64>>, Problem> {
                 || name.ends_with("Spline")
                 || name == "Bezier" =>
             {
-                return Err(broken(format!("{name} is beyond simple features")));
+                return Err(broken(format!("{name:.40} is beyond simple features")));
             }
             _ => continue,
         };
         // A piece begins where the one before it ended.
-        let same = all.last().is_some_and(|last| inner.first() == Some(last));
-        all.extend(inner.into_iter().skip(usize::from(same)));
+        let size = frame.size();
+        let ends = all.len().checked_sub(size).and_then(|last| all.get(last..));
+        let same = ends.is_some_and(|last| inner.get(..size) == Some(last));
+        all.extend(inner.iter().skip(if same { size } else { 0 }));
     }
     Ok(all)
 }
 
-/// The positions that stand directly in an element, in any of the four spellings.
-fn positions(node: &Node, frame: Frame) -> Result<Vec<Vec<f64>>, Problem> {
+/// The positions that stand directly in an element, in any of the four spellings. All numbers in one
+/// list: a list for each position would take many times the room of the text.
+fn positions(node: &Node, frame: Frame) -> Result<Vec<f64>, Problem> {
     let mut all = Vec::new();
     for child in &node.children {
         match child.name.as_str() {
-            "pos" | "posList" => all.extend(cut(&numbers(&child.text)?, frame)?),
-            "coordinates" => {
-                let between = child.attribute("cs").unwrap_or(",");
-                let text = child.text.replace(between, " ");
-                all.extend(cut(&numbers(&text)?, frame)?);
-            }
+            "pos" | "posList" => push(&child.text, " ", frame, &mut all)?,
+            "coordinates" => push(&child.text, child.attribute("cs").unwrap_or(","), frame, &mut all)?,
             "coord" => {
                 let text: Vec<&str> = child.children.iter().map(|n| n.text.as_str()).collect();
-                all.extend(cut(&numbers(&text.join(" "))?, frame)?);
+                push(&text.join(" "), " ", frame, &mut all)?;
             }
             "pointProperty" | "pointRep" => {
                 for point in &child.children {
@@ -216,29 +261,28 @@ fn positions(node: &Node, frame: Frame) -> Result<Vec<Vec<f64>>, Problem> {
     Ok(all)
 }
 
-fn numbers(text: &str) -> Result<Vec<f64>, Problem> {
-    let number = |word: &str| {
-        let number = fast_float2::parse::<f64, _>(word).ok();
-        number.ok_or_else(|| broken(format!("{word:.40?} is not a coordinate")))
-    };
-    text.split_ascii_whitespace().map(number).collect()
-}
-
-fn cut(numbers: &[f64], frame: Frame) -> Result<Vec<Vec<f64>>, Problem> {
-    let size = frame.dim.size();
-    if !numbers.len().is_multiple_of(size) {
-        return Err(broken(format!("{} numbers cannot be positions of {size}", numbers.len())));
+/// Appends the numbers of a text that has this between them, or space, turned to x before y.
+fn push(text: &str, between: &str, frame: Frame, all: &mut Vec<f64>) -> Result<(), Problem> {
+    let from = all.len();
+    for tuple in text.split_ascii_whitespace() {
+        let words = tuple.split(|c: char| between.contains(c)).filter(|word| !word.is_empty());
+        for word in words {
+            let number = fast_float2::parse::<f64, _>(word).ok();
+            all.push(number.ok_or_else(|| broken(format!("{word:.40?} is not a coordinate")))?);
+        }
     }
-    let mut all: Vec<Vec<f64>> = numbers.chunks(size).map(<[f64]>::to_vec).collect();
+    let (count, size) = (all.len() - from, frame.size());
+    if !count.is_multiple_of(size) {
+        return Err(broken(format!("{count} numbers cannot be positions of {size}")));
+    }
     if frame.turned {
-        all.iter_mut().for_each(|position| position.swap(0, 1));
+        let added = all.get_mut(from..).unwrap_or_default();
+        added.chunks_exact_mut(size).for_each(|position| position.swap(0, 1));
     }
-    Ok(all)
+    Ok(())
 }
 
-fn run(positions: &[Vec<f64>], out: &mut Vec<u8>) {
-    write::count(out, positions.len());
-    for position in positions {
-        write::position(out, position);
-    }
+fn run(positions: &[f64], frame: Frame, out: &mut Vec<u8>) {
+    write::count(out, positions.len() / frame.size());
+    write::position(out, positions);
 }

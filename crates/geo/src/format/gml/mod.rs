@@ -1,6 +1,6 @@
 //! GML, the subset that WFS 1.1 and 2.0 answer with for simple features.
 //!
-//! Features are taken out of the stream one by one as small trees (`tree`), so that memory does not
+//! Features are taken out of the stream one by one as small trees ([`crate::xml`]), so that memory does not
 //! depend on the size of the file. Without the server's schema at hand, names and kinds are found by
 //! a first pass, as for GeoJSON. A property with parts of its own stays JSON.
 //!
@@ -10,10 +10,11 @@
 //!
 //! Document types are refused, so that no entity can be defined.
 
+mod feature;
 mod geometry;
 mod read;
-mod tree;
 mod write;
 
+pub use feature::{system_name, to_geojson};
 pub use read::Reader;
 pub use write::Writer;

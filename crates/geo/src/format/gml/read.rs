@@ -1,23 +1,23 @@
 //! Reading feature collections.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
 
-use quick_xml::events::Event;
 use tidegate_core::Code;
 
-use super::geometry::{self, Frame, NAMES};
-use super::tree::{self, Node};
+use super::geometry::{self, Frame, geometry_of, system_of};
 use crate::batch::{Batch, Span};
 use crate::crs::Crs;
 use crate::error::{Error, Problem};
 use crate::format::geojson::ReadOptions;
 use crate::format::{Layer, Rejected, json};
 use crate::mapping::Owned;
-use crate::schema::{Kind, Schema, is_date, is_date_time};
+use crate::schema::{FIELDS_MAX, Kind, Schema, is_date, is_date_time, too_many_fields};
 use crate::wkb::{Dim, Shape};
+use crate::xml::{self, DEPTH_MAX, ELEMENTS_MAX, Node, Token, Xml};
 
 /// A feature collection being read.
 pub struct Reader {
@@ -41,6 +41,9 @@ impl Reader {
         while let Some(feature) = features.next()? {
             found.see(&feature);
             records += 1;
+            if found.fields.fields().len() > FIELDS_MAX {
+                return Err(too_many_fields().of_record(records - 1).into());
+            }
         }
         let system = match found.systems.as_slice() {
             [] => features.system.as_deref().map(geometry::system).transpose()?,
@@ -69,7 +72,11 @@ impl Reader {
         for (name, properties) in grouped(feature) {
             if let Some(shape) = properties.first().and_then(|property| geometry_of(property)) {
                 if wkb.is_empty() {
-                    let frame = self.frame(shape)?;
+                    let turned = match shape.attribute("srsName") {
+                        Some(own) => geometry::system(own)?.1,
+                        None => self.system.as_ref().is_some_and(|(_, turned)| *turned),
+                    };
+                    let frame = Frame::of(shape, turned)?;
                     geometry::geometry(shape, frame, &mut wkb).map_err(|problem| problem.under(name))?;
                 }
                 continue;
@@ -89,13 +96,6 @@ impl Reader {
         }
         Ok(())
     }
-
-    fn frame(&self, shape: &Node) -> Result<Frame, Problem> {
-        let own = shape.attribute("srsName").map(geometry::system).transpose()?;
-        let turned = own.or_else(|| self.system.clone()).is_some_and(|(_, turned)| turned);
-        let size = geometry::dimension(shape).or_else(|| geometry::guess(shape)).unwrap_or(2);
-        Ok(Frame { dim: Dim::new(size == 3, false), turned })
-    }
 }
 
 impl crate::format::Reader for Reader {
@@ -105,17 +105,21 @@ impl crate::format::Reader for Reader {
 
     fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error> {
         let mut batch = Batch::new(self.layer.schema.clone()).from_record(self.record);
-        while batch.len() < self.options.batch_rows_max && batch.byte_len() < self.options.batch_bytes_max {
-            let offset = self.features.xml.buffer_position();
+        let mut aside = 0;
+        while batch.len() < self.options.batch_rows_max
+            && batch.byte_len() + aside < self.options.batch_bytes_max
+        {
+            let offset = self.features.xml.position();
             let Some(feature) = self.features.next()? else {
                 return Ok((!batch.is_empty()).then_some(batch));
             };
-            let span = Span { offset, len: self.features.xml.buffer_position() - offset };
+            let span = Span { offset, len: self.features.xml.position() - offset };
             if let Err(problem) = self.push(&feature, &mut batch) {
                 let problems = vec![problem.of_record(self.record).at(offset)];
                 let id = feature.attribute("id").unwrap_or_default();
                 let raw = format!("<{} id=\"{id}\">", feature.name).into_bytes();
                 rejected.push(Rejected { record: self.record, span, raw, problems });
+                aside += rejected.last().map_or(0, Rejected::byte_len);
                 batch.go_to_record(self.record + 1);
             } else {
                 batch.set_origin(span, &[]);
@@ -128,9 +132,7 @@ impl crate::format::Reader for Reader {
 
 /// The features of a file, one after another.
 struct Features {
-    xml: quick_xml::Reader<BufReader<File>>,
-    buffer: Vec<u8>,
-    len_max: usize,
+    xml: Xml<BufReader<File>>,
     /// Whether the stream stands in an element that holds features, and how deep.
     within: bool,
     depth: usize,
@@ -142,39 +144,25 @@ struct Features {
 
 impl Features {
     fn open(path: &Path, len_max: usize) -> Result<Features, Error> {
-        let mut xml = quick_xml::Reader::from_reader(BufReader::with_capacity(1 << 18, File::open(path)?));
-        xml.config_mut().check_end_names = true;
-        Ok(Features {
-            xml,
-            buffer: Vec::new(),
-            len_max,
-            within: false,
-            depth: 0,
-            system: None,
-            rooted: false,
-        })
+        let input = BufReader::with_capacity(1 << 18, File::open(path)?);
+        Ok(Features { xml: Xml::new(input, len_max), within: false, depth: 0, system: None, rooted: false })
     }
 
     fn next(&mut self) -> Result<Option<Node>, Error> {
         loop {
-            self.buffer.clear();
-            let event =
-                self.xml.read_event_into(&mut self.buffer).map_err(|e| tree::failed(&self.xml, &e))?;
-            match event {
-                Event::Start(start) => {
-                    let node = Node::open(&start)?;
-                    if self.within {
-                        return tree::rest(&mut self.xml, node, &mut self.buffer, self.len_max).map(Some);
-                    }
+            let at = self.xml.position();
+            match self.xml.next()? {
+                Token::Start(node) if self.within => return self.xml.rest(node, ELEMENTS_MAX).map(Some),
+                Token::Start(node) => {
                     match node.name.as_str() {
                         "featureMember" | "featureMembers" | "member" => self.within = true,
                         "boundedBy" => {
-                            let whole = tree::rest(&mut self.xml, node, &mut self.buffer, self.len_max)?;
-                            self.system = system_of(&whole).or(self.system.take());
+                            let whole = self.xml.rest(node, ELEMENTS_MAX)?;
+                            self.system = system_of(&whole).map(str::to_owned).or(self.system.take());
                             continue;
                         }
                         "ExceptionReport" | "ServiceExceptionReport" => {
-                            let whole = tree::rest(&mut self.xml, node, &mut self.buffer, self.len_max)?;
+                            let whole = self.xml.rest(node, ELEMENTS_MAX)?;
                             let message =
                                 format!("the server answered with an exception: {:.200}", text_of(&whole));
                             return Err(Problem::new(Code::SERVICE_EXCEPTION, message).into());
@@ -183,25 +171,23 @@ impl Features {
                     }
                     self.rooted = true;
                     self.depth += 1;
-                    if self.depth > 64 {
-                        return Err(tree::broken("elements nest too deep")
-                            .at(self.xml.buffer_position())
-                            .into());
+                    if self.depth > DEPTH_MAX {
+                        return Err(xml::broken("elements nest too deep").at(at).into());
                     }
                 }
-                Event::Empty(_) => self.rooted = true,
-                Event::End(_) => {
+                Token::Empty(_) => self.rooted = true,
+                Token::End => {
                     self.depth = self.depth.saturating_sub(1);
                     self.within = false;
                 }
-                Event::Eof if self.depth > 0 => {
+                Token::Text if self.depth > 0 => {}
+                Token::Text => return Err(xml::broken("text outside of the root").at(at).into()),
+                Token::Eof if self.depth > 0 => {
                     let problem = Problem::new(Code::TRUNCATED_BODY, "the text ends within the collection");
-                    return Err(problem.at(self.xml.buffer_position()).into());
+                    return Err(problem.at(at).into());
                 }
-                Event::Eof if !self.rooted => return Err(tree::broken("there is none in the file").into()),
-                Event::Eof => return Ok(None),
-                Event::DocType(_) => return Err(tree::broken("a document type is not allowed").into()),
-                _ => {}
+                Token::Eof if !self.rooted => return Err(xml::broken("there is none in the file").into()),
+                Token::Eof => return Ok(None),
             }
         }
     }
@@ -213,27 +199,28 @@ fn text_of(node: &Node) -> String {
     [own].into_iter().chain(parts).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-fn system_of(node: &Node) -> Option<String> {
-    let own = node.attribute("srsName").filter(|name| !name.is_empty()).map(str::to_owned);
-    own.or_else(|| node.children.iter().find_map(system_of))
-}
-
-/// The geometry within a property, if it is one.
-fn geometry_of(property: &Node) -> Option<&Node> {
-    property.children.iter().find(|child| NAMES.contains(&child.name.as_str()))
-}
-
 /// The properties of a feature, those of one name together.
-fn grouped(feature: &Node) -> Vec<(&str, Vec<&Node>)> {
+pub(super) fn grouped(feature: &Node) -> Vec<(&str, Vec<&Node>)> {
     let mut all: Vec<(&str, Vec<&Node>)> = Vec::new();
-    for property in &feature.children {
-        // A feature's own box and names of the standard are not its properties.
-        if property.name == "boundedBy" {
-            continue;
-        }
-        match all.iter_mut().find(|(name, _)| *name == property.name) {
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    // A feature's own box is not one of its properties.
+    for property in feature.children.iter().filter(|property| property.name != "boundedBy") {
+        let place = if all.len() < 16 {
+            all.iter().position(|(name, _)| *name == property.name)
+        } else {
+            if places.is_empty() {
+                places = all.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect();
+            }
+            places.get(property.name.as_str()).copied()
+        };
+        match place.and_then(|at| all.get_mut(at)) {
             Some((_, list)) => list.push(property),
-            None => all.push((&property.name, vec![property])),
+            None => {
+                if !places.is_empty() {
+                    places.insert(&property.name, all.len());
+                }
+                all.push((&property.name, vec![property]));
+            }
         }
     }
     all
@@ -283,10 +270,12 @@ impl Found {
         self.shape = Some(shape);
         let size = geometry::dimension(node).or_else(|| geometry::guess(node));
         self.dim = self.dim.union(Dim::new(size == Some(3), false));
+        // Two are told to be several; more are not needed for that.
         if let Some(name) = system_of(node)
-            && !self.systems.contains(&name)
+            && self.systems.len() < 9
+            && !self.systems.iter().any(|known| known == name)
         {
-            self.systems.push(name);
+            self.systems.push(name.to_owned());
         }
     }
 

@@ -30,6 +30,8 @@ use crate::wkb::Shape;
 const STEPS_MAX: u64 = 20_000_000;
 const STEPS_BETWEEN_CHECKS: i32 = 100_000;
 const ROWS_PER_BATCH: usize = 4096;
+/// A batch ends early when its values take this much.
+const BATCH_LEN_MAX: usize = 16 << 20;
 /// The largest text, blob or row.
 const VALUE_LEN_MAX: i32 = 64 << 20;
 
@@ -189,8 +191,8 @@ impl crate::format::Reader for Reader {
         let mut statement = self.db.prepare_cached(&self.select)?;
         let mut rows = statement.query([self.next_key])?;
         let mut batch = Batch::new(self.layer.schema.clone()).from_record(self.record);
-        let mut count = 0;
-        while let Some(row) = rows.next()? {
+        let (mut count, mut full) = (0, false);
+        while !full && let Some(row) = rows.next()? {
             count += 1;
             let key: i64 = row.get(0)?;
             self.next_key = key.saturating_add(1);
@@ -205,8 +207,9 @@ impl crate::format::Reader for Reader {
                     batch.go_to_record(self.record);
                 }
             }
+            full = batch.byte_len() >= BATCH_LEN_MAX;
         }
-        self.ended = count < ROWS_PER_BATCH || self.next_key == i64::MAX;
+        self.ended = (count < ROWS_PER_BATCH && !full) || self.next_key == i64::MAX;
         Ok((!batch.is_empty() || !self.ended).then_some(batch))
     }
 }

@@ -8,6 +8,7 @@
 //! The crate is young in places and the file may be hostile, so that a panic inside it becomes an
 //! error here.
 
+mod guard;
 mod meta;
 mod nested;
 mod read;
@@ -16,6 +17,7 @@ mod write;
 pub use read::Reader;
 pub use write::Writer;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ::parquet::errors::ParquetError;
@@ -25,11 +27,29 @@ use crate::error::{Error, Problem};
 
 /// Runs what calls the crate.
 fn guarded<T>(what: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|_| Err(broken("the file is damaged")))
+    GUARDED.set(GUARDED.get() + 1);
+    let done = catch_unwind(AssertUnwindSafe(what));
+    GUARDED.set(GUARDED.get() - 1);
+    done.unwrap_or_else(|_| Err(broken("the file is damaged")))
+}
+
+thread_local! {
+    static GUARDED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether a panic of this thread would become an error about a file: nothing that whoever reports
+/// panics should report.
+#[must_use]
+pub fn is_guarded() -> bool {
+    GUARDED.get() > 0
+}
+
+fn problem(message: impl std::fmt::Display) -> Problem {
+    Problem::new(Code::CORRUPTED_HEADER, format!("not a GeoParquet file that can be read: {message}"))
 }
 
 fn broken(message: impl std::fmt::Display) -> Error {
-    Problem::new(Code::CORRUPTED_HEADER, format!("not a GeoParquet file that can be read: {message}")).into()
+    problem(message).into()
 }
 
 /// An error of the crate.

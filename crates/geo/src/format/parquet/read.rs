@@ -15,7 +15,7 @@ use tidegate_core::Code;
 use super::super::geojson::ReadOptions;
 use super::super::time;
 use super::meta::{self, Geo};
-use super::{broken, failed, guarded, nested};
+use super::{broken, failed, guard, guarded, nested};
 use crate::batch::{Batch, Span};
 use crate::column::Value;
 use crate::crs::Crs;
@@ -33,6 +33,8 @@ const CHUNK_LEN_MAX: i64 = 1 << 30;
 /// A GeoParquet file being read.
 pub struct Reader {
     file: SerializedFileReader<File>,
+    /// The same file, to look at pages before the crate does.
+    pages: File,
     layer: Layer,
     /// The leaf of the geometry.
     geometry: usize,
@@ -82,10 +84,12 @@ impl Reader {
     /// If it is not Parquet, or does not say which column is the geometry.
     pub fn open(path: &Path, _options: &ReadOptions) -> Result<Reader, Error> {
         let input = File::open(path)?;
-        guarded(|| Reader::read_head(input, path))
+        guard::footer(&input)?;
+        let pages = File::open(path)?;
+        guarded(|| Reader::read_head(input, pages, path))
     }
 
-    fn read_head(input: File, path: &Path) -> Result<Reader, Error> {
+    fn read_head(input: File, pages: File, path: &Path) -> Result<Reader, Error> {
         let file = SerializedFileReader::new(input).map_err(failed)?;
         let meta = file.metadata().file_metadata();
         let pairs = meta.key_value_metadata();
@@ -135,7 +139,7 @@ impl Reader {
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
         let records = u64::try_from(meta.num_rows()).ok();
         let layer = Layer { name, schema: Arc::new(schema), crs: geo.crs, records };
-        Ok(Reader { file, layer, geometry, fields, nested, group: 0, now: None, record: 0 })
+        Ok(Reader { file, pages, layer, geometry, fields, nested, group: 0, now: None, record: 0 })
     }
 
     /// Opens the next group; `None` after the last.
@@ -150,6 +154,11 @@ impl Reader {
                 let message = format!("a column of a group unpacks to {} bytes", column.uncompressed_size());
                 return Err(Problem::new(Code::PAYLOAD_TOO_LARGE, message).into());
             }
+            let start = column.dictionary_page_offset().filter(|at| *at > 0);
+            let start = start.map_or(column.data_page_offset(), |at| at.min(column.data_page_offset()));
+            let place = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());
+            let (start, len) = place.ok_or_else(|| broken("a column begins before the file"))?;
+            guard::pages(&self.pages, start, len)?;
         }
         let column = |leaf: usize| group.get_column_reader(leaf).map_err(failed);
         let columns = self.fields.iter().map(|source| match source {

@@ -23,6 +23,8 @@ pub struct Reader {
     layer: Layer,
     record: u64,
     offset: u64,
+    /// Where the file says that it ends.
+    end: u64,
     bytes: Vec<u8>,
     options: ReadOptions,
 }
@@ -40,6 +42,10 @@ impl Reader {
             return Err(not_a_shapefile());
         }
         let number = head.get(32..36).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_le_bytes);
+        if !matches!(number, 0 | 31) && shape_of(number).is_none() {
+            return Err(not_a_shapefile());
+        }
+        let stated = head.get(24..28).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes);
         let companion = |extension: &str| {
             [extension.to_owned(), extension.to_uppercase()].into_iter().find_map(|e| {
                 let path = path.with_extension(e);
@@ -58,7 +64,8 @@ impl Reader {
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
         let crs = text("prj").and_then(|wkt| wkt.parse().ok());
         let layer = Layer { name, schema: Arc::new(schema), crs, records: None };
-        Ok(Reader { shapes, table, layer, record: 0, offset: 100, bytes: Vec::new(), options })
+        let end = u64::from(stated) * 2;
+        Ok(Reader { shapes, table, layer, record: 0, offset: 100, end, bytes: Vec::new(), options })
     }
 
     /// Reads the next record's bytes; false at the end.
@@ -66,7 +73,12 @@ impl Reader {
         let mut head = [0; 8];
         match self.shapes.read_exact(&mut head) {
             Ok(()) => {}
-            Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(false),
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof && self.offset >= self.end => return Ok(false),
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
+                let message = format!("the file ends before byte {}, where it says it does", self.end);
+                let problem = Problem::new(Code::TRUNCATED_BODY, message);
+                return Err(problem.of_record(self.record).at(self.offset).into());
+            }
             Err(e) => return Err(e.into()),
         }
         let words = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
@@ -99,9 +111,12 @@ impl crate::format::Reader for Reader {
 
     fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error> {
         let mut batch = Batch::new(self.layer.schema.clone()).from_record(self.record);
-        while batch.len() < self.options.batch_rows_max && batch.byte_len() < self.options.batch_bytes_max {
+        let mut aside = 0;
+        while batch.len() < self.options.batch_rows_max
+            && batch.byte_len() + aside < self.options.batch_bytes_max
+        {
             if !self.advance()? {
-                break;
+                return Ok((!batch.is_empty()).then_some(batch));
             }
             let span = Span { offset: self.offset, len: self.bytes.len() as u64 + 8 };
             self.offset += span.len;
@@ -127,12 +142,13 @@ impl crate::format::Reader for Reader {
                 Err(problem) => {
                     let problems = vec![problem.of_record(self.record).at(span.offset)];
                     rejected.push(Rejected { record: self.record, span, raw: bytes.clone(), problems });
+                    aside += rejected.last().map_or(0, Rejected::byte_len);
                 }
             }
             self.record += 1;
             batch.go_to_record(self.record);
         }
-        Ok((!batch.is_empty()).then_some(batch))
+        Ok(Some(batch))
     }
 }
 

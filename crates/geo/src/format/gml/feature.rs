@@ -1,0 +1,148 @@
+//! One feature of a page of a service as GeoJSON text.
+//!
+//! The service has described its fields, so that kinds need not be guessed. A geometry beyond simple
+//! features keeps its name, which no reader of GeoJSON takes: such a feature is refused later with that
+//! reason, and is not one without geometry.
+
+use serde_json::{Map, Number, Value, json};
+
+use super::geometry::{self, Frame, geometry_of, system_of};
+use crate::error::Problem;
+use crate::format::geojson;
+use crate::schema::{Kind, Schema};
+use crate::wkb;
+use crate::xml::Node;
+
+/// The first name of a reference system in an element or below it.
+#[must_use]
+pub fn system_name(node: &Node) -> Option<&str> {
+    system_of(node)
+}
+
+/// Appends a feature as GeoJSON with fields of these kinds; the name of the system that its geometry is
+/// in, which is `system` unless the geometry names its own. Coordinates come out x first.
+pub fn to_geojson(
+    feature: &Node,
+    schema: &Schema,
+    system: Option<&str>,
+    out: &mut Vec<u8>,
+) -> Option<String> {
+    let mut properties = Map::new();
+    let mut geometry = None;
+    let mut named = None;
+    for property in feature.children.iter().filter(|child| child.name != "boundedBy") {
+        // The last geometry of several, as other readers have it, would hide the others.
+        if let Some(shape) = geometry_of(property).filter(|_| geometry.is_none()) {
+            named = system_of(shape).or(system).map(str::to_owned);
+            geometry = Some(text(shape, named.as_deref().is_some_and(geometry::turned)));
+            continue;
+        }
+        let kind = schema.position(&property.name).and_then(|at| schema.fields().get(at)).map(|f| f.kind);
+        let value = value(property, kind);
+        match properties.get_mut(&property.name) {
+            None => _ = properties.insert(property.name.clone(), value),
+            Some(Value::Array(many)) => many.push(value),
+            Some(one) => *one = json!([one.take(), value]),
+        }
+    }
+    out.extend_from_slice(b"{\"type\":\"Feature\",\"id\":");
+    out.extend_from_slice(Value::from(feature.attribute("id")).to_string().as_bytes());
+    out.extend_from_slice(b",\"geometry\":");
+    out.extend_from_slice(geometry.as_deref().unwrap_or(b"null"));
+    out.extend_from_slice(b",\"properties\":");
+    out.extend_from_slice(Value::Object(properties).to_string().as_bytes());
+    out.push(b'}');
+    named
+}
+
+/// The text of a geometry.
+fn text(shape: &Node, turned: bool) -> Vec<u8> {
+    let made = || -> Result<Vec<u8>, Problem> {
+        let (mut raw, mut checked, mut text) = (Vec::new(), Vec::new(), Vec::new());
+        geometry::geometry(shape, Frame::of(shape, turned)?, &mut raw)?;
+        wkb::canonicalise(&raw, &mut checked)?;
+        geojson::geometry(&checked, &mut text)?;
+        Ok(text)
+    };
+    made().unwrap_or_else(|_| {
+        json!({"type": format!("gml:{}", shape.name), "coordinates": []}).to_string().into_bytes()
+    })
+}
+
+fn value(node: &Node, kind: Option<Kind>) -> Value {
+    if !node.children.is_empty() {
+        let inner = node.children.iter().map(|c| (c.name.clone(), value(c, None)));
+        return Value::Object(inner.collect());
+    }
+    if node.attribute("nil") == Some("true") {
+        return Value::Null;
+    }
+    let text = node.text.trim();
+    let read = match kind {
+        Some(Kind::Int) => text.parse::<i64>().ok().map(Value::from),
+        Some(Kind::Real) => text.parse::<f64>().ok().and_then(Number::from_f64).map(Value::Number),
+        Some(Kind::Bool) => match text {
+            "true" | "1" => Some(Value::Bool(true)),
+            "false" | "0" => Some(Value::Bool(false)),
+            _ => None,
+        },
+        // XML Schema lets a date carry a zone.
+        Some(Kind::Date) => Some(Value::from(text.trim_end_matches('Z'))),
+        _ => None,
+    };
+    match read {
+        Some(value) => value,
+        None if text.is_empty() && kind.is_some_and(|k| k != Kind::Text) => Value::Null,
+        None => Value::from(node.text.as_str()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xml;
+
+    fn of(shape: &str) -> Value {
+        serde_json::from_slice(&text(&xml::parse(shape.as_bytes()).unwrap(), false)).unwrap()
+    }
+
+    #[test]
+    fn shapes_of_the_profile() {
+        assert_eq!(of("<Point><pos>1 2 3</pos></Point>"), json!({"type": "Point", "coordinates": [1, 2, 3]}));
+        let square = "<exterior><LinearRing><posList>0 0 1 0 1 1 0 0</posList></LinearRing></exterior>";
+        let ring = json!([[[0, 0], [1, 0], [1, 1], [0, 0]]]);
+        assert_eq!(
+            of(&format!("<Polygon>{square}</Polygon>")),
+            json!({"type": "Polygon", "coordinates": ring})
+        );
+        let patch = format!("<Surface><patches><PolygonPatch>{square}</PolygonPatch></patches></Surface>");
+        assert_eq!(of(&patch), json!({"type": "Polygon", "coordinates": ring}));
+        let multi = format!("<MultiSurface><surfaceMember>{patch}</surfaceMember></MultiSurface>");
+        assert_eq!(of(&multi), json!({"type": "MultiPolygon", "coordinates": [ring]}));
+        let curve = "<Curve><segments><LineStringSegment><posList>0 0 1 1</posList></LineStringSegment>\
+            <LineStringSegment><posList>1 1 2 0</posList></LineStringSegment></segments></Curve>";
+        let line = json!([[0, 0], [1, 1], [2, 0]]);
+        assert_eq!(of(curve), json!({"type": "LineString", "coordinates": line}));
+        let old = "<MultiLineString><lineStringMember><LineString><coordinates>0,0 1,1 2,0</coordinates></LineString>\
+            </lineStringMember></MultiLineString>";
+        assert_eq!(of(old), json!({"type": "MultiLineString", "coordinates": [line]}));
+        for odd in [
+            "<Solid/>",
+            "<Curve><segments><Arc><posList>0 0 1 1 2 0</posList></Arc></segments></Curve>",
+            "<Point><pos>NaN 1</pos></Point>",
+            "<LineString srsDimension='4'><posList>0 0 1 1 2 0 3 3</posList></LineString>",
+        ] {
+            let kind = of(odd)["type"].as_str().unwrap().to_owned();
+            assert!(kind.starts_with("gml:"), "{kind}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_the_system_tells_the_order() {
+        use super::geometry::turned;
+        assert!(turned("urn:ogc:def:crs:EPSG::4326"));
+        assert!(turned("http://www.opengis.net/def/crs/EPSG/0/4326"));
+        assert!(!turned("EPSG:4326") && !turned("http://www.opengis.net/gml/srs/epsg.xml#4326"));
+        assert!(!turned("urn:ogc:def:crs:EPSG::25832") && !turned("urn:ogc:def:crs:OGC:1.3:CRS84"));
+    }
+}
