@@ -66,7 +66,7 @@ fn features_are_chosen_mapped_and_kept_within_the_area() {
         ..Steps::default()
     };
     let (out, done) = lines(&text, "out.csv", &steps).unwrap();
-    assert!(out.starts_with("n,lon,lat\n1,531"), "{out}");
+    assert!(out.starts_with("n,x,y\n1,531"), "{out}");
     assert_eq!((done.read, done.left_out, done.features, done.outside, done.rejected), (3, 1, 2, 1, 0));
     assert_eq!(done.operation.unwrap().accuracy, Some(2.0));
     let strict = Steps { outside: Outside::Refuse, ..steps.clone() };

@@ -210,7 +210,7 @@ mod tests {
         let schema = Arc::new(schema);
         let mut batch = Batch::new(schema.clone());
         fill(&mut batch);
-        let mut writer = crate::format::create(&path, &schema, &crate::Crs::wgs84(), options).unwrap();
+        let mut writer = crate::format::create(&path, &schema, &Crs::wgs84(), options).unwrap();
         writer.write(&batch).unwrap();
         assert_eq!(writer.finish().unwrap().features, batch.len() as u64);
         std::fs::read_to_string(path).unwrap()
