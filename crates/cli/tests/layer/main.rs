@@ -7,7 +7,6 @@ mod common;
 mod check;
 mod convert;
 mod crs;
-mod hostile;
 mod inspect;
 
 use std::path::PathBuf;
