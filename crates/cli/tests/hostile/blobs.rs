@@ -54,7 +54,7 @@ pub(crate) fn geopackages() -> Vec<Case> {
         bad("magic.gpkg", format!("SQLite format 3\0{}", "\u{7f}".repeat(4096))),
         bad("zip.gpkg", "PK\u{3}\u{4}\u{14}\0\0\0\u{8}\0"),
         bad("empty.gpkg", ""),
-        bad("plain.gpkg", good[..100].to_vec()),
+        bad("plain.gpkg", &good[..100]),
         bad("page_size.gpkg", bent(16, &[0xff, 0xff])),
         bad("schema.gpkg", bent(100, &[0xff; 64])),
         of_sql("forever.gpkg", &format!("CREATE VIEW t AS {FOREVER} SELECT i AS rowid, NULL AS g FROM n;")),

@@ -200,7 +200,7 @@ pub(crate) fn shapefile() -> Vec<Case> {
         ),
         bad("heights.shp", shapes(15, &[record(15, 1, 2, &[0; 40])])),
         bad("infinite.shp", shapes(1, &[point(f64::INFINITY, f64::NAN)])),
-        bad("cut.shp", shapes(1, &[point(1.0, 2.0)])[..110].to_vec()),
+        bad("cut.shp", &shapes(1, &[point(1.0, 2.0)])[..110]),
         legal("rings.shp", shapes(5, &[rings(4_000)])),
     ]
 }

@@ -140,7 +140,7 @@ pub(crate) fn archives() -> Vec<Case> {
         bad("entry_beyond.zip", entry_at(u32::MAX - 1)),
         bad("large_beyond.zip", large),
         bad("only_end.zip", end(Vec::new(), &[], 0)),
-        bad("cut.zip", good[..good.len() - 22].to_vec()),
+        bad("cut.zip", &good[..good.len() - 22]),
         bad("head.zip", "PK\u{3}\u{4}\u{14}\0\0\0\u{8}\0"),
         bad("empty.zip", ""),
         bad(
