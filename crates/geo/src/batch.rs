@@ -117,8 +117,14 @@ impl Batch {
         self.geometry.byte_len()
             + self.raw.byte_len()
             + self.foreign.byte_len()
-            + self.text_len
             + self.len() * 16 * (self.columns.len() + 1)
+    }
+
+    /// As [`Batch::byte_len`], with texts and bytes: what a reader may gather is bounded by this, because one
+    /// row may hold a text of megabytes.
+    #[must_use]
+    pub fn full_len(&self) -> usize {
+        self.byte_len() + self.text_len
     }
 
     /// A copy of geometries and values, without what only dead letters and GeoJSON want:
@@ -135,6 +141,7 @@ impl Batch {
             foreign: Arena::default(),
             records: self.records.clone(),
             next_record: self.next_record,
+            text_len: self.text_len,
         }
     }
 

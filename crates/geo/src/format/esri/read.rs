@@ -118,7 +118,7 @@ impl crate::format::Reader for Reader {
         let mut batch = Batch::new(self.layer.schema.clone()).from_record(self.stream.records());
         let mut aside = 0;
         while batch.len() < self.options.batch_rows_max
-            && batch.byte_len() + aside < self.options.batch_bytes_max
+            && batch.full_len() + aside < self.options.batch_bytes_max
         {
             let span: Span = match self.stream.step(|scan, _| scan.skip())? {
                 Found::End => return Ok((!batch.is_empty()).then_some(batch)),

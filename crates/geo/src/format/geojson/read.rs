@@ -126,7 +126,7 @@ impl<R: Read> Reader<R> {
                 aside += rejected.last().map_or(0, Rejected::byte_len);
             }
             if batch.len() >= self.options.batch_rows_max
-                || batch.byte_len() + aside >= self.options.batch_bytes_max
+                || batch.full_len() + aside >= self.options.batch_bytes_max
             {
                 return Ok(Some(batch));
             }

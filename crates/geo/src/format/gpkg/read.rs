@@ -207,7 +207,7 @@ impl crate::format::Reader for Reader {
                     batch.go_to_record(self.record);
                 }
             }
-            full = batch.byte_len() >= BATCH_LEN_MAX;
+            full = batch.full_len() >= BATCH_LEN_MAX;
         }
         self.ended = (count < ROWS_PER_BATCH && !full) || self.next_key == i64::MAX;
         Ok((!batch.is_empty() || !self.ended).then_some(batch))

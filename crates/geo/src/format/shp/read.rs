@@ -113,7 +113,7 @@ impl crate::format::Reader for Reader {
         let mut batch = Batch::new(self.layer.schema.clone()).from_record(self.record);
         let mut aside = 0;
         while batch.len() < self.options.batch_rows_max
-            && batch.byte_len() + aside < self.options.batch_bytes_max
+            && batch.full_len() + aside < self.options.batch_bytes_max
         {
             if !self.advance()? {
                 return Ok((!batch.is_empty()).then_some(batch));
