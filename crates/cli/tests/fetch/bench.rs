@@ -196,7 +196,7 @@ pub(crate) fn fault(kind: FaultKind, when: &str) -> Fault {
 /// One request of another client.
 pub(crate) fn get(server: &Handle, target: &str) {
     let mut stream = TcpStream::connect(server.addr()).unwrap();
-    let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();

@@ -159,7 +159,7 @@ fn reports_metrics_and_logs_tell_nothing() {
             if before == 0 {
                 gate.wait(2);
                 let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-                stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+                stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
                 let mut text = String::new();
                 stream.read_to_string(&mut text).unwrap();
                 assert!(text.contains("tidegate_records_total"), "{text}");

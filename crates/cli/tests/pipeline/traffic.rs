@@ -143,7 +143,7 @@ fn calls_of_the_source_are_in_the_metrics() {
     // Held when all is done and before the process ends.
     let held = Held::start(&bench, &["run", "m.yaml", "--quiet", "--metrics", &at], "finish:0");
     let mut stream = TcpStream::connect(&at).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert_eq!(held.go().code, Some(0));
