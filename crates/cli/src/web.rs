@@ -163,7 +163,10 @@ fn parse(bytes: &[u8], names: &[String]) -> Option<Asked> {
         return wrong("400 Bad Request", "one Host is needed");
     };
     if !is_ours(host, names) {
-        return wrong("421 Misdirected Request", "ask by an address or as localhost; for a name, `serve --allow-host`");
+        return wrong(
+            "421 Misdirected Request",
+            "ask by an address or as localhost; for a name, `serve --allow-host`",
+        );
     }
     let head_only = match request.method {
         Some("GET") => false,

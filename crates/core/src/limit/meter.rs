@@ -23,6 +23,9 @@ use crate::time::{Mono, seconds};
 /// Calls granted that a slope must rest on.
 const GRANTS: f64 = 4.0;
 
+/// By so many seconds a call may arrive sooner or later than it was meant to.
+const JITTER: f64 = 0.01;
+
 /// When the next call may go by the meter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Left {
@@ -225,7 +228,7 @@ impl Meter {
     /// When a call may go, with so many committed and so many out.
     pub(super) fn ready(&self, now: Mono, committed: f64, out: u32) -> Left {
         let left = self.granted.granted - committed;
-        if self.silent < 3 && left >= 1.0 {
+        if self.silent < 3 && left >= 1.0 + self.margin() {
             if !self.puzzles() || left > self.reserve() {
                 return Left::Now;
             }
@@ -268,17 +271,28 @@ impl Meter {
 
     /// Whether the quota was spent, and comes back as a whole.
     fn is_spent(&self) -> bool {
-        let steady = match self.window {
+        self.silent < 3 && self.spent >= 0.955 * self.limit && !self.is_steady()
+    }
+
+    /// Whether the quota comes back call by call, as that of a bucket does.
+    fn is_steady(&self) -> bool {
+        match self.window {
             None => self.slope.is_some(),
             // A bucket is never told as a quota of many seconds.
             Some(window) => window < 5.0 && self.most + 1.0 < 0.9 * self.limit,
-        };
-        self.silent < 3 && self.spent >= 0.955 * self.limit && !steady
+        }
     }
 
     /// Whether it is not known yet how the quota comes back.
     const fn puzzles(&self) -> bool {
         self.window.is_none() && self.slope.is_none() && self.whole == 0
+    }
+
+    /// Calls that a bucket keeps, because calls do not arrive as evenly as they are sent. They cost
+    /// nothing: a bucket earns as much with a few left as with none.
+    fn margin(&self) -> f64 {
+        let kept = self.rate().map_or(0.0, |rate| (JITTER * rate).min(0.2 * self.most));
+        if self.is_steady() && kept >= 1.0 { kept } else { 0.0 }
     }
 
     fn reserve(&self) -> f64 {
@@ -292,7 +306,7 @@ impl Meter {
             (self.began, self.spent) = (now, 0.0);
         }
         let left = self.granted.granted - committed;
-        if left >= 1.0 {
+        if left >= 1.0 + self.margin() {
             self.tries += u32::from(left <= self.reserve());
             (self.paced, self.spent) = (now, self.spent + 1.0);
             false
