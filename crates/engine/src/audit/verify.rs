@@ -4,12 +4,8 @@
 //! by the *anchors*: checkpoints whose signature is good, out of the database or out of the copies.
 //! A checkpoint names the one before it by its digest, so one signature vouches for all before it.
 //! Only when something is wrong is it asked what happened; that may cost a second look.
-//!
-//! One thread reads, another follows the chain: reading costs about as much as hashing.
 
 use std::collections::HashMap;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
 
 use super::chain::{self, Hash, follows};
 use super::log::head_message;
@@ -89,8 +85,6 @@ pub struct Whole {
 }
 
 const PAGE: i64 = 2000;
-/// So many pages are read ahead.
-const AHEAD: usize = 4;
 
 fn page<S: Sql + ?Sized>(sql: &mut S, after: i64) -> Result<Vec<Row>, String> {
     let question = format!("SELECT {COLUMNS} FROM audit WHERE n > ?1 ORDER BY n LIMIT {PAGE}");
@@ -101,21 +95,11 @@ fn found(n: i64, fault: Fault, why: impl Into<String>) -> Finding {
     Finding { n, fault, why: why.into() }
 }
 
-/// How far the log could be followed.
-enum Walked {
-    /// To its end: so many entries, and the hash of the last.
-    End(i64, Vec<u8>),
-    /// To an entry of which it is known what happened.
-    Found(Finding),
-    /// To this entry, which does not follow from the one before: its number and its hash.
-    Strayed(Row, i64, Vec<u8>),
-}
-
 /// Goes through a log.
 ///
 /// # Errors
 /// When it cannot be read; what is wrong with it is no error.
-pub(crate) fn verify<S: Sql + Send + ?Sized>(
+pub(crate) fn verify<S: Sql + ?Sized>(
     sql: &mut S,
     log: &str,
     trust: &Trust,
@@ -125,79 +109,56 @@ pub(crate) fn verify<S: Sql + Send + ?Sized>(
         Err(finding) => return Ok(Err(finding)),
     };
     let head = head(sql, log, trust)?;
-    let walked = thread::scope(|scope| {
-        let (ahead, pages) = sync_channel(AHEAD);
-        let reading = scope.spawn(|| read(sql, ahead));
-        let walked = walk(pages, &anchors, head.signed);
-        let read = reading.join().unwrap_or_else(|_| Err("the audit could not be read".into()));
-        read.map(|()| walked)
-    })?;
-    let (n, hash) = match walked {
-        Walked::End(n, hash) => (n, hash),
-        Walked::Found(finding) => return Ok(Err(finding)),
-        Walked::Strayed(row, n, before) => return diagnose(sql, &anchors, n, &before, &row).map(Err),
-    };
+    let (mut n, mut before) = (0, Vec::new());
+    let mut at = 0;
+    let mut leaves: Vec<Hash> = Vec::new();
+    loop {
+        let rows = page(sql, n)?;
+        if rows.is_empty() {
+            break;
+        }
+        for row in &rows {
+            let anchor = anchors.get(at);
+            let mark = anchor.and_then(|anchor| anchor.mark(n + 1));
+            let whole = row.n == n + 1
+                && follows(&before, row.n, row)
+                && mark.is_none_or(|mark| hex(row.hash.get(..MARK).unwrap_or_default()) == mark);
+            if let Some(signed) = head.signed.filter(|signed| row.n == n + 1 && row.n > *signed) {
+                let why = format!("the log was signed with {signed} entries, what follows is not");
+                return Ok(Err(found(n + 1, Fault::Forged, why)));
+            }
+            if !whole {
+                return diagnose(sql, &anchors, n, &before, row).map(Err);
+            }
+            n += 1;
+            before.clone_from(&row.hash);
+            if let Some(anchor) = anchor {
+                leaves.push(row.hash.as_slice().try_into().unwrap_or_default());
+                if n == anchor.last {
+                    if hex(&chain::root(&leaves)) != anchor.root || hex(&before) != anchor.head {
+                        let why = format!(
+                            "entries {} to {} are not those of checkpoint {}",
+                            anchor.first, anchor.last, anchor.k
+                        );
+                        return Ok(Err(found(anchor.first, Fault::Forged, why)));
+                    }
+                    leaves.clear();
+                    at += 1;
+                }
+            }
+        }
+    }
     if let Some(anchor) = anchors.last().filter(|anchor| anchor.last > n) {
         let why =
             format!("the log ends with entry {n}, and checkpoint {} knows entry {}", anchor.k, anchor.last);
         return Ok(Err(found(n + 1, Fault::Truncated, why)));
     }
     let sealed = anchors.last().map_or(0, |anchor| anchor.last);
-    if let Some(finding) = head.wrong(trust, n, &hash, sealed) {
+    if let Some(finding) = head.wrong(trust, n, &before, sealed) {
         return Ok(Err(finding));
     }
     let copied = trust.copies.last().map_or(0, |copy| copy.last);
-    Ok(Ok(Whole { entries: n, hash: hex(&hash), checkpoints: anchors.len(), copied, key: head.key }))
-}
-
-/// Reads all entries in order, until nobody wants more.
-fn read<S: Sql + ?Sized>(sql: &mut S, ahead: SyncSender<Vec<Row>>) -> Result<(), String> {
-    let mut after = 0;
-    loop {
-        let rows = page(sql, after)?;
-        let Some(last) = rows.last() else { return Ok(()) };
-        after = last.n;
-        if ahead.send(rows).is_err() {
-            return Ok(());
-        }
-    }
-}
-
-/// Follows the chain, past the anchors.
-fn walk(pages: Receiver<Vec<Row>>, anchors: &[Checkpoint], signed: Option<i64>) -> Walked {
-    let (mut n, mut before) = (0, Vec::new());
-    let mut anchors = anchors.iter().peekable();
-    let mut leaves: Vec<Hash> = Vec::new();
-    for row in pages.into_iter().flatten() {
-        let anchor = anchors.peek();
-        let mark = anchor.and_then(|anchor| anchor.mark(n + 1));
-        let whole = row.n == n + 1
-            && follows(&before, row.n, &row)
-            && mark.is_none_or(|mark| hex(row.hash.get(..MARK).unwrap_or_default()) == mark);
-        if let Some(signed) = signed.filter(|signed| row.n == n + 1 && row.n > *signed) {
-            let why = format!("the log was signed with {signed} entries, what follows is not");
-            return Walked::Found(found(n + 1, Fault::Forged, why));
-        }
-        if !whole {
-            return Walked::Strayed(row, n, before);
-        }
-        n += 1;
-        before = row.hash;
-        let Some(anchor) = anchor else { continue };
-        leaves.push(before.as_slice().try_into().unwrap_or_default());
-        if n == anchor.last {
-            if hex(&chain::root(&leaves)) != anchor.root || hex(&before) != anchor.head {
-                let why = format!(
-                    "entries {} to {} are not those of checkpoint {}",
-                    anchor.first, anchor.last, anchor.k
-                );
-                return Walked::Found(found(anchor.first, Fault::Forged, why));
-            }
-            leaves.clear();
-            anchors.next();
-        }
-    }
-    Walked::End(n, before)
+    Ok(Ok(Whole { entries: n, hash: hex(&before), checkpoints: anchors.len(), copied, key: head.key }))
 }
 
 /// What the signed end of the log says.
