@@ -12,6 +12,7 @@ pub mod doctor;
 pub mod fetch;
 pub mod gate;
 pub mod geocode;
+mod hex;
 pub mod http;
 pub mod lane;
 pub mod letter;

@@ -181,6 +181,16 @@ fn letters_are_mended_by_the_rules_of_the_manifest_and_replayed_from_their_stage
     assert_eq!(letters(&bench, &["--state", "captured"]).len(), 0);
 }
 
+/// A replay that dies when its batch is in the sink and its letters are still open.
+fn replay_killed(bench: &Bench) {
+    let killed = bench
+        .command(&["dlq", "replay", "--state", "validated"])
+        .env("TIDEGATE_CRASH", "replayed:0")
+        .output()
+        .unwrap();
+    assert_eq!(killed.status.code(), None, "{}", String::from_utf8_lossy(&killed.stderr));
+}
+
 #[test]
 fn a_replay_that_is_killed_appends_nothing_twice() {
     let bench = Bench::new();
@@ -190,12 +200,7 @@ fn a_replay_that_is_killed_appends_nothing_twice() {
     ));
     bench.runs(4);
     assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, Some(0));
-    let killed = bench
-        .command(&["dlq", "replay", "--state", "validated"])
-        .env("TIDEGATE_CRASH", "replayed:0")
-        .output()
-        .unwrap();
-    assert_eq!(killed.status.code(), None, "{}", String::from_utf8_lossy(&killed.stderr));
+    replay_killed(&bench);
     assert_eq!(bench.sql("out.gpkg", "SELECT id FROM out ORDER BY id"), ["1", "2"], "it is in the sink");
     let replayed = dlq(&bench, &["replay", "--resume", "1", "--verify"]);
     assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
@@ -261,12 +266,7 @@ fn a_file_that_is_written_whole_takes_replayed_records_by_their_key() {
         assert_eq!(bench.runs(4)["written"], 2, "{name}");
         assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, Some(0));
         // Killed after the file took its place and before the letter was closed.
-        let killed = bench
-            .command(&["dlq", "replay", "--state", "validated"])
-            .env("TIDEGATE_CRASH", "replayed:0")
-            .output()
-            .unwrap();
-        assert_eq!(killed.status.code(), None, "{name}: {}", String::from_utf8_lossy(&killed.stderr));
+        replay_killed(&bench);
         let once = std::fs::read(bench.path(name)).unwrap();
         let replayed = dlq(&bench, &["replay", "--resume", "1", "--verify"]);
         assert_eq!(replayed.code, Some(0), "{name}: {}", replayed.stderr);

@@ -6,7 +6,8 @@ use super::chain::{self, Hash};
 use super::copy::Copies;
 use super::seal::{self, Checkpoint};
 use super::sign::{PublicKey, Signer};
-use super::{Act, Row, hex};
+use super::{Act, Row};
+use crate::hex::hex;
 use crate::sql::{Sql, Val};
 
 /// A checkpoint is due after so many entries,

@@ -157,25 +157,3 @@ impl From<Vals> for Row {
         }
     }
 }
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    let digit = |half: u8| char::from(if half < 10 { b'0' + half } else { b'a' + half - 10 });
-    let mut out = String::with_capacity(bytes.len() * 2);
-    bytes.iter().for_each(|byte| out.extend([digit(byte >> 4), digit(byte & 15)]));
-    out
-}
-
-pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    unhex_all(text)?.try_into().ok()
-}
-
-fn unhex_all(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) {
-        return None;
-    }
-    let digit = |c: u8| char::from(c).to_digit(16).and_then(|d| u8::try_from(d).ok());
-    text.as_bytes()
-        .chunks_exact(2)
-        .map(|pair| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?))
-        .collect()
-}

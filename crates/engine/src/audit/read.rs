@@ -2,7 +2,8 @@
 
 use tidegate_core::letter::Id;
 
-use super::{COLUMNS, Row, hex};
+use super::{COLUMNS, Row};
+use crate::hex::hex;
 use crate::sql::{Sql, Val};
 
 /// What was entered.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{hex, unhex_all};
+use crate::hex::{hex, unhex_all};
 use crate::sql::{Sql, Val, Vals};
 
 /// So many bytes of an entry's hash are kept in a checkpoint, so that an entry that was replaced

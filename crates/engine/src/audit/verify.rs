@@ -11,7 +11,8 @@ use super::chain::{self, Hash, follows};
 use super::log::head_message;
 use super::seal::{self, Checkpoint, MARK};
 use super::sign::PublicKey;
-use super::{COLUMNS, Row, hex, unhex_all};
+use super::{COLUMNS, Row};
+use crate::hex::{hex, unhex_all};
 use crate::sql::Sql;
 
 /// What those who verify hold in their hands.

@@ -1,6 +1,6 @@
 //! What is asked, and the key by which the same question is known again.
 
-use crate::audit::hex;
+use crate::hex::hex;
 use crate::secret::{Secret, is_secret_header};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};

@@ -8,7 +8,7 @@
 use super::error::{LetterError, Result};
 use super::filter::Filter;
 use super::store::{Page, Row, Store};
-use crate::audit::hex;
+use crate::hex::hex;
 use crate::store as object;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

@@ -12,7 +12,7 @@
 
 use super::envelope::Payload;
 use super::error::{LetterError, Result};
-use crate::audit::{hex, unhex};
+use crate::hex::{hex, unhex};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload as Bound};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use sha2::{Digest, Sha256};

@@ -11,6 +11,7 @@
 //! There is one tracer per process, like one log: a process runs one pipeline.
 
 use crate::call::{Outcome, Spans};
+use crate::hex::{hex, write_hex};
 use crate::lane::Lane;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -296,18 +297,6 @@ fn word(method: &http::Method) -> &'static str {
         http::Method::PUT => "PUT",
         http::Method::DELETE => "DELETE",
         _ => "_OTHER",
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The same into two places for each byte, without asking for memory.
-fn write_hex(bytes: &[u8], out: &mut [u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (byte, place) in bytes.iter().zip(out.chunks_exact_mut(2)) {
-        place.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Rule;
 use super::rules::{Said, say};
-use crate::audit::hex;
+use crate::hex::hex;
 use crate::letter::envelope::{Letter, Remedied};
 use crate::letter::error::{LetterError, Result};
 use crate::letter::feature::Feature;

@@ -1,7 +1,7 @@
 //! Letters into the store.
 
 use super::{Act, Db, Pen, Result, Store, Val, audit, broken, words};
-use crate::audit::hex;
+use crate::hex::hex;
 use crate::letter::envelope::{Letter, RETENTION_DAYS};
 use crate::letter::seal::Recipient;
 use sha2::{Digest, Sha256};
