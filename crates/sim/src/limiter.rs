@@ -73,7 +73,7 @@ pub struct Told {
 }
 
 /// The columns of the table.
-pub const TOLD: [Told; 4] = [
+pub static TOLD: [Told; 4] = [
     Told { name: "none", tells: Tells::Nothing, utilisation: 98.0, refused: 1.0 },
     Told { name: "retry-after", tells: Tells::RetryAfter, utilisation: 95.0, refused: 1.0 },
     Told { name: "rate-limit", tells: Tells::Quota(Dialect::RATE_LIMIT), utilisation: 99.5, refused: 0.2 },

@@ -14,7 +14,7 @@
 
 const START: f64 = 4.0;
 const QUICK: f64 = 8.0;
-const GROWTH: f64 = 0.25;
+const GROWTH: f64 = 0.34;
 const CLEAN: u32 = 160;
 const CLEAN_FIRST: u32 = 10;
 /// Refusals that must agree before a rate is taken for a limit of calls at once.
@@ -35,6 +35,8 @@ pub(super) struct Flight {
     /// Refusals in a row that do not fit a limit of calls at once, and how many are borne.
     doubts: u32,
     patience: u32,
+    /// The limit that dear refusals told.
+    supposed: f64,
 }
 
 impl Flight {
@@ -49,6 +51,7 @@ impl Flight {
             rose: false,
             doubts: 0,
             patience: 1,
+            supposed: 0.0,
         }
     }
 
@@ -67,7 +70,7 @@ impl Flight {
             && self.clean >= self.needed
             && f64::from(flight) + 0.5 >= *ceiling
         {
-            *ceiling = (*ceiling + 1.0).min(self.max);
+            *ceiling = (*ceiling + (0.5 * self.supposed).max(1.0)).min(self.max);
             self.clean = 0;
             if self.rose {
                 self.needed = (self.needed / 2).max(CLEAN_FIRST);
@@ -96,6 +99,26 @@ impl Flight {
         self.needed = (self.needed * 2).min(CLEAN);
     }
 
+    /// It may be a limit of so many calls at once; to find out that it is not would take a silence in
+    /// which so many calls could go.
+    pub(super) fn suppose(&mut self, calls: u32, silence: f64) {
+        self.ceiling = Some(f64::from(calls.max(1)));
+        (self.clean, self.rose, self.supposed) = (0, false, f64::from(calls));
+        self.needed = (silence * libm::exp2(4.0 * f64::from(self.doubts.min(4)))) as u32;
+        self.doubts += 1;
+    }
+
+    /// Whether the ceiling rose since the last refusal.
+    pub(super) const fn rose(&self) -> bool {
+        self.rose
+    }
+
+    /// It is fewer than was supposed.
+    pub(super) fn suppose_less(&mut self, calls: u32) {
+        let calls = f64::from(calls.max(1));
+        (self.ceiling, self.supposed) = (Some(calls), calls);
+    }
+
     /// It is a limit of so many calls at once.
     pub(super) fn convict(&mut self, calls: u32) {
         self.ceiling = Some(f64::from(calls.max(1)));
@@ -105,7 +128,7 @@ impl Flight {
     /// The limit is one of rate after all.
     pub(super) fn lift(&mut self) {
         self.ceiling = None;
-        (self.doubts, self.patience) = (0, 1);
+        (self.doubts, self.patience, self.supposed) = (0, 1, 0.0);
     }
 
     /// At least this many are needed to keep up a known pace.
@@ -130,28 +153,58 @@ pub(super) struct Crowd {
     /// Accepted, and of these with as many calls out.
     accepted: u32,
     beyond: u32,
+    /// The most calls that were there when one was accepted.
+    peak: u32,
 }
 
 impl Crowd {
-    pub(super) const NEW: Crowd = Crowd { fewest: u32::MAX, refused: 0, accepted: 0, beyond: 0 };
+    pub(super) const NEW: Crowd = Crowd { fewest: u32::MAX, refused: 0, accepted: 0, beyond: 0, peak: 0 };
 
-    /// A call that saw `flight` calls out was accepted.
-    pub(super) const fn accepted(&mut self, flight: u32) {
+    /// Whether a call that was refused with so many calls at the server says that these were not the
+    /// reason.
+    pub(super) const fn is_idle(&self, held: u32) -> bool {
+        held.saturating_mul(3) < self.peak
+    }
+
+    /// So many calls at the server are taken for too many.
+    pub(super) const fn suppose(&mut self, held: u32) {
+        *self = Crowd { fewest: held, refused: 1, accepted: 0, beyond: 0, peak: self.peak };
+    }
+
+    /// Fewer are too many. False if that was known.
+    pub(super) const fn lower(&mut self, held: u32) -> bool {
+        let fewer = held < self.fewest;
+        if fewer {
+            self.fewest = held;
+        }
+        fewer
+    }
+
+    /// Whether a refusal with so many calls at the server fits that.
+    pub(super) const fn fits(&self, held: u32) -> bool {
+        held as u64 * 5 >= self.fewest as u64 * 4 && self.beyond < 3
+    }
+
+    /// A call was accepted with so many calls at the server.
+    pub(super) const fn accepted(&mut self, held: u32) {
         self.accepted = self.accepted.saturating_add(1);
-        if flight >= self.fewest {
+        if held > self.peak {
+            self.peak = held;
+        }
+        if held >= self.fewest {
             self.beyond = self.beyond.saturating_add(1);
         }
     }
 
-    /// A call that saw `flight` calls out was refused. Some if that tells how many may be out.
-    pub(super) fn refused(&mut self, flight: u32) -> Option<u32> {
-        if flight < self.fewest || self.beyond > self.accepted / 20 {
-            *self = Crowd { fewest: flight, refused: 1, accepted: 0, beyond: 0 };
+    /// A call was refused with so many calls at the server. Some if that tells how many may be there.
+    pub(super) fn refused(&mut self, held: u32) -> Option<u32> {
+        if held < self.fewest || self.beyond > self.accepted / 20 {
+            *self = Crowd { fewest: held, refused: 1, accepted: 0, beyond: 0, peak: self.peak };
             return None;
         }
         self.refused += 1;
-        let told = self.refused >= AGREE && self.accepted >= 10 * AGREE && self.fewest > 2;
-        told.then(|| core::mem::replace(self, Crowd::NEW).fewest - 1)
+        let told = self.refused >= AGREE && self.accepted >= 10 * AGREE && self.fewest > 1;
+        told.then(|| core::mem::replace(self, Crowd::NEW).fewest)
     }
 }
 
@@ -159,7 +212,7 @@ impl Crowd {
 mod tests {
     use super::*;
 
-    /// Feeds (calls out, accepted) and gives the first conviction.
+    /// Feeds (calls at the server, accepted) and gives the first conviction.
     fn verdict(calls: impl IntoIterator<Item = (u32, bool)>) -> Option<u32> {
         let mut crowd = Crowd::NEW;
         calls.into_iter().find_map(|(flight, ok)| {
@@ -173,7 +226,7 @@ mod tests {
 
     #[test]
     fn refusals_where_nothing_was_accepted_are_about_calls_at_once() {
-        let calls = (0..200u32).map(|i| if i % 20 == 19 { (9 + i % 2, false) } else { (1 + i % 8, true) });
+        let calls = (0..200u32).map(|i| if i % 20 == 19 { (8 + i % 2, false) } else { (i % 8, true) });
         assert_eq!(verdict(calls), Some(9));
     }
 

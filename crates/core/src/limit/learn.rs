@@ -52,7 +52,9 @@ pub(super) struct Track {
     clean: f64,
     /// While the server is shut: the newest refused call, when the first was sent, and the last.
     shut: Option<(u64, Mono, Mono)>,
+    /// When it began, and what had been accepted before.
     first: Option<Mono>,
+    had: u64,
     /// How long the server has been seen shut, in seconds.
     closed: f64,
     /// Refusals since the server was last open, each sent after the one before was known.
@@ -74,6 +76,7 @@ impl Track {
         clean: 0.0,
         shut: None,
         first: None,
+        had: 0,
         closed: 0.0,
         run: 0,
         long: None,
@@ -86,7 +89,13 @@ impl Track {
         let start = Mark { at: now, seq, accepted, slack: 0.0 };
         let calls = if rate.is_some() { BELIEVED } else { 0.0 };
         let base = rate.unwrap_or(f64::INFINITY);
-        Track { first: Some(now), long: Some(start), base, calls, ..Track::NEW }
+        Track { first: Some(now), had: accepted, long: Some(start), base, calls, ..Track::NEW }
+    }
+
+    /// So many calls were accepted since the start.
+    pub(super) fn so_far(&self, now: Mono, accepted: u64) -> Option<f64> {
+        let span = self.first.map_or(0.0, |first| secs(first, now));
+        (span > 0.0 && accepted > 0).then(|| accepted as f64 / span)
     }
 
     /// Whether a rate is known.
@@ -148,8 +157,9 @@ impl Track {
         if self.clean <= OVERDUE * (1.0 / self.excess()).max(window) + lag {
             return false;
         }
-        let step = (1.5 * lag + 8.0).max(window);
-        self.gain = if self.gain == 0.0 { 0.5 * EXCESS } else { self.gain * (1.0 + 0.7 / step) };
+        // What rests on a few calls may be far off.
+        let step = (1.5 * lag + self.calls.clamp(2.0, 8.0)).max(window);
+        self.gain = if self.gain == 0.0 { 0.5 * self.excess() } else { self.gain * (1.0 + 0.7 / step) };
         if self.gain > 3.0 {
             // So far off was the estimate that it is none, nor is what it rests on.
             (self.base, self.gain, self.calls) = (0.5 * self.base * (1.0 + self.gain), 1.0, 4.0);
@@ -246,7 +256,14 @@ impl Track {
 
     /// Starts anew from a rate that was found otherwise.
     pub(super) fn set(&mut self, rate: f64) {
-        *self = Track { base: rate, calls: BELIEVED, first: self.first, closed: self.closed, ..Track::NEW };
+        *self = Track {
+            base: rate,
+            calls: BELIEVED,
+            first: self.first,
+            had: self.had,
+            closed: self.closed,
+            ..Track::NEW
+        };
     }
 
     fn measure(&mut self) {
@@ -259,6 +276,9 @@ impl Track {
                 continue;
             }
             let slack = mark.slack + last.slack;
+            if span <= 1.5 * slack {
+                continue;
+            }
             let (l, h) = ((n - 1.0) / (span + slack), (n + 1.0) / (span - slack).max(1e-9));
             if l > high * 1.002 || h < low * 0.998 {
                 keep = i + 1;
@@ -281,7 +301,7 @@ impl Track {
             // One opening only: all that was accepted since the start, bursts included.
             let span = self.first.map_or(0.0, |from| secs(from, last.at));
             if span > 0.0 {
-                self.base = (last.accepted as f64).max(1.0) / span;
+                self.base = (last.accepted.saturating_sub(self.had) as f64).max(1.0) / span;
                 self.calls = 4.0;
             }
         }

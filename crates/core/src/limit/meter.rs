@@ -64,6 +64,8 @@ pub(super) struct Meter {
     /// When the quota began to be spent, and how much of it has been.
     began: Mono,
     spent: f64,
+    /// When it began to be spent the time before.
+    before: Mono,
     /// When the server said that it comes back, in the newest answer.
     reset: Option<Mono>,
     told: Mono,
@@ -91,9 +93,12 @@ pub(super) struct Meter {
     /// Answers that told nothing, and that told other quotas.
     silent: u32,
     others: u32,
-    /// How often it has come back as a whole, and the length that was told then.
+    /// How often it has come back as a whole.
     whole: u32,
-    length: f64,
+    /// It has just come back as a whole.
+    fresh: bool,
+    /// The least and the most that the window may be, where it is not told.
+    guess: Option<(f64, f64)>,
     /// Calls spread at the end of the first quota.
     tries: u32,
 }
@@ -114,6 +119,7 @@ impl Meter {
             limit,
             window: quota.window.map(|w| w.as_secs_f64()).filter(|w| *w > 0.0),
             began: stand.sent,
+            before: stand.sent,
             spent: if left < 1.0 && quota.reset.is_some_and(|r| r.as_secs_f64() > 1.0) {
                 limit
             } else {
@@ -137,7 +143,8 @@ impl Meter {
             silent,
             others: 0,
             whole: 0,
-            length: 0.0,
+            fresh: false,
+            guess: None,
             tries: 0,
         })
     }
@@ -157,7 +164,7 @@ impl Meter {
 
     /// Calls per second, as far as they are known.
     pub(super) fn rate(&self) -> Option<f64> {
-        self.window.map(|w| self.limit / w).or(self.slope)
+        self.window().map(|w| self.limit / w).or_else(|| self.slope())
     }
 
     /// An answer told the quota.
@@ -167,6 +174,13 @@ impl Meter {
         (self.silent, self.asks) = (0, false);
         if stand.sent >= self.told {
             (self.told, self.reset) = (stand.sent, wait(quota, stand.now));
+        }
+        if self.fresh
+            && self.window.is_none()
+            && stand.sent > self.began
+            && let Some(reset) = quota.reset
+        {
+            self.infer(secs(self.began, stand.now + reset));
         }
         self.most = self.most.max(left);
         if left >= 1.0 {
@@ -180,9 +194,9 @@ impl Meter {
         self.granted = point;
         if grown >= 0.5 * self.limit && left >= 2.0 {
             // It came back as a whole: a new window, or a bucket that was left to fill.
+            self.returned(quota, left, secs(self.before, stand.sent));
             (self.began, self.spent) = (stand.sent, 1.0);
             (self.old, self.mid) = (point, None);
-            self.learn(quota);
         } else if left + 1.0 >= self.limit {
             // A full quota earns nothing: the slope begins anew, and was too small.
             (self.old, self.mid) = (point, None);
@@ -192,20 +206,48 @@ impl Meter {
         }
     }
 
-    /// The time to the reset that is told right after a whole return is the window, if it is told twice
-    /// in whole seconds. A single second may be any shorter time, rounded up.
-    fn learn(&mut self, quota: &Quota) {
+    /// It came back as a whole. What was asked for too late may be asked for sooner.
+    fn returned(&mut self, quota: &Quota, left: f64, after: f64) {
         self.whole += 1;
-        let Some(told) = quota.reset.map(|r| r.as_secs_f64()) else { return };
-        let exact = told > 2.5 && told - libm::floor(told) == 0.0;
-        if self.window.is_none() && exact && told == self.length {
-            self.window = Some(told);
+        self.fresh = left + 1.0 >= self.limit;
+        if let Some((low, high)) = &mut self.guess {
+            // Not all had come back yet: that is close.
+            *high = high.min(after);
+            if !self.fresh {
+                *low = low.max(0.98 * *high);
+            }
         }
-        self.length = told;
         // A wait of up to a second may be any shorter one, rounded up.
-        if told <= 1.0 && self.window.is_none() && !self.found {
+        let second = quota.reset.is_some_and(|reset| reset.as_secs_f64() <= 1.0);
+        if second && self.window.is_none() && !self.found {
             self.share = (0.5 * self.share).max(0.01);
         }
+    }
+
+    /// Whoever does not name the window tells it nevertheless, rounded up to a whole second, in the answer
+    /// to the second call after it came back as a whole.
+    fn infer(&mut self, told: f64) {
+        self.fresh = false;
+        if told <= 1.5 {
+            return;
+        }
+        let (low, high) = self.guess.unwrap_or((0.0, f64::INFINITY));
+        let (low, high) = (low.max(told - 1.0), high.min(told));
+        // Where that does not fit, the limit has changed.
+        self.guess = Some(if low < high { (low, high) } else { (told - 1.0, told) });
+    }
+
+    /// The window, told or guessed.
+    fn window(&self) -> Option<f64> {
+        let guess =
+            |(low, high): (f64, f64)| if high - low > 0.005 * high { f64::midpoint(low, high) } else { high };
+        self.window.or(self.guess.map(guess))
+    }
+
+    /// The slope, if it is one: a bucket is full again when it says so, a window lets only a few go before.
+    fn slope(&self) -> Option<f64> {
+        let full = self.reset.map_or(0.0, |reset| secs(self.told, reset) - 1.0);
+        self.slope.filter(|slope| full < 1.0 || slope * full < 3.0 * self.limit)
     }
 
     fn measure(&mut self, out: f64) {
@@ -244,7 +286,7 @@ impl Meter {
             return Left::Unknown;
         }
         if self.is_spent() {
-            let after = self.window.map(|w| self.began + seconds(w * 1.0005));
+            let after = self.window().map(|w| self.began + seconds(w * 1.0005));
             let told = self.reset.map(|reset| {
                 let wait = secs(self.told, reset);
                 if wait <= 1.5 { self.told + seconds(wait * self.share) } else { reset }
@@ -277,15 +319,15 @@ impl Meter {
     /// Whether the quota comes back call by call, as that of a bucket does.
     fn is_steady(&self) -> bool {
         match self.window {
-            None => self.slope.is_some(),
+            None => self.slope().is_some(),
             // A bucket is never told as a quota of many seconds.
             Some(window) => window < 5.0 && self.most + 1.0 < 0.9 * self.limit,
         }
     }
 
     /// Whether it is not known yet how the quota comes back.
-    const fn puzzles(&self) -> bool {
-        self.window.is_none() && self.slope.is_none() && self.whole == 0
+    fn puzzles(&self) -> bool {
+        self.window.is_none() && self.slope().is_none() && self.whole == 0
     }
 
     /// Calls that a bucket keeps, because calls do not arrive as evenly as they are sent. They cost
@@ -311,6 +353,7 @@ impl Meter {
             (self.paced, self.spent) = (now, self.spent + 1.0);
             false
         } else if self.is_spent() {
+            self.before = self.began;
             (self.paced, self.began, self.spent, self.asks) = (now, now, 1.0, true);
             false
         } else {
@@ -327,6 +370,15 @@ impl Meter {
     pub(super) fn missed(&mut self, now: Mono, committed: f64) {
         self.misses += 1.0;
         self.refusals += 1;
+        if let Some((low, high)) = &mut self.guess
+            && self.asks
+        {
+            // It asked too soon.
+            let after = secs(self.before, self.paced);
+            (*low, *high) = (low.max(after), high.max(1.02 * after));
+            (self.began, self.spent, self.asks) = (self.before, self.limit, false);
+            return;
+        }
         self.granted.granted = self.granted.granted.min(committed);
         self.paced = now;
         if self.asks && self.share < 1.0 {

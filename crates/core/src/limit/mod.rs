@@ -9,13 +9,13 @@
 //! 5. what is known of the server: its counters where headers tell them (`meter`), else the rate
 //!    learned from its refusals.
 //!
-//! A first refusal may mean too many calls at once or too many per time. The cheaper belief is
-//! tried first: a ceiling on calls out. If refusals go on below it, it was the rate. How that is
+//! A first refusal may mean too many calls at once or too many per time (`suspect`). How the rate is
 //! learned depends on what a refusal is: a measurement (`learn`), dear because it silences the lane
 //! (`pause`), the answer of a bucket of one token (`tight`), or unrelated to the rate (`noise`).
 //!
 //! After an outage the lane begins again slowly (`restart`).
 
+mod climb;
 mod flight;
 mod learn;
 mod meter;
@@ -23,6 +23,7 @@ mod noise;
 pub mod pace;
 mod pause;
 mod restart;
+mod suspect;
 mod tight;
 
 use crate::hint::{Hints, Quota};
@@ -35,6 +36,7 @@ use noise::Noise;
 use pace::Pace;
 use pause::Pauses;
 use restart::Restart;
+use suspect::Suspect;
 use tight::{Gaps, Tight};
 
 /// What the user fixes; everything else is learned.
@@ -113,15 +115,6 @@ pub enum Seen {
         /// Not before.
         until: Option<Mono>,
     },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Suspect {
-    Nothing,
-    /// Too many calls out at once.
-    Flight,
-    /// Too many calls per time.
-    Rate,
 }
 
 /// A server that silences the lane for longer than this makes refusals dear.
@@ -251,7 +244,7 @@ impl Limiter {
         self.restart.pace.take(now);
         let lag = self.pace.rate().map_or(0.0, |r| r * self.rtt);
         let grew = self.track.sent(now, self.paced && !metered && !self.noise.is_known(), lag)
-            | self.pauses.sent(now, self.seq.saturating_sub(self.refused));
+            | self.pauses.sent(now, self.seq.saturating_sub(self.refused), self.paced);
         if grew && !metered {
             self.set_pace(now);
         }
@@ -315,14 +308,14 @@ impl Limiter {
         self.rtt = if self.rtt == 0.0 { rtt } else { self.rtt + (rtt - self.rtt) / 8.0 };
         self.restart.accepted(now);
         self.flight.success(ticket.flight);
-        self.crowd.accepted(ticket.flight);
+        self.crowd.accepted(self.held(ticket));
         self.since += 1;
         self.done += 1;
         self.noise.count(false);
         if !self.learn {
             return;
         }
-        if self.suspect == Suspect::Flight {
+        if self.suspect == Suspect::Flight && !self.pauses.known() {
             self.pace_by_flight(now);
         }
         self.gaps.note(ticket.seq, ticket.sent, true);
@@ -337,7 +330,8 @@ impl Limiter {
                 self.set_pace(now);
             }
         }
-        let narrowed = self.tight.as_mut().is_some_and(Tight::accepted);
+        let next = self.seq;
+        let narrowed = self.tight.as_mut().is_some_and(|tight| tight.accepted(ticket.seq, next));
         if narrowed || self.judge() {
             self.set_pace(now);
         }
@@ -349,6 +343,7 @@ impl Limiter {
         }
         self.restart.answered();
         let accepted = ticket.seq.saturating_sub(self.refused);
+        let held = self.held(ticket);
         self.refused += 1;
         if !self.learn {
             return;
@@ -361,6 +356,7 @@ impl Limiter {
         self.gaps.note(ticket.seq, ticket.sent, false);
         self.track.refused(ticket.seq, ticket.sent, accepted, fresh);
         if !fresh {
+            self.stale(now, held);
             return;
         }
         self.epoch += 1;
@@ -375,10 +371,7 @@ impl Limiter {
         }
         let silence = until.map_or(0.0, |t| secs(now, t));
         if silence > DEAR {
-            self.suspect = Suspect::Rate;
-            self.flight.lift();
-            self.pauses.refused(ticket.sent, accepted, now, self.gate, self.rtt);
-            self.set_pace(now);
+            self.dear(ticket, now, accepted, held);
             return;
         }
         if self.noise.is_known() {
@@ -387,11 +380,11 @@ impl Limiter {
             }
             return;
         }
-        if self.suspects_flight(ticket, now, accepted) {
+        if self.suspects_flight(ticket, now, accepted, held) {
             return;
         }
         if let Some(tight) = &mut self.tight {
-            tight.refused();
+            tight.refused(self.seq);
             if tight.fails() {
                 let rate = tight.rate();
                 (self.tight, self.gaps) = (None, Gaps::NEW);
@@ -409,46 +402,7 @@ impl Limiter {
             self.pace.rest(now, 1.0);
         }
         if self.track.starves() {
-            self.starved = true;
-            let least = if self.track.known() { 1.0 / self.track.rate() } else { 0.5 * self.rtt.max(0.001) };
-            self.hold = self.track.hold(now, least);
-        }
-    }
-
-    /// Whether the refusal is taken for too many calls at once.
-    fn suspects_flight(&mut self, ticket: &Ticket, now: Mono, accepted: u64) -> bool {
-        match self.suspect {
-            // Two calls at once are more likely too many per time.
-            Suspect::Nothing if ticket.flight > 2 => self.suspect = Suspect::Flight,
-            Suspect::Flight if self.flight.blames(ticket.flight, self.since) => {}
-            Suspect::Rate => {
-                let Some(calls) = self.crowd.refused(ticket.flight) else { return false };
-                self.suspect = Suspect::Flight;
-                self.flight.convict(calls);
-                (self.track, self.tight) = (Track::from(now, ticket.seq, accepted, None), None);
-                self.since = 0;
-                self.pace_by_flight(now);
-                return true;
-            }
-            _ => {
-                self.suspect = Suspect::Rate;
-                self.flight.lift();
-                (self.pace, self.crowd) = (Pace::OPEN, Crowd::NEW);
-                return false;
-            }
-        }
-        self.since = 0;
-        self.flight.lower(ticket.flight);
-        self.pace_by_flight(now);
-        true
-    }
-
-    /// Under a ceiling calls go out one by one, not together: else a bucket of one token looks like
-    /// a limit of one call at once. Twice as fast as they come back, so that the ceiling holds them.
-    fn pace_by_flight(&mut self, now: Mono) {
-        if self.rtt > 0.0 {
-            let rate = 2.0 * f64::from(self.flight.cap() + 1) / self.rtt;
-            self.pace.set(now, Some(rate), 1.0);
+            self.starve(now);
         }
     }
 
@@ -471,7 +425,7 @@ impl Limiter {
                 }
                 true
             }
-            noise::Verdict::Limit(through) => {
+            noise::Verdict::Limit(through) | noise::Verdict::Wrong(through) => {
                 self.track.set(self.track.estimate() * through);
                 true
             }
@@ -525,12 +479,18 @@ impl Limiter {
                 meter.told(quota, &stand);
             } else if let Some(free) = self.meters.iter_mut().find(|m| m.is_none()) {
                 *free = Meter::new(quota, &stand);
-                self.flight.lift();
+                if free.is_some() {
+                    self.flight.lift();
+                    // What is left may go.
+                    self.flight.at_least(quota.remaining.unwrap_or(0) as f64);
+                }
             }
         }
         if self.meters.iter().flatten().any(Meter::lies) {
             let rate = self.meters.iter().flatten().filter_map(Meter::rate).min_by(f64::total_cmp);
             (self.meters, self.lied, self.suspect) = ([None; METERS], true, Suspect::Rate);
+            // What got through so far is less than the limit, but something.
+            let rate = rate.or_else(|| self.track.so_far(now, self.done));
             self.track = Track::from(now, ticket.seq, self.committed() as u64, rate);
             self.set_pace(now);
         }

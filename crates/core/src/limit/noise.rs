@@ -10,7 +10,9 @@
 /// Refusals that make a share.
 const REFUSALS: u32 = 6;
 /// A share below this does little harm, a share above is more likely a limit than noise.
-const SHARES: core::ops::Range<f64> = 0.02..0.6;
+const SHARES: core::ops::Range<f64> = 0.02..0.35;
+/// So often a limit is taken for noise, and not again.
+const WRONG: u32 = 2;
 /// Calls after which a stretch at one pace is closed.
 const CALLS_MAX: u32 = 2000;
 
@@ -25,6 +27,8 @@ pub(super) enum Verdict {
     Limit(f64),
     /// No refusals any more.
     Gone,
+    /// It was a limit after all: so much of the pace got through.
+    Wrong(f64),
 }
 
 /// Calls at one pace, more or less.
@@ -54,6 +58,8 @@ pub(super) struct Noise {
     rest: u32,
     quiet: u32,
     growth: f64,
+    /// How often a limit was taken for noise.
+    wrong: u32,
 }
 
 impl Noise {
@@ -65,6 +71,7 @@ impl Noise {
         rest: 0,
         quiet: 0,
         growth: 1.5,
+        wrong: 0,
     };
 
     /// Whether refusals are known to be noise.
@@ -95,6 +102,7 @@ impl Noise {
             && fell
             && now > 0.6 * before
             && SHARES.contains(&now)
+            && self.wrong < WRONG
         {
             (self.share, self.rest, self.quiet, self.growth) = (Some(now), 0, 0, 1.5);
             (self.before, self.now) = (Stretch::NEW, Stretch::NEW);
@@ -109,6 +117,12 @@ impl Noise {
         let Some(share) = self.share else { return Verdict::Open };
         let (calls, refused) = (f64::from(self.now.calls), f64::from(self.now.refused));
         let usual = share * calls;
+        if calls >= 20.0 && refused > 0.5 * calls {
+            // No noise is as loud as that.
+            (self.share, self.now) = (None, Stretch::NEW);
+            self.wrong = self.wrong.saturating_add(1);
+            return Verdict::Wrong((1.0 - refused / calls).max(0.3));
+        }
         if refused > 2.0 * usual + 6.0 {
             self.now = Stretch::NEW;
             (self.rest, self.growth) = (10, 1.1);
@@ -118,7 +132,7 @@ impl Noise {
             return Verdict::Open;
         }
         self.now = Stretch::NEW;
-        self.share = Some(share + (refused / calls - share) * 0.2);
+        self.share = Some((share + (refused / calls - share) * 0.2).min(SHARES.end));
         self.quiet = if refused == 0.0 { self.quiet + 1 } else { 0 };
         self.rest = self.rest.saturating_sub(1);
         if self.quiet >= 2 {
@@ -126,5 +140,33 @@ impl Noise {
             return Verdict::Gone;
         }
         Verdict::Clean(if self.rest == 0 { self.growth } else { 1.0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lane falls from 200 to 140 and then 90 calls a second while a fifth of its calls is refused.
+    fn falls(noise: &mut Noise) -> Option<f64> {
+        let mut at = |pace: f64| {
+            for i in 0..100 {
+                noise.count(i % 5 == 0);
+            }
+            noise.recognise(pace)
+        };
+        at(200.0).or_else(|| at(130.0)).or_else(|| at(80.0)).or_else(|| at(50.0))
+    }
+
+    #[test]
+    fn most_calls_refused_is_no_noise_and_then_never_taken_for_it_again() {
+        let mut noise = Noise::NEW;
+        for _ in 0..WRONG {
+            assert!(falls(&mut noise).is_some() && noise.is_known());
+            (0..50).for_each(|i| noise.count(i % 4 != 0));
+            assert!(matches!(noise.judge(), Verdict::Wrong(through) if (through - 0.3).abs() < 1e-9));
+            assert!(!noise.is_known());
+        }
+        assert_eq!(falls(&mut noise), None);
     }
 }

@@ -4,25 +4,21 @@
 //! keeps silent for the second, however small the bucket. So refusals are not sought; few of them
 //! must tell all. Between two silences lies a run. After a silence a bucket holds what it can hold,
 //! and a run of `t` seconds then accepts `n = B + r·t` calls: two runs of different lengths give
-//! both rate and burst. So the second run begins at an eighth of the speed of the first and doubles
-//! in a third of a silence; where it crossed the rate follows from when it had spent the burst
-//! (`climbed`). Where a round trip is too long for that, it keeps slow and grows later. A window
+//! both rate and burst. So the second run climbs (`climb`): where it crossed the rate follows from
+//! when it had spent the burst. It does so again when three runs on end were far too short, because
+//! then the limit has fallen. A window
 //! accepts the same `n` in every run; its rate is `n` over the time from one beginning to the next.
 //! Both `(n − B) / t` and `n` over run and silence are lower bounds, so the larger of them is kept.
 //!
 //! From then on the pace stays a hair below, and grows only after a time in proportion to what a
 //! refusal would cost: nothing where the burst covers the silence.
 
+use super::climb::{Climb, RAMP};
 use super::learn::secs;
 use crate::time::Mono;
 
 /// A wait up to this may be any shorter wait rounded up to a whole second.
 const ROUNDED: f64 = 1.5;
-
-/// The second run doubles its pace in this share of a silence.
-const RAMP: f64 = 0.35;
-/// ... if the first run had so many calls.
-const CLIMB: f64 = 10.0;
 
 /// Calls after which a rate is known well.
 const SURE: f64 = 50.0;
@@ -32,8 +28,8 @@ const SURE: f64 = 50.0;
 pub(super) struct Pauses {
     /// When the run began, and what had been accepted before.
     began: Option<(Mono, u64)>,
-    /// The first run, as fast as it went: seconds and calls. None if the second should not climb.
-    first: Option<(f64, f64)>,
+    /// The run climbs.
+    climb: Option<Climb>,
     /// The longest run at an even pace: seconds and calls.
     even: Option<(f64, f64)>,
     runs: u32,
@@ -48,12 +44,14 @@ pub(super) struct Pauses {
     gain: f64,
     /// Short runs in a row.
     short: u32,
+    /// Runs were as long whatever the time.
+    window: bool,
 }
 
 impl Pauses {
     pub(super) const NEW: Pauses = Pauses {
         began: None,
-        first: None,
+        climb: None,
         even: None,
         runs: 0,
         rate: f64::INFINITY,
@@ -63,6 +61,7 @@ impl Pauses {
         longest: 0.0,
         gain: 0.0,
         short: 0,
+        window: false,
     };
 
     /// Whether refusals are dear and a rate is known.
@@ -77,20 +76,34 @@ impl Pauses {
 
     /// The pace.
     pub(super) fn pace(&self) -> f64 {
+        if let Some(climb) = &self.climb {
+            return climb.pace;
+        }
         let doubt = (0.5 / self.calls.max(1.0)).clamp(0.001, 0.05);
         self.rate * (1.0 - doubt + self.gain)
     }
 
     /// Calls that may go at once after a silence.
     pub(super) fn credit(&self) -> f64 {
-        self.burst.filter(|_| self.runs > 2).map_or(1.0, |b| (0.8 * b.min(self.rate * self.silence)).max(1.0))
+        // A short window that has let calls go at once lets the fewer go after them.
+        self.burst
+            .filter(|_| self.runs > 2 && !(self.window && self.silence <= ROUNDED))
+            .map_or(1.0, |b| (0.8 * b.min(self.rate * self.silence)).max(1.0))
     }
 
     /// A call goes out after so many were accepted. True if the pace has changed.
-    pub(super) fn sent(&mut self, now: Mono, accepted: u64) -> bool {
-        let (began, _) = *self.began.get_or_insert((now, accepted));
+    pub(super) fn sent(&mut self, now: Mono, accepted: u64, paced: bool) -> bool {
+        let (began, had) = *self.began.get_or_insert((now, accepted));
         if !self.known() {
             return false;
+        }
+        if let Some(climb) = &mut self.climb {
+            return climb.sent(
+                secs(began, now),
+                accepted.saturating_sub(had) as f64,
+                RAMP * self.longest,
+                paced,
+            );
         }
         let (quiet, double) = self.growth();
         let over = secs(began, now) - quiet;
@@ -98,7 +111,7 @@ impl Pauses {
             return false;
         }
         let grown = libm::exp2((over / double).min(12.0));
-        let gain = if self.climbs() { grown - 1.0 } else { 0.005 * grown };
+        let gain = 0.005 * grown;
         let changed = gain > self.gain * 1.02;
         self.gain = if changed { gain } else { self.gain };
         changed
@@ -108,9 +121,7 @@ impl Pauses {
     fn growth(&self) -> (f64, f64) {
         // What a refusal costs, in seconds of the server's work.
         let cost = (self.silence - self.burst.unwrap_or(0.0) / self.rate).max(0.0);
-        if self.climbs() {
-            (0.0, RAMP * self.longest)
-        } else if self.runs < 2 {
+        if self.runs < 2 {
             (self.longest, 0.4 * self.longest)
         } else {
             (3.0 * self.longest + 20.0 * cost, self.longest + cost)
@@ -130,27 +141,15 @@ impl Pauses {
         self.rate * (1.0 + low)
     }
 
-    /// Whether the second run climbs.
-    const fn climbs(&self) -> bool {
-        self.runs == 1 && self.first.is_some()
+    /// The pace was too fast, by a hair or, if that happens again, by more.
+    fn shorten(&mut self) {
+        self.rate *= [0.995, 0.97, 0.92][self.short.min(2) as usize];
+        self.short += 1;
     }
 
-    /// The rate at which the second run, of so many seconds, had spent the burst that the first run of
-    /// `n` calls in `t` seconds tells: it doubled its pace in even times, and below the rate it spent
-    /// nothing.
-    fn climbed(&self, t: f64, n: f64, run: f64) -> f64 {
-        let double = RAMP * self.longest;
-        let pace = |t: f64| self.rate * libm::exp2(t / double);
-        let spent = |r: f64| {
-            let from = if r > self.rate { double * libm::log2(r / self.rate) } else { 0.0 };
-            (pace(run) - pace(from)) * double / core::f64::consts::LN_2 - r * (run - from)
-        };
-        let (mut low, mut high) = (self.rate.min(n / t), pace(run));
-        for _ in 0..30 {
-            let mid = 0.5 * (low + high);
-            if spent(mid) > n - mid * t { low = mid } else { high = mid }
-        }
-        low
+    /// The run was ended by something else than the rate.
+    pub(super) const fn again(&mut self) {
+        self.began = None;
     }
 
     /// A call sent then, after so many accepted, was refused, and the server wants silence until the
@@ -167,47 +166,64 @@ impl Pauses {
         // A wait in whole seconds ends half a second late on average.
         let by_run = n / (whole - 0.5).max(0.75 * whole);
         let rounded = self.silence <= ROUNDED;
-        if n <= 1.0 && run <= rtt.max(1e-4) {
-            // Hardly anything was accepted: much slower.
-            self.rate = if rounded { (0.25 * self.rate).min(1.0 / run) } else { self.rate.min(by_run) };
-            self.burst.get_or_insert(1.0);
+        if let Some(climb) = self.climb.take() {
+            if (n - climb.calls).abs() <= 1.0 + 0.03 * n && n > 4.0 {
+                // As many whatever the time: a window.
+                (self.rate, self.calls, self.burst, self.even) = (by_run, n, Some(n), Some((run, n)));
+                self.window = true;
+                return;
+            }
+            self.window = false;
+            let rate = climb.crossed(run, n, RAMP * self.longest);
+            self.rate = (0.93 * rate).max(by_run);
+            self.burst = Some(climb.burst(self.rate));
+            self.calls = 16.0;
+            return;
+        }
+        let tiny = n <= 1.0 && run <= rtt.max(1e-4);
+        if tiny && self.calls >= 16.0 && self.short < 3 {
+            // The calls that went at once were too many.
+            self.shorten();
+            self.burst = Some(1.0);
+            return;
+        }
+        // Three short runs on end: the limit has fallen.
+        let fell = self.short >= 3 && n < self.calls && n < 4.0 * self.burst.unwrap_or(1.0) + 4.0;
+        if fell {
+            (self.short, self.even) = (0, None);
+        }
+        if rounded && (self.runs == 1 || tiny || fell) {
+            // Slow enough to last, so that the next run says something else than this one.
+            let slower = (self.silence / run).clamp(1.3, 8.0);
+            let from = if n < 10.0 { by_run } else { (n / run / slower).max(by_run) };
+            self.climb = Some(Climb::new(run, n, from));
+            (self.rate, self.calls) = (from, 1.0);
+            self.burst = Some((n - from * run).max(1.0));
             return;
         }
         if self.runs == 1 {
-            self.calls = 1.0;
-            // Slow enough to last, so that the next run says something else than this one.
-            let slower = (self.silence / run).clamp(1.3, 8.0);
-            self.rate = if rounded { (n / run / slower).max(by_run) } else { by_run };
+            (self.rate, self.calls) = (by_run, 1.0);
             self.burst = Some((n - self.rate * run).max(1.0));
-            self.first = (rounded && n >= CLIMB && rtt < 0.05 * self.silence).then_some((run, n));
             return;
         }
-        if let Some((t, m)) = self.first.take()
-            && gain > 0.02
-        {
-            if (n - m).abs() <= 1.0 + 0.03 * n {
-                // As many whatever the time: a window.
-                (self.rate, self.calls, self.burst, self.even) = (by_run, n, Some(n), Some((run, n)));
-                return;
-            }
-            self.rate = (0.93 * self.climbed(t, m, run)).max(by_run);
-            self.burst = Some((m - self.rate * t).max(1.0));
-            self.calls = 16.0;
+        if tiny {
+            // Hardly anything was accepted: much slower.
+            self.rate = self.rate.min(by_run);
+            self.burst.get_or_insert(1.0);
             return;
         }
         let burst = *self.burst.get_or_insert(1.0);
         if gain > 0.02 {
             // The beginning of the run was below the limit, its end above.
-            self.rate = self.crossing(gain, 0.25 * burst).max(by_run);
+            self.rate = (0.97 * self.crossing(gain, 0.25 * burst)).max(by_run);
             self.calls = n.min(SURE - 1.0);
             self.short = 0;
             return;
         }
-        if self.calls >= SURE && n < self.calls && self.short < 3 {
+        if self.calls >= 16.0 && n < self.calls && self.short < 3 {
             // A short run says little against a long one: the pace was a hair too fast, or the calls
             // that went at once too many.
-            self.short += 1;
-            self.rate *= 0.995;
+            self.shorten();
             self.burst = Some((0.7 * burst.min(n)).max(1.0));
             return;
         }
@@ -221,7 +237,7 @@ impl Pauses {
             Some((_, m)) if (n - m).abs() <= 1.0 + 0.03 * n => {
                 // As many whatever the time: a window.
                 self.burst = Some(n);
-                (self.rate, self.calls) = (by_run, n);
+                (self.rate, self.calls, self.window) = (by_run, n, true);
             }
             Some((t, m)) if (run - t).abs() > 0.2 * run.max(t) && (n - m) * (run - t) > 0.0 => {
                 self.rate = ((n - m) / (run - t)).max(by_run);

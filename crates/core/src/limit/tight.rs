@@ -89,12 +89,14 @@ pub(super) struct Tight {
     hard: u32,
     /// Long clean runs in a row.
     easy: u32,
+    /// The first call that went at this interval.
+    since: u64,
 }
 
 impl Tight {
     /// Begins at a gap that was accepted.
     pub(super) fn new(gap: f64) -> Tight {
-        Tight { gap: gap.max(1e-6), step: 0.1, clean: 0, hard: 0, easy: 0 }
+        Tight { gap: gap.max(1e-6), step: 0.1, clean: 0, hard: 0, easy: 0, since: 0 }
     }
 
     /// The pace.
@@ -102,11 +104,15 @@ impl Tight {
         1.0 / self.gap
     }
 
-    /// A call was accepted. True if the pace has changed.
-    pub(super) fn accepted(&mut self) -> bool {
+    /// A call was accepted, and `next` goes next. True if the pace has changed.
+    pub(super) fn accepted(&mut self, seq: u64, next: u64) -> bool {
+        if seq < self.since {
+            return false;
+        }
         self.clean += 1;
         let coarse = self.step > FINE;
-        if self.clean < if coarse { 6 } else { 120 } {
+        // Where nothing is refused for long, the limit has risen: ever sooner and ever more.
+        if self.clean < if coarse { 6 } else { (120 >> (self.easy / 2).min(4)).max(8) } {
             return false;
         }
         (self.clean, self.hard) = (0, 0);
@@ -114,15 +120,16 @@ impl Tight {
             self.gap /= 1.0 + self.step;
             self.step = (self.step * 0.75).max(FINE);
         } else {
-            // Where nothing is refused for long, the limit has risen.
             self.gap /= 1.0 + 0.001 * f64::from(1u32 << self.easy.min(8));
             self.easy += 1;
         }
+        self.since = next;
         true
     }
 
-    /// A call was refused.
-    pub(super) fn refused(&mut self) {
+    /// A call was refused, and `next` goes next.
+    pub(super) fn refused(&mut self, next: u64) {
+        self.since = next;
         self.easy = 0;
         self.hard = if self.clean < 4 { self.hard + 1 } else { 0 };
         self.gap *= 1.0 + self.step;

@@ -1,0 +1,58 @@
+//! Servers drawn at random: whatever the limit is and whatever it tells, the lane drains its queue,
+//! keeps every promise of a wait, and never hammers.
+//!
+//! The distributions are printed by `bench-limiter --random`; here stand only the bounds that hold for
+//! every single one.
+
+use tidegate_sim::drain::Outcome;
+use tidegate_sim::family::Family;
+use tidegate_sim::limiter::{TOLD, Told, ours};
+
+/// Refused calls in per cent, in the worst of them.
+const WORST: f64 = 25.0;
+
+fn run(family: Family, seed: u64, n: u64, told: &Told) -> Outcome {
+    ours(&family.world(seed, n, told.tells), n)
+}
+
+#[test]
+fn no_drawn_server_is_hammered_and_no_queue_given_up() {
+    for told in &TOLD {
+        for family in Family::ALL {
+            for n in 0..12 {
+                let out = run(family, 7, n, told);
+                let world = format!("{} {family:?} #{n}: {out:?}", told.name);
+                assert_eq!((out.left, out.early), (0, 0), "{world}");
+                assert!(out.refused_percent() < WORST, "{world}");
+            }
+        }
+    }
+}
+
+/// Worlds in which an earlier limiter ended badly: it took a limit for noise and hammered it, or never
+/// found out that a limit had fallen.
+#[test]
+fn what_once_went_wrong_goes_well() {
+    for (family, n, told, least, most) in [
+        (Family::Combined, 30, 0, 97.0, 2.0),
+        (Family::Combined, 6, 0, 93.0, 2.0),
+        (Family::Steps, 16, 0, 95.0, 3.0),
+        (Family::Tiny, 29, 0, 80.0, 9.0),
+        (Family::Tiny, 41, 0, 75.0, 2.0),
+        (Family::Counter, 46, 0, 73.0, 5.0),
+        (Family::Steps, 29, 1, 85.0, 1.0),
+        (Family::Steps, 73, 1, 80.0, 1.0),
+        (Family::Concurrent, 93, 1, 90.0, 0.5),
+        (Family::Tiny, 36, 1, 70.0, 1.0),
+        (Family::Tiny, 62, 3, 80.0, 8.0),
+    ] {
+        let told = &TOLD[told];
+        let out = run(family, 7, n, told);
+        let (utilisation, refused) = (out.utilisation(), out.refused_percent());
+        assert!(
+            utilisation >= least && refused <= most,
+            "{} {family:?} #{n}: {utilisation:.1}/{refused:.2}",
+            told.name
+        );
+    }
+}
