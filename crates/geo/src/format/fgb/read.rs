@@ -153,19 +153,23 @@ impl Reader {
     ) -> Result<(), Problem> {
         let number = table.u8(6).filter(|number| *number != 0).unwrap_or(outer);
         let shape = Shape::from_number(number.into()).ok_or_else(|| bad("a geometry of an unknown type"))?;
-        if depth > DEPTH_MAX {
+        let has_parts = matches!(shape, Shape::MultiPolygon | Shape::GeometryCollection);
+        if has_parts && depth >= DEPTH_MAX {
             return Err(bad("parts nest too deep"));
         }
         if out.len() > len_max {
             return Err(bad("the same parts stand for many"));
         }
         write::begin(out, shape, self.dim);
-        if matches!(shape, Shape::MultiPolygon | Shape::GeometryCollection) {
+        if has_parts {
             let hole = write::hole(out);
             let mut count = 0;
             for part in table.tables(7) {
                 let part = part.ok_or_else(|| bad("a part leads outside the record"))?;
                 let inner = if shape == Shape::MultiPolygon { 3 } else { 0 };
+                if inner == 3 && !matches!(part.u8(6), None | Some(0 | 3)) {
+                    return Err(bad("a MultiPolygon cannot hold a part of this type"));
+                }
                 self.geometry(part, inner, depth + 1, len_max, out)?;
                 count += 1;
             }
@@ -429,6 +433,33 @@ mod tests {
         assert_eq!((rows, rejected), (want, 0));
         let reader = format::open(&path, &ReadOptions::default()).unwrap();
         assert_eq!(reader.layer().crs, Some(Crs::epsg(27700)));
+    }
+
+    /// Found by the fuzzer: a part may say that it is anything.
+    #[test]
+    fn a_multipolygon_holds_polygons() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.fgb");
+        sample(&path);
+        let good = std::fs::read(&path).unwrap();
+        let mut refused = 0;
+        for at in (0..good.len()).filter(|at| good[*at] == 3) {
+            let mut bent = good.clone();
+            bent[at] = 7;
+            std::fs::write(&path, bent).unwrap();
+            let Ok(mut reader) = format::open(&path, &ReadOptions::default()) else { continue };
+            let mut rejected = Vec::new();
+            while let Ok(Some(batch)) = reader.next_batch(&mut rejected) {
+                for wkb in (0..batch.len()).filter_map(|row| batch.geometry(row)) {
+                    let mut again = Vec::new();
+                    crate::wkb::canonicalise(wkb, &mut again).unwrap();
+                    assert_eq!(again, wkb);
+                }
+            }
+            let words = |reject: &Rejected| reject.problems[0].message.contains("a part of this type");
+            refused += rejected.iter().filter(|reject| words(reject)).count();
+        }
+        assert_eq!(refused, 2);
     }
 
     proptest! {
