@@ -68,6 +68,24 @@ pub(crate) fn geopackages() -> Vec<Case> {
         )),
         of_sql("large.gpkg", &format!("{TABLE} CREATE VIEW v AS SELECT 1; DROP TABLE t;
              CREATE VIEW t AS SELECT 1 AS rowid, zeroblob(2000000000) AS g;")),
+        // Each value alone is within the limits.
+        of_sql("texts.gpkg", &format!("CREATE VIEW t AS SELECT 1 AS rowid, NULL AS g{};", (0..8)
+            .map(|n| format!(", printf('%.60000000c', 'x') AS a{n}")).collect::<String>())),
+        of_sql("texts_made.gpkg", &format!("CREATE VIEW t AS SELECT 1 AS rowid, NULL AS g{};", (0..8)
+            .map(|n| format!(", replace(hex(zeroblob(500000)), '0', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx') AS a{n}"))
+            .collect::<String>())),
+        of_sql("names.gpkg", &format!(
+            "DROP TABLE gpkg_contents; CREATE VIEW gpkg_contents AS {FOREVER} SELECT 't' || i AS table_name,
+             'features' AS data_type, printf('%.60000000c', 'x') AS identifier, 1 AS rowid FROM n;
+             DROP TABLE gpkg_geometry_columns; CREATE VIEW gpkg_geometry_columns AS {FOREVER} SELECT 't' || i AS table_name,
+             'g' AS column_name, 'GEOMETRY' AS geometry_type_name, 4326 AS srs_id FROM n;"
+        )),
+        of_sql("names_long.gpkg", &format!(
+            "DROP TABLE gpkg_contents; CREATE VIEW gpkg_contents AS {FOREVER} SELECT 't' AS table_name,
+             'features' AS data_type, 1 AS rowid FROM n;
+             DROP TABLE gpkg_geometry_columns; CREATE VIEW gpkg_geometry_columns AS
+             SELECT 't' AS table_name, printf('%.60000000c', 'x') AS column_name, printf('%.60000000c', 'x') AS geometry_type_name, 4326 AS srs_id;"
+        )),
         of_sql("itself.gpkg", "CREATE TABLE u (g); CREATE VIEW t AS SELECT 1 AS rowid, g FROM u;
              DROP TABLE u; CREATE VIEW u AS SELECT * FROM t;"),
         of_sql("no_table.gpkg", ""),

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use rusqlite::config::DbConfig;
 use rusqlite::hooks::{AuthAction, Authorization};
+use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, Row};
 use tidegate_core::Code;
@@ -32,8 +33,10 @@ const STEPS_BETWEEN_CHECKS: i32 = 100_000;
 const ROWS_PER_BATCH: usize = 4096;
 /// A batch ends early when its values take this much.
 const BATCH_LEN_MAX: usize = 16 << 20;
-/// The largest text, blob or row.
+/// The largest text, blob or row of a layer.
 const VALUE_LEN_MAX: i32 = 64 << 20;
+/// The largest of the tables that describe layers, and what the names of all layers may take.
+const WORDS_LEN_MAX: i32 = 1 << 20;
 
 /// A layer of a GeoPackage being read.
 pub struct Reader {
@@ -55,7 +58,7 @@ fn open_guarded(path: &Path) -> Result<(Connection, Arc<std::sync::atomic::Atomi
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
-    db.set_limit(rusqlite::limits::Limit::SQLITE_LIMIT_LENGTH, VALUE_LEN_MAX)?;
+    db.set_limit(Limit::SQLITE_LIMIT_LENGTH, WORDS_LEN_MAX)?;
     db.authorizer(Some(|context: rusqlite::hooks::AuthContext<'_>| match context.action {
         AuthAction::Select
         | AuthAction::Read { .. }
@@ -89,7 +92,16 @@ pub(super) fn layer_names(db: &Connection) -> Result<Vec<String>, Error> {
     let sql = "SELECT c.table_name FROM gpkg_contents c JOIN gpkg_geometry_columns g USING (table_name)
                WHERE c.data_type = 'features' ORDER BY c.rowid";
     let mut statement = db.prepare(sql).map_err(|e| not_a_geopackage(&e))?;
-    let names = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let mut names: Vec<String> = Vec::new();
+    let mut len = 0;
+    for name in statement.query_map([], |row| row.get::<_, String>(0))? {
+        let name = name?;
+        len += name.len() + size_of::<String>();
+        if len > WORDS_LEN_MAX as usize {
+            return Err(Problem::new(Code::CORRUPTED_HEADER, "the list of layers is longer than 1 MB").into());
+        }
+        names.push(name);
+    }
     Ok(names)
 }
 
@@ -120,6 +132,12 @@ impl Reader {
         )?;
         let (schema, select) = columns(&db, &name, &geometry, &shape)?;
         let crs = crs(&db, srs_id)?;
+        // A row of a table is held to the limit as a whole. A view makes up its values one by one, and
+        // all of them are there at once.
+        let kind = "SELECT count(*) FROM sqlite_schema WHERE name = ?1 AND type = 'table'";
+        let is_table = db.query_row(kind, [&name], |row| row.get::<_, i64>(0))? > 0;
+        let values = if is_table { 1 } else { i32::try_from(schema.fields().len() + 2).unwrap_or(i32::MAX) };
+        db.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_LEN_MAX / values)?;
         let layer = Layer { name, schema: Arc::new(schema), crs, records: None };
         Ok(Reader { db, layer, select, next_key: i64::MIN, record: 0, steps, ended: false })
     }
