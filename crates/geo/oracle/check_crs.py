@@ -25,7 +25,7 @@ for authority in ("EPSG", "ESRI"):
             if text:
                 wanted.append((f"{authority}:{info.code}", version, crs, bool(info.deprecated)))
                 texts.append(json.dumps(text))
-out = subprocess.run(["cargo", "run", "-q", "-p", "tidegate-geo", "--example", "crs_names"], input="\n".join(texts) + "\n", stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+out = subprocess.run(["cargo", "run", "-q", "--release", "-p", "tidegate-geo", "--example", "crs_names"], input="\n".join(texts) + "\n", stdout=subprocess.PIPE, text=True, check=True).stdout.split()
 assert len(out) == len(wanted), (len(out), len(wanted))
 tally, shown, wrong = collections.Counter(), collections.defaultdict(list), []
 
@@ -42,7 +42,10 @@ def same(crs, code):
             return abs(float(a) - float(b)) < (1e-3 if abs(float(a)) > 1e3 else 1e-8)
         except ValueError:
             return a == b
-    ours, theirs = words(crs), words(other)
+    try:
+        ours, theirs = words(crs), words(other)
+    except pyproj.exceptions.CRSError:
+        return False
     return len(ours) == len(theirs) and all(a == c and close(b, d) for (a, b), (c, d) in zip(ours, theirs)) and crs.ellipsoid == other.ellipsoid
 
 for (code, version, crs, deprecated), got in zip(wanted, out):

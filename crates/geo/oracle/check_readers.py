@@ -10,7 +10,7 @@ folder.mkdir(parents=True, exist_ok=True)
 
 def ours(path):
     out = path.with_suffix(path.suffix + ".geojsonl")
-    subprocess.run(["cargo", "run", "-q", "-p", "tidegate-geo", "--example", "convert", path, out], check=True)
+    subprocess.run(["cargo", "run", "-q", "--release", "-p", "tidegate-geo", "--example", "convert", path, out], check=True)
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 def write(name, geometries, geometry_type, crs="EPSG:4326", driver=None, **options):

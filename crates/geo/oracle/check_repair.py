@@ -11,7 +11,7 @@ text = "\n".join(shapely.to_wkb(geometries, hex=True)) + "\n"
 failed = False
 def area(g): return sum(p.area for p in shapely.get_parts(g) if "Polygon" in p.geom_type) if g.geom_type == "GeometryCollection" else g.area
 for method in ["linework", "structure"]:
-    out = subprocess.run(["cargo", "run", "-q", "-p", "tidegate-geo", "--example", "repairs", method], input=text, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    out = subprocess.run(["cargo", "run", "-q", "--release", "-p", "tidegate-geo", "--example", "repairs", method], input=text, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     assert len(out) == len(geometries)
     bad, geos_failed = collections.Counter(), 0
     shown = []

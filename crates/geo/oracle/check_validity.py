@@ -9,7 +9,7 @@ names, geometries = zip(*cases(int(sys.argv[3]) if len(sys.argv) > 3 else 202611
 geometries = np.array(geometries, dtype=object)
 print(f"{len(geometries)} geometries, GEOS {shapely.geos_version_string}")
 text = "\n".join(shapely.to_wkb(geometries, hex=True)) + "\n"
-out = subprocess.run(["cargo", "run", "-q", "-p", "tidegate-geo", "--example", "verdicts"], input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
+out = subprocess.run(["cargo", "run", "-q", "--release", "-p", "tidegate-geo", "--example", "verdicts"], input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
 reasons, simple = zip(*(line.split("\t") for line in out.splitlines()))
 assert len(reasons) == len(geometries), (len(reasons), len(geometries))
 want = shapely.is_valid_reason(geometries)

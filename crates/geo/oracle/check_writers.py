@@ -4,7 +4,7 @@ import numpy as np, pyogrio, shapely
 
 folder = pathlib.Path(sys.argv[1]) / "samples"
 folder.mkdir(parents=True, exist_ok=True)
-subprocess.run(["cargo", "run", "-q", "-p", "tidegate-geo", "--example", "samples", folder], check=True)
+subprocess.run(["cargo", "run", "-q", "--release", "-p", "tidegate-geo", "--example", "samples", folder], check=True)
 
 def norm(g):
     return None if g is None else shapely.normalize(g)
@@ -56,7 +56,7 @@ lines = folder / "polygons.geojsonl"
 subprocess.run([sys.executable, pathlib.Path(__file__).parent / "polygons.py", "5000", lines], check=True)
 all_ = shapely.from_wkb(pyogrio.raw.read(lines)[2])
 for name in ["polygons.fgb", "polygons.gpkg", "polygons.shp", "polygons.gml", "polygons.esrijson"]:
-    subprocess.run(["cargo", "run", "-q", "-p", "tidegate-geo", "--example", "convert", lines, folder / name], check=True)
+    subprocess.run(["cargo", "run", "-q", "--release", "-p", "tidegate-geo", "--example", "convert", lines, folder / name], check=True)
     info = pyogrio.read_info(folder / name)
     assert info["features"] == 5000 and info["geometry_type"] == ("Unknown" if name.endswith(".gml") else "Polygon"), info
     if name.endswith(".shp"): assert info["crs"] == "EPSG:4326" and list(info["fields"]) == ["id", "name", "area", "zone", "built"], info

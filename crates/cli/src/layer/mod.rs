@@ -99,10 +99,6 @@ pub(crate) fn grid_words(operation: &Operation, how: &str) -> Vec<String> {
     let missing = operation.missing.iter().map(|missing| {
         let grid = &missing.grid;
         let file = grid.files.first().copied().unwrap_or_default();
-        let how = match &grid.unread {
-            Some(path) => format!("{} is there, but only .gsb is read", path.display()),
-            None => how.to_owned(),
-        };
         format!("not used: the grid {file} for {}, accurate to {} m; {how}", missing.crs, grid.accuracy)
     });
     used.chain(missing).collect()

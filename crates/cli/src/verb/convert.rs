@@ -96,7 +96,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "METRES")]
     accuracy: Option<f32>,
 
-    /// Folders with grids of datum shifts (NTv2, .gsb); else those of TIDEGATE_GRIDS or PROJ_DATA
+    /// Folders with grids of datum shifts (NTv2 .gsb, GeoTIFF .tif); else those of TIDEGATE_GRIDS or PROJ_DATA
     #[arg(long, value_name = "DIR")]
     grids: Vec<PathBuf>,
 

@@ -102,7 +102,6 @@ pub fn operation(operation: &Operation) -> serde_json::Value {
             "files": missing.grid.files,
             "operation": missing.grid.operation,
             "accuracy_m": missing.grid.accuracy,
-            "unread": missing.grid.unread.as_ref().map(|path| path.display().to_string()),
         })).collect::<Vec<_>>(),
     })
 }

@@ -1,10 +1,12 @@
-//! What a GeoTIFF says of itself: its size, its place and its system. Pixels are not read.
+//! What a GeoTIFF says of itself: its size, its place and its system. Pixels are read only of grids
+//! of datum shifts.
 //!
 //! The head of a TIFF file is a list of tags; three of them hold the keys of GeoTIFF. Classic and
 //! big files of either byte order are understood. Nothing in the file is believed further than the
 //! limits here, so that a hostile one costs a few kilobytes.
 
 mod keys;
+mod pixels;
 mod tags;
 
 use std::fs::File;
@@ -17,7 +19,8 @@ use crate::bounds::Bounds;
 use crate::crs::Crs;
 use crate::error::{Error, Problem};
 use keys::Keys;
-use tags::Tags;
+pub(crate) use pixels::Pixels;
+pub(crate) use tags::Tags;
 
 /// The head of a GeoTIFF.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,6 +102,11 @@ impl Raster {
             b.min_x.is_finite() && b.max_x.is_finite() && b.min_y.is_finite() && b.max_y.is_finite()
         })
     }
+}
+
+/// From column and row to x and y, for the corners of pixels, as the tags of a picture say.
+pub(crate) fn transform_of(tags: &Tags) -> Option<[f64; 6]> {
+    transform(tags, Keys::read(tags).is_some_and(|keys| keys.is_point()))
 }
 
 /// From column and row to x and y, for the corners of pixels.

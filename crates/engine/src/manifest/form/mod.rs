@@ -108,7 +108,7 @@ pub struct Pipeline {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
 
-    /// Folders with grids of datum shifts (`.gsb`), which `reproject` uses where they are more accurate.
+    /// Folders with grids of datum shifts (`.gsb`, `.tif`), which `reproject` uses where they are more accurate.
     /// A relative path starts at the manifest's directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 4096)), extend("uniqueItems" = true))]

@@ -1,4 +1,4 @@
-//! Grids of datum shifts: files of NTv2 (`.gsb`), and which system each is for.
+//! Grids of datum shifts: files of NTv2 (`.gsb`) and GeoTIFF (`.tif`), and which system each is for.
 //!
 //! A grid is more accurate than the few parameters of the table, often by metres, but its file must
 //! be there. Which grids there are is a list taken from PROJ's database (`tools/crs_grids.py`);
@@ -9,8 +9,11 @@
 //! Why our own reader: proj4rs keeps the grids of a process in one list for ever, believes the
 //! counts in a file, and takes every file to be in seconds.
 
+mod ntv2;
+mod tiff;
+
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,11 +23,8 @@ use super::table::Entry;
 use crate::bounds::Bounds;
 use crate::error::{Error, Problem};
 
-static LIST: &str = include_str!("../../data/crs_grids.tsv");
+static LIST: &str = include_str!("../../../data/crs_grids.tsv");
 
-const RECORD_LEN: usize = 16;
-const HEAD_LEN: usize = 11 * RECORD_LEN;
-const PARTS_MAX: u32 = 10_000;
 /// 128 MB of shifts; the largest grid in use has a tenth of it.
 const NODES_MAX: usize = 16 << 20;
 /// Positions this close to an edge, in cells, are in the grid.
@@ -41,10 +41,8 @@ pub struct Known {
     pub accuracy: f32,
     /// Where it is meant to be used, in degrees.
     pub area: Bounds,
-    /// A GeoTIFF of it that lies in a folder. Only `.gsb` is read.
-    pub unread: Option<PathBuf>,
-    /// Whether the file leads from WGS 84 to the system, not from the system to WGS 84.
-    reversed: bool,
+    /// Of each file, whether it leads from WGS 84 to the system, not from the system to WGS 84.
+    reversed: Vec<bool>,
 }
 
 /// Folders with grids.
@@ -75,43 +73,26 @@ impl Grids {
         known.sort_by(|a, b| a.accuracy.total_cmp(&b.accuracy).then_with(|| b.files.cmp(&a.files)));
         let (mut shifts, mut missing) = (Vec::new(), None);
         for grid in known {
+            let named = || grid.files.iter().zip(&grid.reversed);
             let place = self
                 .folders
                 .iter()
-                .flat_map(|folder| grid.files.iter().map(|file| folder.join(file)))
-                .find(|path| path.is_file());
+                .flat_map(|folder| named().map(|(file, reversed)| (folder.join(file), *reversed)))
+                .find(|(path, _)| path.is_file());
             match place {
-                Some(path) => {
+                Some((path, reversed)) => {
                     let grid_of = Grid::open(&path).map_err(|e| {
                         Problem::new(Code::CRS_NOT_FOUND, format!("the grid {}: {e}", path.display()))
                     })?;
-                    shifts.push(Shift { grid: Arc::new(grid_of), known: grid, path });
+                    shifts.push(Shift { grid: Arc::new(grid_of), known: grid, path, reversed });
                 }
                 None if missing.is_none() && shifts.is_empty() && holds_middle(grid.area, entry.area) => {
-                    missing = Some(Known { unread: self.tiff_of(&grid), ..grid });
+                    missing = Some(grid);
                 }
                 None => {}
             }
         }
         Ok((shifts, missing))
-    }
-}
-
-impl Grids {
-    /// A GeoTIFF of a grid, as PROJ's packages hold them: `uk_os_OSTN15_NTv2_OSGBtoETRS.tif`.
-    fn tiff_of(&self, grid: &Known) -> Option<PathBuf> {
-        let stems: Vec<String> = grid
-            .files
-            .iter()
-            .filter_map(|file| Some(file.rsplit_once('.')?.0.to_ascii_lowercase()))
-            .collect();
-        let files = self.folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
-        let is_it = |path: &PathBuf| {
-            let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase());
-            let stem = name.as_deref().and_then(|name| name.strip_suffix(".tif"));
-            stem.is_some_and(|stem| stems.iter().any(|known| stem.ends_with(known)))
-        };
-        files.map(|entry| entry.path()).find(is_it)
     }
 }
 
@@ -139,19 +120,15 @@ fn listed(base: u32) -> Vec<Known> {
         if cells.next()?.parse() != Ok(base) {
             return None;
         }
-        let reversed = cells.next()? == "1";
         let accuracy = cells.next()?.parse().ok()?;
         let mut sides = cells.next()?.split(',').filter_map(|side| side.parse().ok());
         let (min_x, min_y, max_x, max_y) = (sides.next()?, sides.next()?, sides.next()?, sides.next()?);
         let area = Bounds { min_x, min_y, max_x, max_y };
-        Some(Known {
-            files: cells.next()?.split('|').collect(),
-            operation: cells.next()?,
-            accuracy,
-            area,
-            unread: None,
-            reversed,
-        })
+        // A file that leads the other way has a minus before its name.
+        let names = cells.next()?.split('|');
+        let (files, reversed) =
+            names.map(|name| (name.trim_start_matches('-'), name.starts_with('-'))).unzip();
+        Some(Known { files, operation: cells.next()?, accuracy, area, reversed })
     };
     LIST.lines().filter_map(read).collect()
 }
@@ -162,21 +139,22 @@ pub(super) struct Shift {
     grid: Arc<Grid>,
     pub(super) known: Known,
     pub(super) path: PathBuf,
+    reversed: bool,
 }
 
 impl Shift {
     /// From the system to WGS 84, in degrees; nothing outside the grid.
     pub(super) fn there(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
-        if self.known.reversed { self.grid.backward(lon, lat) } else { self.grid.forward(lon, lat) }
+        if self.reversed { self.grid.backward(lon, lat) } else { self.grid.forward(lon, lat) }
     }
 
     /// From WGS 84 to the system.
     pub(super) fn back(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
-        if self.known.reversed { self.grid.forward(lon, lat) } else { self.grid.backward(lon, lat) }
+        if self.reversed { self.grid.forward(lon, lat) } else { self.grid.backward(lon, lat) }
     }
 }
 
-/// A file of NTv2.
+/// The shifts of a file.
 #[derive(Debug)]
 pub struct Grid {
     parts: Vec<Part>,
@@ -191,7 +169,9 @@ struct Part {
     step: (f64, f64),
     columns: usize,
     rows: usize,
-    /// Shifts to the east and north in degrees; from the south-eastern corner west, then north.
+    /// Degrees in one unit of the shifts to the east and north.
+    unit: [f64; 2],
+    /// Shifts to the east and north; from the south-eastern corner west, then north.
     shifts: Vec<[f32; 2]>,
 }
 
@@ -199,46 +179,11 @@ fn broken(message: &str) -> Error {
     Problem::new(Code::CORRUPTED_HEADER, message).into()
 }
 
-struct Head {
-    bytes: [u8; HEAD_LEN],
-    big_endian: bool,
-}
-
-impl Head {
-    fn read(file: &mut impl Read, big_endian: bool) -> Result<Head, Error> {
-        let mut bytes = [0; HEAD_LEN];
-        file.read_exact(&mut bytes).map_err(|_| broken("the file ends within a header of NTv2"))?;
-        Ok(Head { bytes, big_endian })
-    }
-
-    /// The value of a record, which stands in its second half.
-    fn value<const N: usize>(&self, record: usize) -> [u8; N] {
-        let at = record * RECORD_LEN + 8;
-        let mut value = self.bytes.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; N]);
-        if self.big_endian {
-            value.reverse();
-        }
-        value
-    }
-
-    fn int(&self, record: usize) -> u32 {
-        u32::from_le_bytes(self.value(record))
-    }
-
-    fn real(&self, record: usize) -> f64 {
-        f64::from_le_bytes(self.value(record))
-    }
-
-    fn starts(&self, record: usize, with: &[u8]) -> bool {
-        self.bytes.get(record * RECORD_LEN..).is_some_and(|bytes| bytes.starts_with(with))
-    }
-}
-
 impl Grid {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it is not NTv2, cut off, or too large.
+    /// If it is neither NTv2 nor a GeoTIFF of shifts, cut off, or too large.
     pub fn open(path: &Path) -> Result<Grid, Error> {
         Grid::read(&mut BufReader::with_capacity(1 << 16, File::open(path)?))
     }
@@ -247,30 +192,14 @@ impl Grid {
     ///
     /// # Errors
     /// As [`Grid::open`].
-    pub fn read(file: &mut impl Read) -> Result<Grid, Error> {
-        let mut head = Head::read(file, false)?;
-        head.big_endian = head.int(0) != 11;
-        if !head.starts(0, b"NUM_OREC") || head.int(0) != 11 || head.int(1) != 11 {
-            return Err(broken("the file is not NTv2"));
-        }
-        let big_endian = head.big_endian;
-        // Degrees in one unit of the file.
-        let unit = match head.bytes.get(3 * RECORD_LEN + 8..4 * RECORD_LEN) {
-            Some(kind) if kind.starts_with(b"SECONDS") => 1.0 / 3600.0,
-            Some(kind) if kind.starts_with(b"MINUTES") => 1.0 / 60.0,
-            Some(kind) if kind.starts_with(b"DEGREES") => 1.0,
-            _ => return Err(broken("the grid is in no unit that NTv2 knows")),
+    pub fn read(file: &mut (impl Read + Seek)) -> Result<Grid, Error> {
+        let mut start = [0; 2];
+        file.read_exact(&mut start).map_err(|_| broken("the file is empty"))?;
+        file.rewind()?;
+        let mut parts = match &start {
+            b"II" | b"MM" => tiff::read(file)?,
+            _ => ntv2::read(file)?,
         };
-        let count = head.int(2);
-        if count == 0 || count > PARTS_MAX {
-            return Err(broken("the file tells a number of parts that it cannot have"));
-        }
-        let (mut parts, mut nodes) = (Vec::new(), 0);
-        for _ in 0..count {
-            let part = Part::read(file, big_endian, unit, NODES_MAX - nodes)?;
-            nodes += part.shifts.len();
-            parts.push(part);
-        }
         // The finest part that holds a position counts.
         parts.sort_by(|a, b| a.step.0.total_cmp(&b.step.0));
         Ok(Grid { parts })
@@ -280,13 +209,16 @@ impl Grid {
         self.parts.iter().find_map(|part| part.shift(lon, lat))
     }
 
-    fn forward(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
+    /// Where a position in degrees is shifted to; nothing outside the grid.
+    #[must_use]
+    pub fn forward(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
         let (east, north) = self.shift(lon, lat)?;
         Some((lon + east, lat + north))
     }
 
     /// The position that is shifted to this one.
-    fn backward(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
+    #[must_use]
+    pub fn backward(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
         const ROUNDS_MAX: usize = 20;
         let (mut at_lon, mut at_lat) = (lon, lat);
         for _ in 0..ROUNDS_MAX {
@@ -303,51 +235,19 @@ impl Grid {
 }
 
 impl Part {
-    fn read(file: &mut impl Read, big_endian: bool, unit: f64, nodes_max: usize) -> Result<Part, Error> {
-        let head = Head::read(file, big_endian)?;
-        if !head.starts(0, b"SUB_NAME") {
-            return Err(broken("a part of the grid has no name"));
-        }
-        let [south, north, east, west, step_y, step_x] = [4, 5, 6, 7, 8, 9].map(|at| head.real(at) * unit);
-        let count = head.int(10) as usize;
-        // Longitudes count to the west.
-        let cells = |from: f64, to: f64, step: f64| -> Option<usize> {
-            let cells = ((to - from) / step).round();
-            (step > 0.0 && cells >= 1.0 && cells < NODES_MAX as f64).then(|| cells as usize + 1)
-        };
-        let size = cells(south, north, step_y).zip(cells(east, west, step_x));
-        let Some((rows, columns)) = size.filter(|(rows, columns)| rows.checked_mul(*columns) == Some(count))
-        else {
-            return Err(broken("the grid's size and its number of nodes do not agree"));
-        };
-        if count > nodes_max {
-            return Err(broken("the grid is larger than any in use"));
-        }
-        let mut shifts = Vec::new();
-        let mut node = [0; RECORD_LEN];
-        for _ in 0..count {
-            file.read_exact(&mut node).map_err(|_| broken("the file ends within its grid"))?;
-            let [north, west] = [0, 4].map(|at| {
-                let mut bytes = [0; 4];
-                bytes.copy_from_slice(node.get(at..at + 4).unwrap_or(&[0; 4]));
-                if big_endian { f32::from_be_bytes(bytes) } else { f32::from_le_bytes(bytes) }
-            });
-            shifts.push([-west, north]);
-        }
-        let shifts = shifts.into_iter().map(|shift| shift.map(|x| x * unit as f32)).collect();
-        Ok(Part { south, east: -east, step: (step_x, step_y), columns, rows, shifts })
-    }
-
     /// The shift at a position, between the four nodes around it.
     fn shift(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
-        let (column, x) = cell((self.east - lon) / self.step.0, self.columns)?;
+        // A part may lie beyond the antimeridian.
+        let column = |lon: f64| cell((self.east - lon) / self.step.0, self.columns);
+        let (column, x) = column(lon).or_else(|| column(lon - 360.0)).or_else(|| column(lon + 360.0))?;
         let (row, y) = cell((lat - self.south) / self.step.1, self.rows)?;
         let node = |column: usize, row: usize| self.shifts.get(row * self.columns + column);
         let (a, b) = (node(column, row)?, node(column + 1, row)?);
         let (c, d) = (node(column, row + 1)?, node(column + 1, row + 1)?);
         let [east, north] = [0, 1].map(|at| {
-            let of = |node: &[f32; 2]| f64::from(node.get(at).copied().unwrap_or(f32::NAN));
-            (of(a) * (1.0 - x) + of(b) * x) * (1.0 - y) + (of(c) * (1.0 - x) + of(d) * x) * y
+            let of = |node: &[f32; 2]| f64::from(node[at]);
+            let shift = (of(a) * (1.0 - x) + of(b) * x) * (1.0 - y) + (of(c) * (1.0 - x) + of(d) * x) * y;
+            shift * self.unit[at]
         });
         (east.is_finite() && north.is_finite()).then_some((east, north))
     }
@@ -365,6 +265,8 @@ fn cell(place: f64, nodes: usize) -> Option<(usize, f64)> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::io::Cursor;
+
     use super::*;
 
     /// A grid of one part, in seconds, whose shifts a function tells.
@@ -431,7 +333,7 @@ pub(super) mod tests {
         for big_endian in [false, true] {
             let bytes =
                 file([50.0, 52.0, 1.0, -2.0], 1800.0, big_endian, |lon, lat| (lon as f32, lat as f32 - 45.0));
-            let grid = Grid::read(&mut bytes.as_slice()).unwrap();
+            let grid = Grid::read(&mut Cursor::new(&bytes)).unwrap();
             let (lon, lat) = grid.forward(-1.25, 51.1).unwrap();
             assert!(
                 (lon - (-1.25 - 1.25 / 3600.0)).abs() < 1e-9 && (lat - (51.1 + 6.1 / 3600.0)).abs() < 1e-9
@@ -448,13 +350,13 @@ pub(super) mod tests {
     fn hostile_grids_end_in_an_answer() {
         let good = file([50.0, 51.0, 1.0, 0.0], 1800.0, false, |_, _| (0.1, 0.1));
         for cut in 0..good.len() {
-            assert!(Grid::read(&mut &good[..cut]).is_err(), "{cut}");
+            assert!(Grid::read(&mut Cursor::new(&good[..cut])).is_err(), "{cut}");
         }
-        for at in 0..HEAD_LEN * 2 {
+        for at in 0..22 * 16 {
             for byte in [0, 0x7f, 0xff] {
                 let mut bent = good.clone();
                 bent[at] = byte;
-                let _ = Grid::read(&mut bent.as_slice());
+                let _ = Grid::read(&mut Cursor::new(&bent));
             }
         }
     }
