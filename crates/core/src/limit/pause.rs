@@ -175,9 +175,9 @@ impl Pauses {
             }
             self.window = false;
             let rate = climb.crossed(run, n, RAMP * self.longest);
-            self.rate = (0.93 * rate).max(by_run);
+            self.rate = (0.955 * rate).max(by_run);
             self.burst = Some(climb.burst(self.rate));
-            self.calls = 16.0;
+            self.calls = (0.2 * n).clamp(16.0, SURE - 1.0);
             return;
         }
         let tiny = n <= 1.0 && run <= rtt.max(1e-4);
@@ -188,7 +188,8 @@ impl Pauses {
             return;
         }
         // Three short runs on end: the limit has fallen.
-        let fell = self.short >= 3 && n < self.calls && n < 4.0 * self.burst.unwrap_or(1.0) + 4.0;
+        let few = n < 4.0 * self.burst.unwrap_or(1.0) + 4.0 || run < 0.1 * self.silence;
+        let fell = self.short >= 3 && n < self.calls && few;
         if fell {
             (self.short, self.even) = (0, None);
         }
