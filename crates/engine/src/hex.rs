@@ -6,9 +6,10 @@ fn digits(byte: u8) -> [u8; 2] {
 
 /// Bytes as text.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len() * 2);
-    bytes.iter().for_each(|byte| out.extend(digits(*byte).map(char::from)));
-    out
+    let mut out = vec![0; bytes.len() * 2];
+    write_hex(bytes, &mut out);
+    // Digits are text.
+    String::from_utf8(out).unwrap_or_default()
 }
 
 /// The same into two places for each byte, without asking for memory.

@@ -5,11 +5,12 @@
 //! after it.
 
 use super::failure::Failure;
+use super::pool::Arriving;
 use bytes::{Bytes, BytesMut};
 use flate2::write::MultiGzDecoder;
 use http::{HeaderMap, header};
 use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use std::io::{self, Write};
 use tidegate_core::signal::Network;
 
@@ -32,7 +33,7 @@ impl Default for BodyLimits {
 const RATIO_FREE: u64 = 64 * 1024;
 
 pub(super) async fn read(
-    mut body: Incoming,
+    mut body: Arriving,
     headers: &HeaderMap,
     limits: &BodyLimits,
 ) -> Result<Bytes, Failure> {
@@ -78,7 +79,7 @@ pub(super) async fn read(
     }
 }
 
-async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+async fn next(body: &mut Arriving) -> Result<Option<Bytes>, Failure> {
     while let Some(frame) = body.frame().await {
         match frame {
             Ok(frame) => {

@@ -8,10 +8,6 @@
 use super::allow::{Allow, Forbidden};
 use super::failure::ConnectError;
 use super::resolve::Resolve;
-use futures_util::future::BoxFuture;
-use http::Uri;
-use hyper_util::client::legacy::connect::{Connected, Connection};
-use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use url::Url;
 
 /// Makes connections. Clones share the settings.
 #[derive(Clone)]
@@ -45,19 +42,16 @@ impl Connector {
         Connector(Arc::new(Inner { allow, resolver, tls: TlsConnector::from(tls), timeout }))
     }
 
-    async fn connect(self, uri: Uri) -> Result<TokioIo<Stream>, ConnectError> {
-        let timeout = self.0.timeout;
-        match tokio::time::timeout(timeout, self.open(&uri)).await {
-            Ok(done) => done.map(TokioIo::new),
-            Err(_) => Err(ConnectError::Timeout),
-        }
+    /// Connects to the host of a URL.
+    pub(super) async fn connect(&self, url: &Url) -> Result<Stream, ConnectError> {
+        tokio::time::timeout(self.0.timeout, self.open(url)).await.unwrap_or(Err(ConnectError::Timeout))
     }
 
-    async fn open(&self, uri: &Uri) -> Result<Stream, ConnectError> {
-        let secure = uri.scheme_str() == Some("https");
-        let host = uri.host().unwrap_or_default();
+    async fn open(&self, url: &Url) -> Result<Stream, ConnectError> {
+        let secure = url.scheme() == "https";
+        let host = url.host_str().unwrap_or_default();
         let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let port = url.port().unwrap_or(if secure { 443 } else { 80 });
         let stream = self.tcp(&self.addresses(host).await?, port).await?;
         if !secure {
             return Ok(Stream::Plain(stream));
@@ -100,34 +94,16 @@ impl Connector {
     }
 }
 
-impl tower_service::Service<Uri> for Connector {
-    type Response = TokioIo<Stream>;
-    type Error = ConnectError;
-    type Future = BoxFuture<'static, Result<TokioIo<Stream>, ConnectError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        Box::pin(self.clone().connect(uri))
-    }
-}
-
 /// A connection, in clear or not.
 pub(super) enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl Connection for Stream {
-    fn connected(&self) -> Connected {
-        match self {
-            Stream::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(b"h2") => {
-                Connected::new().negotiated_h2()
-            }
-            Stream::Tls(_) | Stream::Plain(_) => Connected::new(),
-        }
+impl Stream {
+    /// Whether both sides agreed on HTTP/2.
+    pub(super) fn is_http2(&self) -> bool {
+        matches!(self, Stream::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(b"h2"))
     }
 }
 

@@ -168,11 +168,11 @@ impl<T: Send> Exchange<T> {
             Err(_) if !status.is_success() => Bytes::new(),
             Err(failure) => return self.failed(failure, hints),
         };
-        let response = Response { status, headers, body, url: hop.url.clone() };
+        let response = Response { status, headers, body, url: hop.url().clone() };
         if is_redirect(&response) {
             return match hop.follow(&response, &config.allow, config.redirects_max) {
                 Ok(()) => {
-                    let lane = self.lanes.get(&LaneKey::of_url(&hop.url, &hop.credential_name()));
+                    let lane = self.lanes.get(&LaneKey::of_url(hop.url(), &hop.credential_name()));
                     Sent::Hop { lane, status: status.as_u16(), hints }
                 }
                 Err(failure) => self.failed(failure, hints),
@@ -207,6 +207,7 @@ impl<T: Send> Sender for Hops<'_, T> {
 
     fn send(&mut self, attempt: Try) -> impl Future<Output = Sent<Answered<T>>> + Send {
         let Hops { exchange, request, hop, begun } = self;
+        let exchange = *exchange;
         if attempt.hop == 0 {
             *hop = None;
         }
@@ -214,6 +215,7 @@ impl<T: Send> Sender for Hops<'_, T> {
         if let (Trace::SendAlong, Some((tracer, begun))) = (exchange.trace, begun) {
             hop.belongs_to(&tracer.traceparent(*begun, attempt.number));
         }
-        exchange.send(hop)
+        // In a box while it is out: the futures around it are moved, and those that wait are many.
+        Box::pin(exchange.send(hop))
     }
 }

@@ -74,23 +74,14 @@ impl Failure {
         }
     }
 
-    pub(super) fn of_send(error: &hyper_util::client::legacy::Error) -> Failure {
-        let mut source = error.source();
-        while let Some(cause) = source {
-            if let Some(connect) = cause.downcast_ref::<ConnectError>() {
-                return Failure::of_connect(connect);
-            }
-            if let Some(hyper) = cause.downcast_ref::<hyper::Error>()
-                && hyper.is_parse()
-            {
-                return Failure::Malformed(hyper.to_string());
-            }
-            source = cause.source();
+    pub(super) fn of_send(error: &hyper::Error) -> Failure {
+        if error.is_parse() {
+            return Failure::Malformed(error.to_string());
         }
         Failure::Network(Network::Reset, "the connection broke before the answer".into())
     }
 
-    fn of_connect(error: &ConnectError) -> Failure {
+    pub(super) fn of_connect(error: &ConnectError) -> Failure {
         let network = match error {
             ConnectError::Forbidden(why) => return Failure::Forbidden(why.clone()),
             ConnectError::Timeout => Network::Timeout,

@@ -1,8 +1,8 @@
 //! HTTP, one exchange at a time, with nothing decided behind our back.
 //!
-//! The client is hyper with its pool: keep-alive, HTTP/2 where the server offers it. What usual
-//! clients do by themselves is done here in the open or not at all: redirects are followed by us,
-//! each hop judged and paid for with a permit of its lane; retries are the core's; proxies and
+//! The client is hyper with a pool of our own: keep-alive, HTTP/2 where the server offers it. What
+//! usual clients do by themselves is done here in the open or not at all: redirects are followed by
+//! us, each hop judged and paid for with a permit of its lane; retries are the core's; proxies and
 //! cookies do not exist. The pool may pass a request to another connection when the one it took
 //! turns out closed *before the first byte was written*; no server has seen anything then.
 //!
@@ -11,6 +11,7 @@
 //! | [`request`] | what is asked, its credentials and its key |
 //! | `allow`, [`address`] | what may be asked and connected to |
 //! | `resolve`, `connect` | names to addresses, addresses to connections |
+//! | `pool` | connections kept open |
 //! | `body` | reading an answer within limits |
 //! | `failure` | what can go wrong, as signals |
 //! | `redirect` | where the next hop goes and what it leaves behind |
@@ -22,6 +23,7 @@ mod body;
 mod connect;
 mod exchange;
 mod failure;
+mod pool;
 mod redirect;
 pub mod request;
 mod resolve;
@@ -30,18 +32,18 @@ pub use allow::{Allow, Forbidden};
 pub use body::BodyLimits;
 pub use exchange::{Answer, Answered, Dialect, Exchange, Read, Trace};
 pub use failure::Failure;
+pub(crate) use pool::Arriving;
 pub use request::{Credential, Place, Request};
 pub use resolve::{Resolve, SystemResolver};
 
 use crate::secret::Redactor;
 use bytes::Bytes;
 use connect::Connector;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper_util::client::legacy;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use pool::Pool;
 use rustls_platform_verifier::BuilderVerifierExt;
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use url::Url;
@@ -116,10 +118,10 @@ impl Response {
     }
 }
 
-/// What goes on the wire.
-struct Wire {
+/// What goes on the wire, and where to.
+struct Wire<'a> {
     method: Method,
-    uri: Uri,
+    url: Cow<'a, Url>,
     headers: HeaderMap,
     body: Bytes,
 }
@@ -127,7 +129,7 @@ struct Wire {
 /// An HTTP client. Clones share its connections.
 #[derive(Clone)]
 pub struct Client {
-    pool: legacy::Client<Connector, Full<Bytes>>,
+    pool: Pool,
     config: Arc<ClientConfig>,
 }
 
@@ -145,10 +147,7 @@ impl Client {
     pub fn with(config: ClientConfig, resolver: Arc<dyn Resolve>, mut tls: rustls::ClientConfig) -> Client {
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let connector = Connector::new(config.allow.clone(), resolver, Arc::new(tls), config.connect_timeout);
-        let pool = legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(config.idle_timeout)
-            .build(connector);
+        let pool = Pool::new(connector, config.idle_timeout);
         Client { pool, config: Arc::new(config) }
     }
 
@@ -160,7 +159,7 @@ impl Client {
 
     /// Sends once and reads the whole answer. The outer failure is one before the answer's head,
     /// the inner one is of its body.
-    async fn send(&self, wire: Wire) -> Result<(StatusCode, HeaderMap, Result<Bytes, Failure>), Failure> {
+    async fn send(&self, wire: Wire<'_>) -> Result<(StatusCode, HeaderMap, Result<Bytes, Failure>), Failure> {
         let (head, incoming) = self.begin(wire).await?.into_parts();
         let body = body::read(incoming, &head.headers, &self.config.body).await;
         Ok((head.status, head.headers, body))
@@ -174,19 +173,16 @@ impl Client {
         url: &Url,
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<http::Response<Incoming>, Failure> {
+    ) -> Result<http::Response<Arriving>, Failure> {
         self.config.allow.url(url)?;
-        let uri =
-            url.as_str().parse().map_err(|_| Failure::Malformed("the URL is too long or no URL".into()))?;
-        self.begin(Wire { method, uri, headers, body }).await
+        self.begin(Wire { method, url: Cow::Borrowed(url), headers, body }).await
     }
 
-    async fn begin(&self, wire: Wire) -> Result<http::Response<Incoming>, Failure> {
+    async fn begin(&self, wire: Wire<'_>) -> Result<http::Response<Arriving>, Failure> {
         let mut request = http::Request::new(Full::new(wire.body));
         *request.method_mut() = wire.method;
-        *request.uri_mut() = wire.uri;
         *request.headers_mut() = wire.headers;
-        self.pool.request(request).await.map_err(|e| Failure::of_send(&e))
+        self.pool.send(&wire.url, request).await
     }
 }
 

@@ -10,18 +10,24 @@ use super::failure::Failure;
 use super::request::{Request, attach, detach};
 use super::{Response, Wire};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use std::borrow::Cow;
 use url::Url;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// One attempt on its way from hop to hop.
 pub(super) struct Hop<'a> {
     request: &'a Request,
+    user_agent: &'a HeaderValue,
+    /// What tells the service its span.
+    traceparent: Option<HeaderValue>,
     /// Still at the origin that the credentials are for.
     home: bool,
-    method: Method,
-    pub(super) url: Url,
-    headers: HeaderMap,
-    body: Bytes,
+    /// Turned into a question without a body.
+    bare: bool,
+    /// Where a redirect led; at first it is where the request goes.
+    moved: Option<Url>,
     followed: u32,
 }
 
@@ -32,44 +38,53 @@ pub(super) fn is_redirect(response: &Response) -> bool {
 }
 
 impl<'a> Hop<'a> {
-    pub(super) fn first(request: &'a Request, user_agent: &HeaderValue) -> Hop<'a> {
-        Hop {
-            request,
-            home: true,
-            method: request.method.clone(),
-            url: request.url.clone(),
-            headers: request.sent_headers(user_agent),
-            body: request.body.clone(),
-            followed: 0,
-        }
+    pub(super) fn first(request: &'a Request, user_agent: &'a HeaderValue) -> Hop<'a> {
+        Hop { request, user_agent, traceparent: None, home: true, bare: false, moved: None, followed: 0 }
+    }
+
+    /// Where it goes now.
+    pub(super) fn url(&self) -> &Url {
+        self.moved.as_ref().unwrap_or(&self.request.url)
+    }
+
+    fn method(&self) -> &Method {
+        // What has no body any more is a GET, or the HEAD that it was.
+        if self.bare && self.request.method != Method::HEAD { &Method::GET } else { &self.request.method }
     }
 
     /// What goes on the wire now.
-    pub(super) fn wire(&self, allow: &Allow) -> Result<Wire, Failure> {
-        allow.url(&self.url)?;
-        let (mut url, mut headers) = (self.url.clone(), self.headers.clone());
+    pub(super) fn wire(&self, allow: &Allow) -> Result<Wire<'_>, Failure> {
+        allow.url(self.url())?;
+        let mut url = Cow::Borrowed(self.url());
+        let mut headers = self.request.sent_headers(self.user_agent);
         // A user in the URL would be printed and sent by the libraries below.
         if !url.username().is_empty() || url.password().is_some() {
-            let _ = url.set_username("");
-            let _ = url.set_password(None);
+            let _ = url.to_mut().set_username("");
+            let _ = url.to_mut().set_password(None);
         }
-        url.set_fragment(None);
+        if self.bare {
+            for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::CONTENT_ENCODING] {
+                headers.remove(name);
+            }
+        }
         if self.home {
-            attach(&self.request.credentials, &mut url, &mut headers);
+            if let Some(traceparent) = &self.traceparent {
+                headers.insert(TRACEPARENT, traceparent.clone());
+            }
+            if !self.request.credentials.is_empty() {
+                attach(&self.request.credentials, url.to_mut(), &mut headers);
+            }
+        } else {
+            detach(&mut headers);
         }
-        let uri: Uri =
-            url.as_str().parse().map_err(|_| Failure::Malformed("the URL is too long or no URL".into()))?;
-        Ok(Wire { method: self.method.clone(), uri, headers, body: self.body.clone() })
+        let body = if self.bare { Bytes::new() } else { self.request.body.clone() };
+        Ok(Wire { method: self.method().clone(), url, headers, body })
     }
 
     /// Tells the service to which span this attempt belongs. Not others: a redirect elsewhere
     /// leaves it behind like a credential.
     pub(super) fn belongs_to(&mut self, traceparent: &[u8]) {
-        let name = HeaderName::from_static("traceparent");
-        match HeaderValue::from_bytes(traceparent) {
-            Ok(value) if self.home => drop(self.headers.insert(name, value)),
-            _ => drop(self.headers.remove(name)),
-        }
+        self.traceparent = HeaderValue::from_bytes(traceparent).ok();
     }
 
     /// The name of the credentials that go along.
@@ -89,36 +104,27 @@ impl<'a> Hop<'a> {
             return refuse("too many redirects");
         }
         let location = response.headers.get(header::LOCATION).and_then(|l| l.to_str().ok());
-        let Some(mut next) = location.and_then(|l| self.url.join(l).ok()) else {
+        let Some(mut next) = location.and_then(|l| self.url().join(l).ok()) else {
             return refuse("the redirect names no URL");
         };
         next.set_fragment(None);
         match response.status {
-            StatusCode::SEE_OTHER => {
-                if self.method != Method::HEAD {
-                    self.method = Method::GET;
-                }
-                self.body = Bytes::new();
-                for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::CONTENT_ENCODING] {
-                    self.headers.remove(name);
-                }
-            }
+            StatusCode::SEE_OTHER => self.bare = true,
             StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND
-                if self.method != Method::GET && self.method != Method::HEAD =>
+                if *self.method() != Method::GET && *self.method() != Method::HEAD =>
             {
                 return refuse("the redirect would change the method");
             }
             _ => {}
         }
         allow.url(&next)?;
-        if self.url.scheme() == "https" && next.scheme() == "http" {
+        if self.url().scheme() == "https" && next.scheme() == "http" {
             return refuse("the redirect leads from https to http");
         }
-        if next.origin() != self.url.origin() {
+        if next.origin() != self.url().origin() {
             self.home = false;
-            detach(&mut self.headers);
         }
-        self.url = next;
+        self.moved = Some(next);
         self.followed += 1;
         Ok(())
     }

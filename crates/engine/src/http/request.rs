@@ -1,11 +1,14 @@
 //! What is asked, and the key by which the same question is known again.
 
-use crate::hex::hex;
+use crate::hex::write_hex;
 use crate::secret::{Secret, is_secret_header};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use sha2::{Digest, Sha256};
-use url::Url;
+use std::borrow::Cow;
+use url::{Position, Url};
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Where a credential goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +97,7 @@ impl Request {
             hash.update(bytes);
         };
         part(self.method.as_str().as_bytes());
-        part(self.url.origin().ascii_serialization().as_bytes());
+        part(origin(&self.url).as_bytes());
         part(self.url.path().as_bytes());
         let is_credential =
             |name: &str| self.credentials.iter().any(|c| matches!(&c.place, Place::Query(n) if n == name));
@@ -114,13 +117,23 @@ impl Request {
         let mut headers = self.headers.clone();
         headers.entry(header::USER_AGENT).or_insert_with(|| user_agent.clone());
         headers.entry(header::ACCEPT_ENCODING).or_insert(HeaderValue::from_static("gzip"));
-        if let Some(key) = self.idempotency_key
-            && let Ok(key) = HeaderValue::from_maybe_shared(hex(&key))
-        {
-            headers.insert(HeaderName::from_static("idempotency-key"), key);
+        if let Some(key) = self.idempotency_key {
+            let mut digits = [0; 64];
+            write_hex(&key, &mut digits);
+            if let Ok(key) = HeaderValue::from_bytes(&digits) {
+                headers.insert(IDEMPOTENCY_KEY, key);
+            }
         }
         headers
     }
+}
+
+/// The origin of a URL, as browsers write it: the URL names no port that goes without saying.
+fn origin(url: &Url) -> Cow<'_, str> {
+    if url.username().is_empty() && url.password().is_none() {
+        return Cow::Borrowed(&url[..Position::BeforePath]);
+    }
+    Cow::Owned(url.origin().ascii_serialization())
 }
 
 /// Puts the credentials into a request.
@@ -159,6 +172,7 @@ pub(super) fn detach(headers: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hex::hex;
 
     fn get(url: &str) -> Request {
         Request::get(Url::parse(url).unwrap())

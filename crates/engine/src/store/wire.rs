@@ -9,12 +9,11 @@
 //! each attempt, after the wait for the lane and not before it, so a signature never grows old in a
 //! queue. Redirects are not followed: a signature holds for one host only.
 
-use crate::http::{Client, Failure};
+use crate::http::{Arriving, Client, Failure};
 use crate::profile::Profile;
 use bytes::Bytes;
 use http::{HeaderMap, Method, header};
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
@@ -148,7 +147,7 @@ fn content_type(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::CONTENT_TYPE)?.to_str().ok()
 }
 
-fn streamed(body: Incoming, most: usize) -> HttpResponseBody {
+fn streamed(body: Arriving, most: usize) -> HttpResponseBody {
     let broken =
         |e: Box<dyn std::error::Error + Send + Sync>| HttpError::new_boxed(HttpErrorKind::Interrupted, e);
     HttpResponseBody::new(Limited::new(body, most).map_err(broken))

@@ -53,6 +53,21 @@ async fn a_failure_heals_when_the_next_answer_is_whole() {
     assert_eq!(codes, [Code::CONNECTION_RESET, Code::TRUNCATED_BODY, Code::OK]);
 }
 
+/// The server closes without a word, so the connection looks free when the next request takes it.
+#[tokio::test]
+async fn a_connection_that_was_closed_while_idle_costs_no_answer() {
+    let server = Server::start(|n, _| match n {
+        0 | 1 => Act::Close(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_vec()),
+        _ => answer("200 OK", "", "ok"),
+    })
+    .await;
+    let exchange = exchange(private(), Arc::default());
+    for n in 1..=4 {
+        assert_eq!(body(&ask(&exchange, &Request::get(server.url("/"))).await), "ok");
+        assert_eq!(server.heads().len(), n, "each request was seen once");
+    }
+}
+
 #[tokio::test]
 async fn a_post_without_a_key_is_not_sent_twice() {
     let server = Server::start(|_, _| Act::Reset(vec![])).await;
