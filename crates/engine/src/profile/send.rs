@@ -19,6 +19,9 @@ pub struct Asker {
     /// The key itself, only where a template has it in the URL.
     in_url: Option<Secret>,
     idempotent: bool,
+    /// Addresses that were read already, without their query: to read one anew for each question
+    /// would be most of the work of asking.
+    read: Vec<Url>,
 }
 
 impl Profile {
@@ -70,7 +73,12 @@ impl Profile {
         let credentials = self.credentials(key)?;
         let in_url = templated.then(|| key.map(|(_, secret)| secret.clone())).flatten();
         let idempotent = bare.form.idempotency_header.take().is_some();
-        Ok(Asker { bare, credentials, in_url, idempotent })
+        let fixed = [&self.form.forward, &self.form.reverse].into_iter().flatten().filter_map(|endpoint| {
+            let base = endpoint.url.as_ref().or(self.form.url.as_ref())?;
+            Url::parse(&format!("{}{}", base.as_str().trim_end_matches('/'), endpoint.path.as_str())).ok()
+        });
+        let read = fixed.filter(|url| url.query().is_none() && url.fragment().is_none()).collect();
+        Ok(Asker { bare, credentials, in_url, idempotent, read })
     }
 }
 
@@ -82,7 +90,7 @@ impl Asker {
     pub fn request(&self, ask: &Ask<'_>) -> Result<Request, String> {
         let key = self.in_url.as_ref().map(Secret::reveal);
         let made = self.bare.request(&Ask { key, ..*ask }).map_err(|e| e.to_string())?;
-        let url = Url::parse(&made.url).map_err(|e| format!("the request has no valid address: {e}"))?;
+        let url = self.url(&made.url).map_err(|e| format!("the request has no valid address: {e}"))?;
         let method = match made.method {
             Method::Get => http::Method::GET,
             Method::Post => http::Method::POST,
@@ -98,6 +106,18 @@ impl Asker {
         request.idempotency_key = self.idempotent.then(|| request.key_bytes());
         Ok(request)
     }
+
+    fn url(&self, text: &str) -> Result<Url, url::ParseError> {
+        if let Some((before, query)) = text.split_once('?')
+            && !query.contains('#')
+            && let Some(known) = self.read.iter().find(|url| url.as_str() == before)
+        {
+            let mut url = known.clone();
+            url.set_query(Some(query));
+            return Ok(url);
+        }
+        Url::parse(text)
+    }
 }
 
 impl Profile {
@@ -112,6 +132,31 @@ impl Profile {
                 let read = profile.read(response.status.as_u16(), response.content_type(), &response.body);
                 (read.finding, read)
             }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{Profiles, What};
+
+    #[test]
+    fn an_address_that_is_known_is_read_as_any_other() {
+        let profiles = Profiles::embedded().unwrap();
+        let generic = profiles.get("generic").unwrap();
+        for base in ["http://127.0.0.1:8080", "https://EXAMPLE.test:443/a/../b/", "http://h.test/x?y"] {
+            let Ok(profile) = generic.at(base) else { continue };
+            let asker = profile.asker(None).unwrap();
+            for address in ["1 Main Street", "a/b?c&d=e#f+g h\u{e9}", "'%27\t"] {
+                let request = asker.request(&Ask::new(What::Forward(address))).unwrap();
+                let made = asker.bare.request(&Ask::new(What::Forward(address))).unwrap();
+                assert_eq!(request.url, Url::parse(&made.url).unwrap(), "{base} {address}");
+            }
+        }
+        let known = generic.at("http://127.0.0.1:8080").unwrap().asker(None).unwrap();
+        for text in ["http://127.0.0.1:8080/geocode?a'b<c>\"#d?e", "http://127.0.0.1:8080/geocode?"] {
+            assert_eq!(known.url(text), Url::parse(text), "{text}");
         }
     }
 }
