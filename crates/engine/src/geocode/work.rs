@@ -23,11 +23,14 @@ use tidegate_core::{Code, Kind, Rng, Wall};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-/// Rows read ahead of the work.
-const READ_AHEAD: usize = 1024;
+/// Rows read ahead of the work. What is on its way should fit into a core's cache.
+const READ_AHEAD: usize = 256;
 /// Calls waiting or out, for each that may be out. More than one, so that rows that back off do
 /// not keep the lane idle.
 const WINDOW_PER_CALL: u32 = 16;
+/// Calls waiting for the lane, at least, before no more are made: as many as a fast lane gives
+/// permits at once.
+const WAITING: usize = 64;
 /// The largest body that the cache keeps.
 const KEPT_MAX: usize = 256 * 1024;
 
@@ -66,6 +69,8 @@ struct Shop {
     rows: tokio::sync::Mutex<Taker>,
     /// How many rows may be on their way.
     places: Arc<Semaphore>,
+    /// How many of them wait for the lane, before no more are taken on.
+    waiting: usize,
     exchange: Exchange<Sniffed>,
     run: Arc<Run>,
     cache: Option<Writer>,
@@ -111,10 +116,12 @@ pub(super) async fn go(prepared: Prepared) -> Result<End, JobError> {
 
     let id = job_id(&job);
     let window = job.lane.limit.in_flight_max.saturating_mul(WINDOW_PER_CALL).clamp(64, 4096) as usize;
+    let waiting = WAITING.max(job.lane.limit.in_flight_max as usize);
     let shop = Arc::new(Shop {
         job,
         rows: rows.into(),
         places: Arc::new(Semaphore::new(window)),
+        waiting,
         exchange,
         run: Arc::clone(&run),
         cache,
@@ -207,6 +214,8 @@ impl Shop {
     async fn next(&self) -> Option<(Question, OwnedSemaphorePermit)> {
         let next = async {
             let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
+            // Places are for rows that back off. When enough wait, another would only wait with them.
+            self.run.lane.wants(self.waiting).await;
             let mut rows = self.rows.lock().await;
             loop {
                 let row = rows.next().await?;

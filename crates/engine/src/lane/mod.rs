@@ -60,6 +60,8 @@ struct Shared {
     state: Mutex<State>,
     /// Tells the timer that it must look again.
     rearm: Arc<Notify>,
+    /// Tells that nobody waits any more.
+    drained: Notify,
 }
 
 struct State {
@@ -94,7 +96,8 @@ impl Lane {
             counts: Counts::default(),
             closed: false,
         };
-        Lane(Arc::new(Shared { key, clock, state: Mutex::new(state), rearm: Arc::default() }))
+        let (rearm, drained) = Default::default();
+        Lane(Arc::new(Shared { key, clock, state: Mutex::new(state), rearm, drained }))
     }
 
     /// Its name.
@@ -149,11 +152,20 @@ impl Lane {
         turn.await.unwrap_or(Err(Refused::Late(self.0.clock.mono())))
     }
 
+    /// Resolves when another call makes sense: fewer than `enough` wait. When they are enough, it
+    /// is when none is left, so that a driver is not woken for each. For one driver at a time.
+    pub async fn wants(&self, enough: usize) {
+        while self.lock().queue.len() >= enough.max(1) {
+            self.0.drained.notified().await;
+        }
+    }
+
     /// Closes the lane: calls that are out come back as ever, all others are sent away.
     pub fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         state.queue.refuse(Refused::Closed);
+        self.arm(&mut state);
     }
 
     /// The lane as it is now.
@@ -246,6 +258,7 @@ impl Lane {
     fn arm(&self, state: &mut State) {
         if state.queue.len() == 0 {
             state.due = None;
+            self.0.drained.notify_one();
         }
         let Some(due) = state.due else { return };
         match state.armed {

@@ -56,6 +56,50 @@ async fn waiters_are_served_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_driver_that_has_brought_enough_is_told_when_none_is_left() {
+    let lane = wide(1);
+    let first = lane.acquire(None).await.unwrap();
+    lane.wants(2).await;
+    let waiting = [lane.clone(), lane.clone()]
+        .map(|lane| tokio::spawn(async move { lane.acquire(None).await.unwrap() }));
+    tokio::task::yield_now().await;
+    assert_eq!(lane.snapshot().waiting, 2);
+    let driver = tokio::spawn({
+        let lane = lane.clone();
+        async move { lane.wants(2).await }
+    });
+    tokio::task::yield_now().await;
+    let [second, third] = waiting;
+    done(first);
+    let second = second.await.unwrap();
+    assert!(!driver.is_finished(), "one still waits");
+    done(second);
+    driver.await.unwrap();
+    done(third.await.unwrap());
+    assert_eq!(lane.snapshot().waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_is_told_when_the_lane_is_closed() {
+    let lane = wide(1);
+    let first = lane.acquire(None).await.unwrap();
+    let waiting = tokio::spawn({
+        let lane = lane.clone();
+        async move { lane.acquire(None).await.is_err() }
+    });
+    tokio::task::yield_now().await;
+    let driver = tokio::spawn({
+        let lane = lane.clone();
+        async move { lane.wants(1).await }
+    });
+    tokio::task::yield_now().await;
+    lane.close();
+    driver.await.unwrap();
+    assert!(waiting.await.unwrap());
+    done(first);
+}
+
+#[tokio::test(start_paused = true)]
 async fn records_sent_before_go_first() {
     let lane = wide(1);
     let first = lane.acquire(None).await.unwrap();
