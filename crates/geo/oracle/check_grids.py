@@ -83,7 +83,7 @@ def compare(path, points):
         differ += bool(there) != (want[0] != float("inf"))
         if there and want[0] != float("inf"):
             inside += 1
-            # PROJ reckons in single precision, which shows where a shift is of many kilometres.
+            # Where a shift is of many kilometres, both differ by the precision of single numbers.
             worst = max(worst, far(there, want) - 1e-7 * far(want, point))
             returned = max(returned, far(back, point) if back else 0)
     return inside, worst, returned, differ
@@ -101,7 +101,7 @@ for form in forms:
     inside, worst, returned, differ = compare(path, points)
     print(f"{inside} points over a GeoTIFF of {form}: {worst:.2e} m from PROJ there, {returned:.2e} m back")
     assert worst < LIMIT and returned < LIMIT and not differ and inside > 1500
-# In one grid of Quebec PROJ leaves a part out whose edge is that of its parent, by a rounding; we read it.
+# In one grid of Quebec PROJ seems to leave a part out whose edge is that of its parent; we read it.
 ROUNDED = {"ca_nrc_NA83SCRS.tif"}
 real = sorted(pathlib.Path(os.environ["GRIDS"]).glob("*.tif")) if "GRIDS" in os.environ else []
 for path in real:
