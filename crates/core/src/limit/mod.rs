@@ -305,6 +305,8 @@ impl Limiter {
 
     fn accepted(&mut self, ticket: &Ticket, now: Mono) {
         let rtt = secs(ticket.sent, now);
+        // Never nothing: numbers next to nothing are slow.
+        let rtt = rtt.max(1e-9);
         self.rtt = if self.rtt == 0.0 { rtt } else { self.rtt + (rtt - self.rtt) / 8.0 };
         self.restart.accepted(now);
         self.flight.success(ticket.flight);

@@ -11,6 +11,8 @@
 const REFUSALS: u32 = 6;
 /// A share below this does little harm, a share above is more likely a limit than noise.
 const SHARES: core::ops::Range<f64> = 0.02..0.35;
+/// Of the last fifty calls or so, more than this share refused is no noise.
+const LOUD: f64 = 0.65;
 /// So often a limit is taken for noise, and not again.
 const WRONG: u32 = 2;
 /// Calls after which a stretch at one pace is closed.
@@ -58,6 +60,8 @@ pub(super) struct Noise {
     rest: u32,
     quiet: u32,
     growth: f64,
+    /// The share of refusals among the last fifty calls or so.
+    loud: f64,
     /// How often a limit was taken for noise.
     wrong: u32,
 }
@@ -71,6 +75,7 @@ impl Noise {
         rest: 0,
         quiet: 0,
         growth: 1.5,
+        loud: 0.0,
         wrong: 0,
     };
 
@@ -83,6 +88,7 @@ impl Noise {
     pub(super) fn count(&mut self, refused: bool) {
         self.now.calls = self.now.calls.saturating_add(1);
         self.now.refused += u32::from(refused);
+        self.loud += 0.02 * (f64::from(u8::from(refused)) - self.loud);
     }
 
     /// The pace is this now. Where to go back to, if refusals have nothing to do with it.
@@ -104,7 +110,7 @@ impl Noise {
             && SHARES.contains(&now)
             && self.wrong < WRONG
         {
-            (self.share, self.rest, self.quiet, self.growth) = (Some(now), 0, 0, 1.5);
+            (self.share, self.rest, self.quiet, self.growth, self.loud) = (Some(now), 0, 0, 1.5, now);
             (self.before, self.now) = (Stretch::NEW, Stretch::NEW);
             return Some(self.peak);
         }
@@ -117,11 +123,11 @@ impl Noise {
         let Some(share) = self.share else { return Verdict::Open };
         let (calls, refused) = (f64::from(self.now.calls), f64::from(self.now.refused));
         let usual = share * calls;
-        if calls >= 20.0 && refused > 0.5 * calls {
+        if self.loud > LOUD {
             // No noise is as loud as that.
             (self.share, self.now) = (None, Stretch::NEW);
             self.wrong = self.wrong.saturating_add(1);
-            return Verdict::Wrong((1.0 - refused / calls).max(0.3));
+            return Verdict::Wrong(0.3);
         }
         if refused > 2.0 * usual + 6.0 {
             self.now = Stretch::NEW;
@@ -163,8 +169,8 @@ mod tests {
         let mut noise = Noise::NEW;
         for _ in 0..WRONG {
             assert!(falls(&mut noise).is_some() && noise.is_known());
-            (0..50).for_each(|i| noise.count(i % 4 != 0));
-            assert!(matches!(noise.judge(), Verdict::Wrong(through) if (through - 0.3).abs() < 1e-9));
+            (0..200).for_each(|i| noise.count(i % 5 != 0));
+            assert_eq!(noise.judge(), Verdict::Wrong(0.3));
             assert!(!noise.is_known());
         }
         assert_eq!(falls(&mut noise), None);
