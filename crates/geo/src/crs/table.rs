@@ -13,7 +13,8 @@ static FILE: &[u8] = include_bytes!("../../data/crs.bin");
 /// What the table knows of a system.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The code of EPSG or ESRI. Their numbers do not overlap: ESRI's begin where EPSG's end.
+    /// The code of EPSG or ESRI. ESRI's numbers begin where EPSG's end, but for 4812, which is EPSG's
+    /// here.
     pub code: u32,
     /// Whether the code is ESRI's.
     pub esri: bool,
@@ -99,7 +100,11 @@ fn read() -> Option<Table> {
     for _ in 0..input.u32()? {
         let at = input.at;
         let entry = input.entry(&words)?;
-        offsets.insert(entry.code, at);
+        if entry.esri {
+            offsets.entry(entry.code).or_insert(at);
+        } else {
+            offsets.insert(entry.code, at);
+        }
         if entry.deprecated {
             outdated.push((plain(&entry.name), entry.code));
         } else {
@@ -183,6 +188,13 @@ impl Input<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The one number that both give out.
+    #[test]
+    fn a_number_that_both_give_out_is_epsgs() {
+        let entry = entry(4812).expect("EPSG:4812");
+        assert!(!entry.esri, "{entry:?}");
+    }
 
     #[test]
     fn the_table_is_whole_and_knows_the_systems_of_daily_use() {
