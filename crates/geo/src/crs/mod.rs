@@ -68,7 +68,7 @@ impl Crs {
         (self.authority == "EPSG").then(|| self.code.parse().ok()).flatten()
     }
 
-    /// The number of EPSG or ESRI, which overlap in 4812 only; CRS84 counts as 4326.
+    /// The number of EPSG or ESRI, which overlap in [`table::SHARED`] only; CRS84 counts as 4326.
     #[must_use]
     pub fn number(&self) -> Option<u32> {
         match self.authority.as_str() {

@@ -42,7 +42,8 @@ pub(super) fn known(authority: &str, code: &str) -> Option<Crs> {
     let authority = authority.trim().to_ascii_uppercase();
     let code = code.trim();
     match authority.as_str() {
-        // Each number belongs to one of the two, and people write either name before it.
+        "ESRI" if code.parse() == Ok(table::SHARED) => Some(Crs::esri(table::SHARED)),
+        // Each other number belongs to one of the two, and people write either name before it.
         "EPSG" | "ESRI" => code.parse().ok().map(numbered),
         "OGC" | "CRS" if matches!(code, "CRS84" | "84" | "CRS84h") => Some(Crs::wgs84()),
         _ => None,

@@ -8,13 +8,15 @@ use std::sync::OnceLock;
 
 use crate::bounds::Bounds;
 
+/// The one number that both EPSG and ESRI give out, to different systems. EPSG's is known here.
+pub const SHARED: u32 = 4812;
+
 static FILE: &[u8] = include_bytes!("../../data/crs.bin");
 
 /// What the table knows of a system.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The code of EPSG or ESRI. ESRI's numbers begin where EPSG's end, but for 4812, which is EPSG's
-    /// here.
+    /// The code of EPSG or ESRI. ESRI's numbers begin where EPSG's end, but for [`SHARED`].
     pub code: u32,
     /// Whether the code is ESRI's.
     pub esri: bool,
@@ -192,8 +194,9 @@ mod tests {
     /// The one number that both give out.
     #[test]
     fn a_number_that_both_give_out_is_epsgs() {
-        let entry = entry(4812).expect("EPSG:4812");
+        let entry = entry(SHARED).expect("EPSG:4812");
         assert!(!entry.esri, "{entry:?}");
+        assert_eq!(crate::crs::Crs::esri(SHARED).entry(), None);
     }
 
     #[test]
