@@ -102,8 +102,8 @@ impl Flight {
     /// It may be a limit of so many calls at once; to find out that it is not would take a silence in
     /// which so many calls could go.
     pub(super) fn suppose(&mut self, calls: u32, silence: f64) {
-        self.ceiling = Some(f64::from(calls.max(1)));
-        (self.clean, self.rose, self.supposed) = (0, false, f64::from(calls));
+        self.suppose_less(calls);
+        (self.clean, self.rose) = (0, false);
         self.needed = (silence * libm::exp2(4.0 * f64::from(self.doubts.min(4)))) as u32;
         self.doubts += 1;
     }
@@ -199,7 +199,7 @@ impl Crowd {
     /// A call was refused with so many calls at the server. Some if that tells how many may be there.
     pub(super) fn refused(&mut self, held: u32) -> Option<u32> {
         if held < self.fewest || self.beyond > self.accepted / 20 {
-            *self = Crowd { fewest: held, refused: 1, accepted: 0, beyond: 0, peak: self.peak };
+            self.suppose(held);
             return None;
         }
         self.refused += 1;

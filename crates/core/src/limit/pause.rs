@@ -6,9 +6,9 @@
 //! and a run of `t` seconds then accepts `n = B + r·t` calls: two runs of different lengths give
 //! both rate and burst. So the second run climbs (`climb`): where it crossed the rate follows from
 //! when it had spent the burst. It does so again when three runs on end were far too short, because
-//! then the limit has fallen. A window
-//! accepts the same `n` in every run; its rate is `n` over the time from one beginning to the next.
-//! Both `(n − B) / t` and `n` over run and silence are lower bounds, so the larger of them is kept.
+//! then the limit has fallen. A window accepts the same `n` in every run; its rate is `n` over the
+//! time from one beginning to the next. Both `(n − B) / t` and `n` over run and silence are lower
+//! bounds, so the larger of them is kept.
 //!
 //! From then on the pace stays a hair below, and grows only after a time in proportion to what a
 //! refusal would cost: nothing where the burst covers the silence.
