@@ -10,8 +10,11 @@
 //! whatever order the authority writes. A service that sends latitude first is turned when it is
 //! read ([`Crs::is_north_first`] tells).
 
+mod datum;
 mod definition;
 pub mod grid;
+mod lanes;
+mod mercator;
 mod parse;
 pub mod table;
 mod text;

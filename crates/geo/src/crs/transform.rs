@@ -5,7 +5,9 @@ use proj4rs::transform::{Transform as Positions, TransformClosure, transform};
 use tidegate_core::Code;
 
 use super::Crs;
+use super::datum::Datum;
 use super::grid::{Grids, Known, Shift};
+use super::mercator::TransverseMercator;
 use crate::bounds::Bounds;
 use crate::error::Problem;
 use crate::wkb;
@@ -50,22 +52,29 @@ pub struct Transform {
 }
 
 struct Side {
-    proj: Proj,
+    projection: Projection,
+    /// The parameters that lead to WGS 84 and back, if there are any.
+    datum: Option<Datum>,
     geographic: bool,
     is_wgs84: bool,
-    /// The grids that lead to WGS 84 and back, the most accurate first; without any, the parameters
-    /// of the projection do.
+    /// The grids that do so instead, the most accurate first.
     shifts: Vec<Shift>,
     /// Where the system is meant to be used, in degrees.
     area: Bounds,
 }
 
+enum Projection {
+    /// Our own.
+    Mercator(Box<TransverseMercator>),
+    /// Everything else, by proj4rs; the datum is left alone.
+    Other(Box<Proj>),
+}
+
+type NoPlace = proj4rs::errors::Error;
+
 impl Side {
     /// Over the first grid that holds the position, in degrees.
     fn shifted(&self, x: f64, y: f64, to_wgs84: bool) -> Option<(f64, f64)> {
-        if self.shifts.is_empty() {
-            return Some((x, y));
-        }
         let (lon, lat) = (x.to_degrees(), y.to_degrees());
         let over = |shift: &Shift| {
             if to_wgs84 { shift.there(lon, lat) } else { shift.back(lon, lat) }
@@ -73,10 +82,45 @@ impl Side {
         self.shifts.iter().find_map(over).map(|(lon, lat)| (lon.to_radians(), lat.to_radians()))
     }
 
-    /// As [`Side::shifted`]; a position outside every grid is none.
-    fn shift(&self, position: &mut Position, to_wgs84: bool) {
-        let shifted = self.shifted(position.0, position.1, to_wgs84);
-        (position.0, position.1) = shifted.unwrap_or((f64::NAN, f64::NAN));
+    /// All positions to WGS 84, in radians. What has no place becomes NaN, or is an error.
+    fn there(&self, wgs84: &Proj, all: &mut Places<'_>) -> Result<(), NoPlace> {
+        if self.is_wgs84 {
+            return Ok(());
+        }
+        match &self.projection {
+            Projection::Mercator(projection) => projection.unproject(all.x, all.y),
+            Projection::Other(proj) => transform(proj, wgs84, all)?,
+        }
+        if let Some(datum) = &self.datum {
+            datum.there(all.x, all.y);
+        }
+        self.shift(all, true);
+        Ok(())
+    }
+
+    /// Back from [`Side::there`].
+    fn back(&self, wgs84: &Proj, all: &mut Places<'_>) -> Result<(), NoPlace> {
+        if self.is_wgs84 {
+            return Ok(());
+        }
+        self.shift(all, false);
+        if let Some(datum) = &self.datum {
+            datum.back(all.x, all.y);
+        }
+        match &self.projection {
+            Projection::Mercator(projection) => projection.project(all.x, all.y),
+            Projection::Other(proj) => transform(wgs84, proj, all)?,
+        }
+        Ok(())
+    }
+
+    /// As [`Side::shifted`]; a position outside every grid becomes NaN.
+    fn shift(&self, all: &mut Places<'_>, to_wgs84: bool) {
+        if !self.shifts.is_empty() {
+            for (x, y) in all.x.iter_mut().zip(all.y.iter_mut()) {
+                (*x, *y) = self.shifted(*x, *y, to_wgs84).unwrap_or((f64::NAN, f64::NAN));
+            }
+        }
     }
 
     /// Whether a box in degrees lies in the area; its west may be greater than its east, over the
@@ -94,7 +138,7 @@ impl Side {
     }
 }
 
-const WGS84: &str = "+proj=longlat +ellps=WGS84 +towgs84=0,0,0";
+const WGS84: &str = "+proj=longlat +ellps=WGS84";
 
 impl Transform {
     /// The way between two systems, without grids.
@@ -140,23 +184,13 @@ impl Transform {
     /// `INVALID_GEOMETRY` if it cannot be projected.
     #[inline]
     pub fn position(&self, x: f64, y: f64, z: f64) -> Result<(f64, f64, f64), Problem> {
-        let mut position = Position(x, y, z);
-        if self.from.geographic {
-            (position.0, position.1) = (x.to_radians(), y.to_radians());
-        }
-        let mut done = Ok(());
-        if !self.from.is_wgs84 {
-            done = transform(&self.from.proj, &self.wgs84, &mut position);
-            self.from.shift(&mut position, true);
-        }
-        if done.is_ok() && !self.to.is_wgs84 {
-            self.to.shift(&mut position, false);
-            done = transform(&self.wgs84, &self.to.proj, &mut position);
-        }
-        let Position(mut to_x, mut to_y, to_z) = position;
-        if self.to.geographic {
-            (to_x, to_y) = (to_x.to_degrees(), to_y.to_degrees());
-        }
+        let unit = |x: f64| if self.from.geographic { x.to_radians() } else { x };
+        let (mut to_x, mut to_y) = ([unit(x)], [unit(y)]);
+        let mut all = Places { x: &mut to_x, y: &mut to_y };
+        let done = self.from.there(&self.wgs84, &mut all);
+        let done = done.and_then(|()| self.to.back(&self.wgs84, &mut all));
+        let unit = |x: f64| if self.to.geographic { x.to_degrees() } else { x };
+        let ([to_x], [to_y]) = (to_x.map(unit), to_y.map(unit));
         if done.is_err() || !to_x.is_finite() || !to_y.is_finite() {
             let message = match self.operation.grids.as_slice() {
                 [] => format!("({x} {y}) has no place in {}", self.operation.to),
@@ -164,7 +198,7 @@ impl Transform {
             };
             return Err(Problem::new(Code::INVALID_GEOMETRY, message));
         }
-        Ok((to_x, to_y, to_z))
+        Ok((to_x, to_y, z))
     }
 
     /// All positions of canonical well-known binary, in place. Heights are kept as they are: a
@@ -179,26 +213,23 @@ impl Transform {
     /// # Errors
     /// As [`Transform::position`]; the bytes are then as before.
     pub fn geometry(&self, wkb: &mut [u8]) -> Result<bool, Problem> {
-        let mut all = Many(Vec::with_capacity(wkb.len() / 16));
+        let (mut xs, mut ys) = (Vec::with_capacity(wkb.len() / 16), Vec::with_capacity(wkb.len() / 16));
         let unit = |x: f64| if self.from.geographic { x.to_radians() } else { x };
-        each_position(wkb, |x, y| all.0.push(Position(unit(*x), unit(*y), 0.0)));
-        let mut done = Ok(());
-        if !self.from.is_wgs84 {
-            done = transform(&self.from.proj, &self.wgs84, &mut all);
-            all.0.iter_mut().for_each(|position| self.from.shift(position, true));
-        }
-        let inside = bounds(&all.0).is_none_or(|found| self.from.holds(found) && self.to.holds(found));
-        if done.is_ok() && !self.to.is_wgs84 {
-            all.0.iter_mut().for_each(|position| self.to.shift(position, false));
-            done = transform(&self.wgs84, &self.to.proj, &mut all);
-        }
-        if done.is_err() || all.0.iter().any(|p| !p.0.is_finite() || !p.1.is_finite()) {
+        each_position(wkb, |x, y| {
+            xs.push(unit(*x));
+            ys.push(unit(*y));
+        });
+        let mut all = Places { x: &mut xs, y: &mut ys };
+        let done = self.from.there(&self.wgs84, &mut all);
+        let inside = bounds(&all).is_none_or(|found| self.from.holds(found) && self.to.holds(found));
+        let done = done.and_then(|()| self.to.back(&self.wgs84, &mut all));
+        if done.is_err() || xs.iter().chain(&ys).any(|number| !number.is_finite()) {
             return self.one_by_one(wkb).map(|()| inside);
         }
         let unit = |x: f64| if self.to.geographic { x.to_degrees() } else { x };
-        let mut all = all.0.into_iter();
+        let mut all = xs.into_iter().zip(ys);
         each_position(wkb, |x, y| {
-            if let Some(Position(to_x, to_y, _)) = all.next() {
+            if let Some((to_x, to_y)) = all.next() {
                 (*x, *y) = (unit(to_x), unit(to_y));
             }
         });
@@ -222,9 +253,9 @@ impl Transform {
 }
 
 /// The box around positions in radians, in degrees.
-fn bounds(positions: &[Position]) -> Option<Bounds> {
+fn bounds(all: &Places<'_>) -> Option<Bounds> {
     let mut found: Option<Bounds> = None;
-    for Position(x, y, _) in positions {
+    for (x, y) in all.x.iter().zip(all.y.iter()) {
         if x.is_finite() && y.is_finite() {
             let at = Bounds { min_x: *x, min_y: *y, max_x: *x, max_y: *y };
             found.get_or_insert(at).extend(*x, *y);
@@ -269,38 +300,51 @@ fn side(crs: &Crs, grids: &Grids) -> Result<Ready, Problem> {
     let mut definition = entry.proj;
     let mut accuracy = entry.accuracy;
     if !shifts.is_empty() {
-        // Without parameters the projection leaves the datum alone; the grid then shifts it.
-        let words = definition.split_ascii_whitespace().filter(|word| !word.starts_with("+towgs84="));
-        definition = words.collect::<Vec<_>>().join(" ");
+        definition = without(&definition, "+towgs84=");
         accuracy = shifts.iter().map(|shift| shift.known.accuracy).reduce(f32::max);
     }
+    // The projection alone; without parameters proj4rs leaves the datum to us.
+    let projected = without(&definition, "+towgs84=");
     let proj =
-        Proj::from_proj_string(&definition).map_err(|e| refuse(&format!("cannot be projected: {e}")))?;
+        Proj::from_proj_string(&projected).map_err(|e| refuse(&format!("cannot be projected: {e}")))?;
+    let datum = Datum::of(&proj, &definition);
+    let projection = match TransverseMercator::of(&proj, &projected) {
+        Some(mercator) => Projection::Mercator(Box::new(mercator)),
+        None => Projection::Other(Box::new(proj)),
+    };
     let (geographic, is_wgs84, area) = (entry.geographic, crs.is_wgs84(), entry.area);
     if let [first, rest @ ..] = shifts.as_slice() {
         definition.push_str(" +nadgrids=");
         let paths = [first].into_iter().chain(rest).map(|shift| shift.path.clone());
         definition.push_str(&names(&paths.collect::<Vec<_>>()).replace(", ", ","));
     }
-    Ok(Ready { side: Side { proj, geographic, is_wgs84, shifts, area }, definition, accuracy, missing })
+    Ok(Ready {
+        side: Side { projection, datum, geographic, is_wgs84, shifts, area },
+        definition,
+        accuracy,
+        missing,
+    })
 }
 
-struct Position(f64, f64, f64);
+/// A definition without the words that begin so.
+fn without(definition: &str, start: &str) -> String {
+    let words = definition.split_ascii_whitespace().filter(|word| !word.starts_with(start));
+    words.collect::<Vec<_>>().join(" ")
+}
 
-impl Positions for Position {
+/// Positions on their way, all x and all y. Each step takes them at height 0.
+struct Places<'a> {
+    x: &'a mut [f64],
+    y: &'a mut [f64],
+}
+
+impl Positions for Places<'_> {
     #[inline]
     fn transform_coordinates<F: TransformClosure>(&mut self, f: &mut F) -> proj4rs::errors::Result<()> {
-        (self.0, self.1, self.2) = f(self.0, self.1, self.2)?;
+        for (x, y) in self.x.iter_mut().zip(self.y.iter_mut()) {
+            (*x, *y, _) = f(*x, *y, 0.0)?;
+        }
         Ok(())
-    }
-}
-
-struct Many(Vec<Position>);
-
-impl Positions for Many {
-    #[inline]
-    fn transform_coordinates<F: TransformClosure>(&mut self, f: &mut F) -> proj4rs::errors::Result<()> {
-        self.0.iter_mut().try_for_each(|position| position.transform_coordinates(f))
     }
 }
 
@@ -328,6 +372,82 @@ mod tests {
             let back = Transform::new(&Crs::epsg(code), &Crs::wgs84()).unwrap();
             let (back_lon, back_lat, _) = back.position(got_x, got_y, 0.0).unwrap();
             assert!((back_lon - lon).abs() < 2e-8 && (back_lat - lat).abs() < 2e-8);
+        }
+    }
+
+    /// Our own projection and change of datum against those of proj4rs, over the whole earth: to a
+    /// micrometre within 60° of the central meridian, and refused at the same places.
+    #[test]
+    fn what_is_our_own_agrees_with_proj4rs() {
+        let wgs84 = Proj::from_proj_string("+proj=longlat +ellps=WGS84 +towgs84=0,0,0").unwrap();
+        let mut own = 0;
+        for code in super::super::table::codes().into_iter().step_by(11).chain([27700, 31467, 25832]) {
+            let crs = super::super::parse::numbered(code);
+            let Some(entry) = crs.entry().filter(|entry| entry.verified) else { continue };
+            let transverse = ["+proj=tmerc", "+proj=utm"].iter().any(|word| entry.proj.contains(word));
+            if !transverse && !entry.proj.contains("+towgs84") {
+                continue;
+            }
+            own += 1;
+            let proj = Proj::from_proj_string(&entry.proj).unwrap();
+            let middle = proj.longitude_of_origin().to_degrees();
+            let there = Transform::new(&Crs::wgs84(), &crs).unwrap();
+            let back = Transform::new(&crs, &Crs::wgs84()).unwrap();
+            for (i, j) in (-18..=18).flat_map(|i| (-9..=9).map(move |j| (f64::from(i), f64::from(j)))) {
+                // Many places near the middle, some far away.
+                let (lon, lat) = (middle + i * i.abs() * 0.52, j * 9.99);
+                let lon = if lon > 180.0 {
+                    lon - 360.0
+                } else if lon < -180.0 {
+                    lon + 360.0
+                } else {
+                    lon
+                };
+                let mut theirs = (lon.to_radians(), lat.to_radians(), 0.0);
+                let refused = transform(&wgs84, &proj, &mut theirs).is_err();
+                let Ok((x, y, _)) = there.position(lon, lat, 0.0) else {
+                    assert!(refused || !theirs.0.is_finite(), "{crs} {lon} {lat}: {theirs:?}");
+                    continue;
+                };
+                assert!(!refused, "{crs} {lon} {lat}: {x} {y}");
+                let near = (i * i * 0.52) < 60.0;
+                if near {
+                    let scale = if entry.geographic { 111_320.0f64.to_degrees() } else { 1.0 };
+                    let unit = |x: f64| if entry.geographic { x.to_radians() } else { x };
+                    let (dx, dy) = ((unit(x) - theirs.0) * scale, (unit(y) - theirs.1) * scale);
+                    // proj4rs ends its search for a latitude a micrometre away.
+                    assert!(f64::hypot(dx, dy) < 1e-5, "{crs} {lon} {lat}: {x} {y}, {theirs:?}");
+                    let (to_lon, to_lat, _) = back.position(x, y, 0.0).unwrap();
+                    let mut home = (unit(x), unit(y), 0.0);
+                    transform(&proj, &wgs84, &mut home).unwrap();
+                    let (dx, dy) = (to_lon - home.0.to_degrees(), to_lat - home.1.to_degrees());
+                    let dx = dx * lat.to_radians().cos();
+                    assert!(f64::hypot(dx, dy) < 1e-10, "{crs} {lon} {lat}: {to_lon} {to_lat} {home:?}");
+                }
+            }
+        }
+        assert!(own > 200, "{own}");
+    }
+
+    /// What becomes of a position does not hang on its neighbours, else geometries that share a
+    /// corner would not share it afterwards: the same bits, near and far of the central meridian.
+    #[test]
+    fn many_positions_go_as_each_one_goes() {
+        for (from, to) in [(4326, 31467), (31467, 4326), (4326, 25832), (25832, 4258)] {
+            let way = Transform::new(&Crs::epsg(from), &Crs::epsg(to)).unwrap();
+            let metres = if from == 4326 { 1.0 } else { 100_000.0 };
+            let place = |i: u32| [f64::from(i * 7 % 23) * metres, f64::from(i * 5 % 89) * metres];
+            let places: Vec<[f64; 2]> = (0..39).map(place).collect();
+            let text: Vec<String> = places.iter().map(|[x, y]| format!("{x} {y}")).collect();
+            let mut wkb = Vec::new();
+            crate::wkt::read(&format!("LINESTRING ({})", text.join(", ")), &mut wkb).unwrap();
+            way.geometry(&mut wkb).unwrap();
+            let mut all = places.iter();
+            each_position(&mut wkb, |x, y| {
+                let [from_x, from_y] = *all.next().unwrap();
+                let (one_x, one_y, _) = way.position(from_x, from_y, 0.0).unwrap();
+                assert_eq!((*x, *y), (one_x, one_y), "{from} to {to}: {from_x} {from_y}");
+            });
         }
     }
 
