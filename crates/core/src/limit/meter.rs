@@ -7,7 +7,7 @@
 //!   began to be spent, whichever is earlier: one call then asks, and its answer tells how much
 //!   came back. So a window is spent as soon as it opens, whether it is fixed or slides, and no
 //!   boundary need be known better than the server tells it, because the next one comes a whole
-//!   window later;
+//!   window later. Where the lane's own log has told the same (`window`), nobody asks any more;
 //! - if it was not, the quota is a bucket smaller than its policy, or shared: then calls go at the
 //!   rate of the policy or, where no window is told, at the slope of what the server has granted.
 //!   That is the calls accepted so far plus those left; it grows with time and nothing else. A
@@ -17,6 +17,7 @@
 //! calls should be left, the meter is given up and the refusals themselves are the measure.
 
 use super::learn::secs;
+use super::window::{Seen, Window};
 use crate::hint::Quota;
 use crate::time::{Mono, seconds};
 
@@ -52,15 +53,18 @@ pub(super) struct Stand {
     /// Calls that the server has accepted up to and with this one, as far as that is sure: calls that
     /// are out together overtake each other.
     pub(super) accepted: f64,
-    /// Calls out.
+    /// Calls out, and those that were when it was sent.
     pub(super) out: f64,
+    pub(super) others: f64,
 }
 
 /// The mirror of one quota.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Meter {
     limit: f64,
-    window: Option<f64>,
+    window: Window,
+    /// The first answer told a whole quota.
+    full: bool,
     /// When the quota began to be spent, and how much of it has been.
     began: Mono,
     spent: f64,
@@ -97,8 +101,6 @@ pub(super) struct Meter {
     whole: u32,
     /// It has just come back as a whole.
     fresh: bool,
-    /// The least and the most that the window may be, where it is not told.
-    guess: Option<(f64, f64)>,
     /// Calls spread at the end of the first quota.
     tries: u32,
 }
@@ -117,7 +119,14 @@ impl Meter {
         let point = Point { at: stand.sent, granted: stand.accepted + left };
         Some(Meter {
             limit,
-            window: quota.window.map(|w| w.as_secs_f64()).filter(|w| *w > 0.0),
+            window: Window::new(
+                quota.window.map(|w| w.as_secs_f64()),
+                stand.sent,
+                stand.accepted + stand.out,
+                point.granted,
+                secs(stand.sent, stand.now),
+            ),
+            full: left + 1.0 + stand.out >= limit,
             began: stand.sent,
             before: stand.sent,
             spent: if left < 1.0 && quota.reset.is_some_and(|r| r.as_secs_f64() > 1.0) {
@@ -144,43 +153,44 @@ impl Meter {
             others: 0,
             whole: 0,
             fresh: false,
-            guess: None,
             tries: 0,
         })
     }
 
     /// Whether it is a meter of this quota.
     pub(super) fn is(&self, quota: &Quota) -> bool {
-        let same = quota.window.is_none() || quota.window.map(|w| w.as_secs_f64()) == self.window;
+        let same = quota.window.is_none() || quota.window.map(|w| w.as_secs_f64()) == self.window.told();
         same && quota.limit.is_some_and(|l| l as f64 == self.limit)
     }
 
     /// Whether it has been wrong too often: a counter that is mirrored well brings no refusal. Or it
     /// tells nothing, because it is full again whenever an answer comes.
     pub(super) fn lies(&self) -> bool {
-        let idle = self.window.is_none() && self.whole > 10 && self.share < 0.02;
+        let idle = self.window.length().is_none() && self.whole > 10 && self.share < 0.02;
         idle || self.misses > 6.0 + 0.004 * self.calls
     }
 
     /// Calls per second, as far as they are known.
     pub(super) fn rate(&self) -> Option<f64> {
-        self.window().map(|w| self.limit / w).or_else(|| self.slope())
+        self.window.length().map(|w| self.limit / w).or_else(|| self.slope())
     }
 
     /// An answer told the quota.
     pub(super) fn told(&mut self, quota: &Quota, stand: &Stand) {
         self.others = 0;
         let Some(left) = quota.remaining.map(|r| r as f64) else { return };
+        let (asked, old, way) = (self.asks, self.reset, secs(stand.sent, stand.now));
         (self.silent, self.asks) = (0, false);
         if stand.sent >= self.told {
             (self.told, self.reset) = (stand.sent, wait(quota, stand.now));
         }
-        if self.fresh
-            && self.window.is_none()
-            && stand.sent > self.began
-            && let Some(reset) = quota.reset
-        {
-            self.infer(secs(self.began, stand.now + reset));
+        if let Some(reset) = quota.reset {
+            if self.whole == 0 && self.full {
+                self.window.first(secs(self.began, stand.sent + reset));
+            } else if self.fresh && stand.sent > self.began {
+                self.fresh = false;
+                self.window.infer(secs(self.began, stand.now + reset), way);
+            }
         }
         self.most = self.most.max(left);
         if left >= 1.0 {
@@ -191,10 +201,21 @@ impl Meter {
         if grown <= 0.5 {
             return;
         }
+        let whole = grown >= 0.5 * self.limit && left >= 2.0;
+        if whole {
+            self.returned(quota, left, secs(self.before, stand.sent), way);
+        }
+        if asked && self.whole == 0 && self.window.length().is_none() {
+            self.window.slid(old.zip(self.reset).map_or(f64::INFINITY, |(a, b)| secs(a, b)), way);
+        }
+        if self.window.told().is_none() || !self.is_steady() {
+            let out = stand.out.max(stand.others);
+            let seen = Seen { at: point.at, granted: point.granted, left, out, whole };
+            self.window.check(&seen, self.size());
+        }
         self.granted = point;
-        if grown >= 0.5 * self.limit && left >= 2.0 {
-            // It came back as a whole: a new window, or a bucket that was left to fill.
-            self.returned(quota, left, secs(self.before, stand.sent));
+        if whole {
+            // A new window, or a bucket that was left to fill.
             (self.began, self.spent) = (stand.sent, 1.0);
             (self.old, self.mid) = (point, None);
         } else if left + 1.0 >= self.limit {
@@ -207,41 +228,20 @@ impl Meter {
     }
 
     /// It came back as a whole. What was asked for too late may be asked for sooner.
-    fn returned(&mut self, quota: &Quota, left: f64, after: f64) {
+    fn returned(&mut self, quota: &Quota, left: f64, after: f64, way: f64) {
         self.whole += 1;
         self.fresh = left + 1.0 >= self.limit;
-        if let Some((low, high)) = &mut self.guess {
-            // Not all had come back yet: that is close.
-            *high = high.min(after);
-            if !self.fresh {
-                *low = low.max(0.98 * *high);
-            }
-        }
+        self.window.returned(after, self.fresh, way);
         // A wait of up to a second may be any shorter one, rounded up.
         let second = quota.reset.is_some_and(|reset| reset.as_secs_f64() <= 1.0);
-        if second && self.window.is_none() && !self.found {
+        if second && self.window.told().is_none() && !self.found {
             self.share = (0.5 * self.share).max(0.01);
         }
     }
 
-    /// Whoever does not name the window tells it nevertheless, rounded up to a whole second, in the answer
-    /// to the second call after it came back as a whole.
-    fn infer(&mut self, told: f64) {
-        self.fresh = false;
-        if told <= 1.5 {
-            return;
-        }
-        let (low, high) = self.guess.unwrap_or((0.0, f64::INFINITY));
-        let (low, high) = (low.max(told - 1.0), high.min(told));
-        // Where that does not fit, the limit has changed.
-        self.guess = Some(if low < high { (low, high) } else { (told - 1.0, told) });
-    }
-
-    /// The window, told or guessed.
-    fn window(&self) -> Option<f64> {
-        let guess =
-            |(low, high): (f64, f64)| if high - low > 0.005 * high { f64::midpoint(low, high) } else { high };
-        self.window.or(self.guess.map(guess))
+    /// Calls that may go at once: a bucket may be smaller than its policy.
+    fn size(&self) -> f64 {
+        self.limit.min(self.most + 1.0)
     }
 
     /// The slope, if it is one: a bucket is full again when it says so, a window lets only a few go before.
@@ -285,13 +285,22 @@ impl Meter {
         if self.asks && out > 0 {
             return Left::Unknown;
         }
-        if self.is_spent() {
-            let after = self.window().map(|w| self.began + seconds(w * 1.0005));
-            let told = self.reset.map(|reset| {
+        let free = self.window.free(committed, self.size());
+        if free.is_some_and(|at| now >= at) && (out == 0 || !self.window.asks(self.paced, now)) {
+            return Left::Now;
+        }
+        if free.is_some() || self.is_spent() {
+            let after = self.window.length().map(|w| self.began + seconds(w * 1.0005));
+            let told = self.reset.and_then(|reset| {
                 let wait = secs(self.told, reset);
-                if wait <= 1.5 { self.told + seconds(wait * self.share) } else { reset }
+                match () {
+                    () if wait > 1.5 => Some(reset),
+                    // The log knows better.
+                    () if free.is_some() => None,
+                    () => Some(self.told + seconds(wait * self.share)),
+                }
             });
-            let at = match (after, told) {
+            let at = match (free.or(after), told) {
                 (Some(a), Some(b)) => a.min(b),
                 (a, b) => a.or(b).unwrap_or(now),
             };
@@ -318,8 +327,8 @@ impl Meter {
 
     /// Whether the quota comes back call by call, as that of a bucket does.
     fn is_steady(&self) -> bool {
-        match self.window {
-            None => self.slope().is_some(),
+        match self.window.told() {
+            None => !self.window.is_trusted() && self.slope().is_some(),
             // A bucket is never told as a quota of many seconds.
             Some(window) => window < 5.0 && self.most + 1.0 < 0.9 * self.limit,
         }
@@ -327,7 +336,7 @@ impl Meter {
 
     /// Whether it is not known yet how the quota comes back.
     fn puzzles(&self) -> bool {
-        self.window.is_none() && self.slope().is_none() && self.whole == 0
+        self.window.told().is_none() && self.slope().is_none() && self.whole == 0
     }
 
     /// Calls that a bucket keeps, because calls do not arrive as evenly as they are sent. They cost
@@ -344,15 +353,21 @@ impl Meter {
     /// A call goes, with so many committed before. True if it goes by the rate, one after the other.
     pub(super) fn sent(&mut self, now: Mono, committed: f64) -> bool {
         self.calls += 1.0;
-        if self.window.is_some_and(|w| secs(self.began, now) > w) && !self.is_spent() {
+        if self.window.told().is_some_and(|w| secs(self.began, now) > w) && !self.is_spent() {
             (self.began, self.spent) = (now, 0.0);
         }
         let left = self.granted.granted - committed;
+        let free = self.window.free(committed, self.size());
+        self.window.sent(now, committed);
         if left >= 1.0 + self.margin() {
             self.tries += u32::from(left <= self.reserve());
             (self.paced, self.spent) = (now, self.spent + 1.0);
             false
-        } else if self.is_spent() {
+        } else if free.is_some_and(|at| now >= at) && !self.window.asks(self.paced, now) {
+            self.paced = now;
+            self.window.relied();
+            false
+        } else if free.is_some() || self.is_spent() {
             self.before = self.began;
             (self.paced, self.began, self.spent, self.asks) = (now, now, 1.0, true);
             false
@@ -367,15 +382,14 @@ impl Meter {
     }
 
     /// A call was refused although something should have been left.
-    pub(super) fn missed(&mut self, now: Mono, committed: f64) {
+    pub(super) fn missed(&mut self, now: Mono, sent: Mono, committed: f64) {
         self.misses += 1.0;
         self.refusals += 1;
-        if let Some((low, high)) = &mut self.guess
-            && self.asks
-        {
-            // It asked too soon.
-            let after = secs(self.before, self.paced);
-            (*low, *high) = (low.max(after), high.max(1.02 * after));
+        if self.window.is_trusted() {
+            self.spent = self.limit;
+        }
+        self.window.refused(sent);
+        if self.asks && self.window.is_longer(secs(self.before, self.paced)) {
             (self.began, self.spent, self.asks) = (self.before, self.limit, false);
             return;
         }
@@ -387,7 +401,7 @@ impl Meter {
         } else {
             self.ease *= 0.998;
         }
-        let whole = self.window.is_none_or(|w| w >= 5.0) || self.most >= 0.5 * self.limit;
+        let whole = self.window.told().is_none_or(|w| w >= 5.0) || self.most >= 0.5 * self.limit;
         if whole && (self.refusals > 2 || self.spent >= 0.9 * self.limit) {
             self.spent = self.limit;
         }
@@ -395,6 +409,11 @@ impl Meter {
         if let Some(slope) = &mut self.slope {
             *slope *= 0.99;
         }
+    }
+
+    /// Another quota may be spent without being told.
+    pub(super) const fn beware(&mut self) {
+        self.window.beware();
     }
 
     /// An answer told quotas, but not this one. True if it is not told any more.

@@ -18,6 +18,7 @@
 mod climb;
 mod flight;
 mod learn;
+mod log;
 mod meter;
 mod noise;
 pub mod pace;
@@ -25,6 +26,7 @@ mod pause;
 mod restart;
 mod suspect;
 mod tight;
+mod window;
 
 use crate::hint::{Hints, Quota};
 use crate::time::Mono;
@@ -368,7 +370,11 @@ impl Limiter {
                 hints.quotas.iter().flatten().any(|q| told(&q)) || hints.quotas[0].is_none()
             };
             let committed = self.committed();
-            self.meters.iter_mut().flatten().filter(|m| spent(m)).for_each(|m| m.missed(now, committed));
+            self.meters
+                .iter_mut()
+                .flatten()
+                .filter(|m| spent(m))
+                .for_each(|m| m.missed(now, ticket.sent, committed));
             return;
         }
         let silence = until.map_or(0.0, |t| secs(now, t));
@@ -469,7 +475,8 @@ impl Limiter {
         // overtake each other on their way.
         let before = (ticket.seq + this).saturating_sub(self.refused).min(self.done);
         let accepted = if ticket.even { before } else { ticket.done + this } as f64;
-        let stand = Stand { sent: ticket.sent, now, accepted, out };
+        let others = f64::from(ticket.flight.saturating_sub(1));
+        let stand = Stand { sent: ticket.sent, now, accepted, out, others };
         for slot in &mut self.meters {
             let told = |m: &Meter| hints.quotas.iter().flatten().any(|q| m.is(q));
             if slot.as_mut().is_some_and(|m| !told(m) && m.other()) {
@@ -487,6 +494,9 @@ impl Limiter {
                     self.flight.at_least(quota.remaining.unwrap_or(0) as f64);
                 }
             }
+        }
+        if self.meters.iter().flatten().count() > 1 {
+            self.meters.iter_mut().flatten().for_each(Meter::beware);
         }
         if self.meters.iter().flatten().any(Meter::lies) {
             let rate = self.meters.iter().flatten().filter_map(Meter::rate).min_by(f64::total_cmp);

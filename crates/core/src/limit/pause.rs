@@ -196,7 +196,7 @@ impl Pauses {
         if rounded && (self.runs == 1 || tiny || fell) {
             // Slow enough to last, so that the next run says something else than this one.
             let slower = (self.silence / run).clamp(1.3, 80.0);
-            let from = if n < 10.0 { by_run } else { (n / run / slower).max(by_run) };
+            let from = if n < 10.0 { by_run } else { (n / run / slower).clamp(by_run, 8.0 * by_run) };
             self.climb = Some(Climb::new(run, n, from));
             (self.rate, self.calls) = (from, 1.0);
             self.burst = Some((n - from * run).max(1.0));
