@@ -143,7 +143,7 @@ fn main() {
 
 fn exchange(in_flight_max: u32) -> Exchange {
     let allow = Allow { addresses: Addresses { private: true, exact: vec![] }, ..Allow::default() };
-    let client = Client::new(ClientConfig { allow, ..ClientConfig::default() }).expect("certificates");
+    let client = Client::new(ClientConfig { allow, ..ClientConfig::default() }, []).expect("certificates");
     let limit = LimitConfig { in_flight_max, ..LimitConfig::default() };
     let lanes = Lanes::new(&LaneConfig { limit, ..LaneConfig::default() }, Clock::system());
     let policy = CallPolicy { attempt_timeout: Duration::from_secs(10), ..CallPolicy::default() };

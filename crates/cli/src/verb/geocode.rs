@@ -255,11 +255,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 
 fn job(args: &Args) -> Result<Job, JobError> {
     let setup = JobError::Setup;
-    let mut profiles = Profiles::embedded().map_err(|e| setup(e.to_string()))?;
-    if let Some(path) = &args.profiles {
-        profiles = profiles.with(path).map_err(|e| setup(e.to_string()))?;
-    }
-    let mut profile = profiles.get(&args.profile).map_err(setup)?.clone();
+    let mut profile = Profiles::one(&args.profile, args.profiles.as_deref()).map_err(setup)?;
     if let Some(url) = &args.url {
         profile = profile.at(url).map_err(|e| setup(format!("--url: {e}")))?;
     }

@@ -101,7 +101,7 @@ fn places(manifest: &Manifest) -> Vec<Place> {
 /// Where a service is, and how it speaks in headers.
 fn address(service: &Service, source: bool) -> Result<(Url, HintProfile), String> {
     let profile = match &service.profile {
-        Some(name) => Some(Profiles::embedded().map_err(|e| e.to_string())?.get(name)?.clone()),
+        Some(name) => Some(Profiles::one(name, None)?),
         None => None,
     };
     let hints = profile.as_ref().map(Profile::hints).unwrap_or_default();
@@ -236,9 +236,8 @@ fn once(
     let broken = |e: &dyn std::fmt::Display| Failure::Malformed(e.to_string());
     let allow = Allow::meant(url, private, &[]);
     allow.url(url)?;
-    let client = Client::new(ClientConfig { allow, ..ClientConfig::default() }).map_err(|e| {
-        Failure::Network(Network::Tls, format!("the system's certificates cannot be used: {e}"))
-    })?;
+    let client = Client::new(ClientConfig { allow, ..ClientConfig::default() }, [url])
+        .map_err(|why| Failure::Network(Network::Tls, why))?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| broken(&e))?;
     let dialect: Dialect<()> = Dialect { hints: hints.clone(), ..Dialect::default() };

@@ -226,8 +226,6 @@ impl Job {
     /// When the job cannot work.
     pub fn prepare(self, clock: Clock) -> Result<Prepared, JobError> {
         let setup = |what: String| JobError::Setup(what);
-        let client = Client::new(self.client.clone())
-            .map_err(|e| setup(format!("the system's certificates cannot be used: {e}")))?;
         let mut redactor = Redactor::new();
         if let Some((_, secret)) = &self.key {
             redactor.add(secret);
@@ -236,6 +234,7 @@ impl Job {
         self.client.allow.url(&url).map_err(|e| {
             setup(format!("{url}: {e}. If you trust it, say --allow-private (or --allow-host)"))
         })?;
+        let client = Client::new(self.client.clone(), [&url]).map_err(setup)?;
         // What no row can be asked without is missed before the first one.
         let sample = match self.by {
             By::Address(_) => What::Forward("a"),

@@ -8,11 +8,12 @@
 use super::allow::{Allow, Forbidden};
 use super::failure::ConnectError;
 use super::resolve::Resolve;
+use super::{certificates, platform_tls};
 use rustls::pki_types::ServerName;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -28,18 +29,47 @@ pub(super) struct Connector(Arc<Inner>);
 struct Inner {
     allow: Allow,
     resolver: Arc<dyn Resolve>,
-    tls: TlsConnector,
+    trust: Trust,
+    tls: OnceLock<TlsConnector>,
     timeout: Duration,
+}
+
+/// What makes a certificate good.
+pub(super) enum Trust {
+    /// That the operating system trusts it. Its certificates are read when they are first needed:
+    /// that is more work than many a run in clear.
+    Platform,
+    Given(Box<rustls::ClientConfig>),
+}
+
+impl Trust {
+    fn connector(&self) -> Result<TlsConnector, rustls::Error> {
+        let mut tls = match self {
+            Trust::Platform => platform_tls()?,
+            Trust::Given(tls) => tls.as_ref().clone(),
+        };
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(TlsConnector::from(Arc::new(tls)))
+    }
 }
 
 impl Connector {
     pub(super) fn new(
         allow: Allow,
         resolver: Arc<dyn Resolve>,
-        tls: Arc<rustls::ClientConfig>,
+        trust: Trust,
         timeout: Duration,
     ) -> Connector {
-        Connector(Arc::new(Inner { allow, resolver, tls: TlsConnector::from(tls), timeout }))
+        Connector(Arc::new(Inner { allow, resolver, trust, tls: OnceLock::new(), timeout }))
+    }
+
+    /// What shakes hands; the error is one of the system's certificates.
+    pub(super) fn tls(&self) -> Result<&TlsConnector, rustls::Error> {
+        if let Some(tls) = self.0.tls.get() {
+            return Ok(tls);
+        }
+        let tls = self.0.trust.connector()?;
+        Ok(self.0.tls.get_or_init(|| tls))
     }
 
     /// Connects to the host of a URL.
@@ -58,7 +88,8 @@ impl Connector {
         }
         let name =
             ServerName::try_from(host.to_owned()).map_err(|_| ConnectError::Tls("no server name".into()))?;
-        let tls = self.0.tls.connect(name, stream).await.map_err(|e| ConnectError::Tls(e.to_string()))?;
+        let tls = self.tls().map_err(|e| ConnectError::Tls(certificates(&e)))?;
+        let tls = tls.connect(name, stream).await.map_err(|e| ConnectError::Tls(e.to_string()))?;
         Ok(Stream::Tls(Box::new(tls)))
     }
 

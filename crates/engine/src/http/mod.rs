@@ -38,7 +38,7 @@ pub use resolve::{Resolve, SystemResolver};
 
 use crate::secret::Redactor;
 use bytes::Bytes;
-use connect::Connector;
+use connect::{Connector, Trust};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::Full;
 use pool::Pool;
@@ -134,19 +134,34 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that trusts what the operating system trusts.
+    /// A client for these URLs that trusts what the operating system trusts. If one of them needs
+    /// its certificates, they are looked at now, so that nothing is asked in vain; else when a redirect
+    /// leads to where they are needed.
     ///
     /// # Errors
     /// The operating system's certificates cannot be used.
-    pub fn new(config: ClientConfig) -> Result<Client, rustls::Error> {
-        Ok(Client::with(config, Arc::new(SystemResolver), platform_tls()?))
+    pub fn new<'a>(config: ClientConfig, urls: impl IntoIterator<Item = &'a Url>) -> Result<Client, String> {
+        let connector = Connector::new(
+            config.allow.clone(),
+            Arc::new(SystemResolver),
+            Trust::Platform,
+            config.connect_timeout,
+        );
+        if urls.into_iter().any(|url| url.scheme() == "https") {
+            connector.tls().map_err(|e| certificates(&e))?;
+        }
+        Ok(Client::over(connector, config))
     }
 
     /// A client with another resolver or other trust.
     #[must_use]
-    pub fn with(config: ClientConfig, resolver: Arc<dyn Resolve>, mut tls: rustls::ClientConfig) -> Client {
-        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let connector = Connector::new(config.allow.clone(), resolver, Arc::new(tls), config.connect_timeout);
+    pub fn with(config: ClientConfig, resolver: Arc<dyn Resolve>, tls: rustls::ClientConfig) -> Client {
+        let trust = Trust::Given(Box::new(tls));
+        let connector = Connector::new(config.allow.clone(), resolver, trust, config.connect_timeout);
+        Client::over(connector, config)
+    }
+
+    fn over(connector: Connector, config: ClientConfig) -> Client {
         let pool = Pool::new(connector, config.idle_timeout);
         Client { pool, config: Arc::new(config) }
     }
@@ -184,6 +199,10 @@ impl Client {
         *request.headers_mut() = wire.headers;
         self.pool.send(&wire.url, request).await
     }
+}
+
+fn certificates(error: &rustls::Error) -> String {
+    format!("the system's certificates cannot be used: {error}")
 }
 
 /// The trust of the operating system, by ring. It is read once: the certificates are more work than

@@ -114,6 +114,9 @@ impl fmt::Debug for RequestTemplate {
     }
 }
 
+/// Most addresses need no more than this behind their base.
+const URL_BYTES: usize = 160;
+
 /// The names that HTTP libraries give themselves.
 const STOCK: [&str; 10] =
     ["curl", "wget", "python", "reqwest", "go-http-client", "java", "okhttp", "axios", "node", "mozilla"];
@@ -158,13 +161,17 @@ impl Profile {
         Ok(request)
     }
 
+    /// Where an endpoint is; its path comes behind it.
+    pub(super) fn base<'a>(&'a self, endpoint: &'a Endpoint) -> Result<&'a str, Refusal> {
+        let base = endpoint.url.as_ref().or(self.form.url.as_ref());
+        let base = base.ok_or_else(|| Refusal::NoUrl(self.name().into()))?;
+        Ok(base.as_str().trim_end_matches('/'))
+    }
+
     fn address(&self, endpoint: &Endpoint, values: &Values<'_>) -> Result<RequestTemplate, Refusal> {
-        let base = endpoint
-            .url
-            .as_ref()
-            .or(self.form.url.as_ref())
-            .ok_or_else(|| Refusal::NoUrl(self.name().into()))?;
-        let mut url = base.as_str().trim_end_matches('/').to_owned();
+        let base = self.base(endpoint)?;
+        let mut url = String::with_capacity(base.len() + URL_BYTES);
+        url.push_str(base);
         let mut secret = Vec::new();
         if !endpoint.path.is_full(values) {
             return Err(Refusal::NoKey(self.name().into()));

@@ -77,6 +77,24 @@ impl Profiles {
         Some(parse(name, source).and_then(|form| ready(name, form)))
     }
 
+    /// The one of this name, of a person's own in `path` or else of those in the binary. The others
+    /// are read only if they can matter: to read all is more work than many a run.
+    ///
+    /// # Errors
+    /// There is none, or one that had to be read is wrong.
+    pub fn one(name: &str, path: Option<&Path>) -> Result<Profile, String> {
+        match (path, Profiles::embedded_one(name)) {
+            (None, Some(profile)) => profile.map_err(|e| e.to_string()),
+            (path, _) => {
+                let mut all = Profiles::embedded().map_err(|e| e.to_string())?;
+                if let Some(path) = path {
+                    all = all.with(path).map_err(|e| e.to_string())?;
+                }
+                all.get(name).cloned()
+            }
+        }
+    }
+
     /// These and a person's own: a file, or every `*.yaml` and `*.yml` of a directory in order of
     /// name. An own profile wins over one of the same name; with `extends` it may build on any
     /// that was there before, also on the one that it replaces.

@@ -74,8 +74,7 @@ impl Profile {
         let in_url = templated.then(|| key.map(|(_, secret)| secret.clone())).flatten();
         let idempotent = bare.form.idempotency_header.take().is_some();
         let fixed = [&self.form.forward, &self.form.reverse].into_iter().flatten().filter_map(|endpoint| {
-            let base = endpoint.url.as_ref().or(self.form.url.as_ref())?;
-            Url::parse(&format!("{}{}", base.as_str().trim_end_matches('/'), endpoint.path.as_str())).ok()
+            Url::parse(&format!("{}{}", self.base(endpoint).ok()?, endpoint.path.as_str())).ok()
         });
         let read = fixed.filter(|url| url.query().is_none() && url.fragment().is_none()).collect();
         Ok(Asker { bare, credentials, in_url, idempotent, read })

@@ -70,8 +70,7 @@ pub(super) fn job(
     let url = Url::parse(address).map_err(|e| at(format!("{address:?} is no URL: {e}")))?;
     let (which, profile) = match &form.profile {
         Some(name) => {
-            let profiles = Profiles::embedded().map_err(|e| at(e.to_string()))?;
-            let profile = profiles.get(name).map_err(at)?.clone();
+            let profile = Profiles::one(name, None).map_err(at)?;
             let which = Which::of_profile(&profile).ok_or_else(|| {
                 at(format!("the profile {name} has no features to read; use one of {}", Which::names()))
             })?;

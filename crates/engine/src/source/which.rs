@@ -79,8 +79,7 @@ impl Which {
         if self == Which::File {
             return file::profile();
         }
-        let profiles = Profiles::embedded().map_err(|e| SourceError::setup(e.to_string()))?;
-        profiles.get(self.name()).cloned().map_err(SourceError::setup)
+        Profiles::one(self.name(), None).map_err(SourceError::setup)
     }
 }
 

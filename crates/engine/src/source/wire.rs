@@ -88,8 +88,7 @@ impl Wire {
         allow.url(&config.url).map_err(|e| {
             setup(format!("{}: {e}. If you trust it, say --allow-private (or --allow-host)", config.url))
         })?;
-        let client = Client::new(config.client.clone())
-            .map_err(|e| setup(format!("the system's certificates cannot be used: {e}")))?;
+        let client = Client::new(config.client.clone(), [&config.url]).map_err(setup)?;
         let mut redactor = Redactor::new();
         if let Some((_, secret)) = &config.key {
             redactor.add(secret);

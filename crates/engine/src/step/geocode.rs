@@ -34,7 +34,7 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
         .profile
         .as_deref()
         .ok_or_else(|| format!("the service `{}` names no `profile`", form.service))?;
-    let mut profile = Profiles::embedded().map_err(|e| e.to_string())?.get(name)?.clone();
+    let mut profile = Profiles::one(name, None)?;
     if let Some(url) = &service.url {
         profile = profile.at(url)?;
     }

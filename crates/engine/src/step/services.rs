@@ -59,8 +59,7 @@ impl Services {
         let form = self.get(name)?;
         let allow = Allow::meant(base, form.allow_private, &[]);
         allow.url(base).map_err(|e| format!("{base}: {e}"))?;
-        let client = Client::new(ClientConfig { allow, ..ClientConfig::default() })
-            .map_err(|e| format!("the system's certificates cannot be used: {e}"))?;
+        let client = Client::new(ClientConfig { allow, ..ClientConfig::default() }, [base])?;
         let mut redactor = Redactor::new();
         if let Some((_, secret)) = &secret(form)? {
             redactor.add(secret);

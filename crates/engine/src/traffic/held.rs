@@ -107,7 +107,7 @@ fn key(url: &Url, form: &Service, keyed: bool) -> LaneKey {
 }
 
 fn named(form: &Service) -> Option<Profile> {
-    form.profile.as_ref().and_then(|name| Profiles::embedded().ok()?.get(name).ok().cloned())
+    form.profile.as_ref().and_then(|name| Profiles::one(name, None).ok())
 }
 
 fn of(form: &Service, url: &Url) -> Option<Profile> {

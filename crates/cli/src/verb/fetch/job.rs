@@ -34,11 +34,7 @@ fn remote(args: &Args) -> Result<What, SourceError> {
     let (which, profile) = if name == Which::File.name() {
         (Which::File, file::profile()?)
     } else {
-        let mut profiles = Profiles::embedded().map_err(|e| setup(e.to_string()))?;
-        if let Some(path) = &args.profiles {
-            profiles = profiles.with(path).map_err(|e| setup(e.to_string()))?;
-        }
-        let profile = profiles.get(name).map_err(setup)?.clone();
+        let profile = Profiles::one(name, args.profiles.as_deref()).map_err(setup)?;
         let which = Which::of_profile(&profile).ok_or_else(|| {
             setup(format!("profile {name} has no features to fetch; use one of {}", Which::names()))
         })?;

@@ -112,8 +112,8 @@ fn parts(spans: &[Span], most: usize) -> impl Iterator<Item = &[Span]> {
 
 fn exchange(config: &Config) -> Result<Exchange, String> {
     // Whoever named a collector meant it, wherever it is; but it may not send us elsewhere.
-    let meant = [&config.metrics, &config.traces].into_iter().flatten();
-    let meant = meant.map(|target| Allow::meant(&target.url, true, &[]));
+    let targets = || [&config.metrics, &config.traces].into_iter().flatten();
+    let meant = targets().map(|target| Allow::meant(&target.url, true, &[]));
     let both = |mut a: Allow, b: Allow| {
         a.hosts.extend(b.hosts);
         a.addresses.exact.extend(b.addresses.exact);
@@ -122,7 +122,7 @@ fn exchange(config: &Config) -> Result<Exchange, String> {
     // Without a target nothing is asked, and this is not either.
     let allow = meant.reduce(both).unwrap_or_else(Allow::public);
     let client = ClientConfig { allow, redirects_max: 0, ..ClientConfig::default() };
-    let client = Client::new(client).map_err(|e| format!("the system's certificates cannot be used: {e}"))?;
+    let client = Client::new(client, targets().map(|target| &target.url))?;
     let policy = CallPolicy {
         attempts_max: 3,
         deadline: config.timeout,
