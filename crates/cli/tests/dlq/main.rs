@@ -1,8 +1,7 @@
 //! `tidegate dlq` and `tidegate keys` through the built binary, end to end.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail loudly")]
 
-#[path = "../geocode/canned.rs"]
-#[allow(dead_code, reason = "shared with the tests of geocode")]
+#[path = "../common/canned.rs"]
 mod canned;
 
 mod desk;

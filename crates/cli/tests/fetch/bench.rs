@@ -5,10 +5,12 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tidegate_cli::chaos::{Chaos, Config, Fault, FaultKind, Handle, spec, world};
+
+use crate::running::{Ran, Running};
 
 /// Every way to page, as path and options.
 pub(crate) const WAYS: [(&str, &str, &[&str]); 8] = [
@@ -30,27 +32,6 @@ pub(crate) fn each_way(work: impl Fn(&str, &str, &[&str]) + Sync) {
             scope.spawn(move || work(name, path, args));
         }
     });
-}
-
-/// What a run left behind.
-pub(crate) struct Ran {
-    pub(crate) code: i32,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-}
-
-impl Ran {
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {} {}", self.stdout, self.stderr))
-    }
-
-    pub(crate) fn count(&self, name: &str) -> u64 {
-        self.json()[name].as_u64().unwrap_or_else(|| panic!("{name} in {}", self.stdout))
-    }
-
-    pub(crate) fn word(&self, name: &str) -> String {
-        self.json()[name].as_str().unwrap_or_else(|| panic!("{name} in {}", self.stdout)).to_owned()
-    }
 }
 
 /// A directory for one test.
@@ -90,7 +71,7 @@ impl Bench {
     }
 
     pub(crate) fn start(&self, url: &str, args: &[&str]) -> Running {
-        Running(Some(self.command(url, args).spawn().unwrap()))
+        Running::of(self.command(url, args).spawn().unwrap())
     }
 
     /// The features of `out.geojsonl`.
@@ -147,35 +128,6 @@ pub(crate) fn is_true(seed: u64, feature: &Value) -> bool {
         && properties["area"].as_f64() == Some(parcel.area)
         && properties["updated"].as_str().is_some_and(|t| t.starts_with("202"))
         && corner(parcel.lon, parcel.lat)
-}
-
-/// A run under way. It is killed if the test fails before its end.
-pub(crate) struct Running(Option<Child>);
-
-impl Running {
-    pub(crate) fn signal(&self, name: &str) {
-        let pid = self.0.as_ref().unwrap().id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
-    }
-
-    pub(crate) fn end(mut self) -> Ran {
-        let output = self.0.take().unwrap().wait_with_output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ran {
-            code: output.status.code().unwrap_or(-1),
-            stdout: text(output.stdout),
-            stderr: text(output.stderr),
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
 }
 
 pub(crate) const SEED: u64 = 1;

@@ -2,11 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail loudly")]
 
 mod bench;
+#[path = "../common/canned.rs"]
+mod canned;
 mod change;
 mod faults;
 mod files;
 mod lies;
 mod resume;
+#[path = "../common/running.rs"]
+mod running;
 mod services;
 mod source;
 mod strangers;

@@ -1,44 +1,17 @@
 //! Links and redirects to where nobody was told to go.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use tidegate_cli::chaos::{Config, FaultKind};
 
 use crate::bench::{Bench, chaos, fault, layer};
+use crate::canned::Canned;
 
-/// Answers every request with what a function makes of its head; remembers the heads.
-fn canned(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let heads = Arc::new(Mutex::new(Vec::new()));
-    let (seen, answer) = (Arc::clone(&heads), Arc::new(answer));
-    // Ends with the process.
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
-            std::thread::spawn(move || serve(stream, &seen, &*answer));
-        }
-    });
-    (url, heads)
-}
-
-fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>, answer: &dyn Fn(&str) -> String) {
-    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
-    while !bytes.windows(4).any(|w| w == b"\r\n\r\n") {
-        match stream.read(&mut buffer) {
-            Ok(n) if n > 0 => bytes.extend_from_slice(&buffer[..n]),
-            _ => return,
-        }
-    }
-    let head = String::from_utf8_lossy(&bytes).into_owned();
-    let body = answer(&head);
-    seen.lock().unwrap().push(head);
-    let length = body.len();
-    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/geo+json\r\nConnection: close\r\nETag: \"1\"\r\n\
+/// Answers every request with what a function makes of its head, as GeoJSON that has not changed.
+fn canned(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Canned {
+    let head = "200 OK\r\nContent-Type: application/geo+json\r\nETag: \"1\"\r\n\
         Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT";
-    let _ = stream.write_all(format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}").as_bytes());
+    Canned::start(move |asked| format!("{head}\r\n\r\n{}", answer(asked)))
 }
 
 /// One feature of this geometry, in this system.
@@ -66,28 +39,28 @@ fn a_link_to_a_host_that_is_not_allowed_is_not_followed() {
         "file:///etc/passwd",
         "http://127.0.0.2:9/",
     ] {
-        let (url, heads) = canned(move |_| page(1, link));
+        let server = canned(move |_| page(1, link));
         let bench = Bench::new();
-        let ran = bench.fetch(&format!("{url}/collections/a/items"), &[]);
+        let ran = bench.fetch(&format!("{}/collections/a/items", server.url()), &[]);
         assert_eq!((ran.code, ran.word("code").as_str()), (1, "HOST_NOT_ALLOWED"), "{link}: {}", ran.stdout);
         assert!(!bench.path("out.geojsonl").exists());
-        assert_eq!(heads.lock().unwrap().len(), 1, "{link}");
+        assert_eq!(server.seen().len(), 1, "{link}");
     }
 }
 
 #[test]
 fn a_key_stays_at_home() {
-    let (other, at_other) = canned(|_| page(2, ""));
-    let host = other.strip_prefix("http://").unwrap().to_owned();
-    let (url, at_home) = canned(move |_| page(1, &format!("http://{host}/collections/a/items?page=2")));
+    let other = canned(|_| page(2, ""));
+    let next = format!("{}/collections/a/items?page=2", other.url());
+    let home = canned(move |_| page(1, &next));
     let bench = Bench::new();
     let key = bench.path("key");
     std::fs::write(&key, "top-secret").unwrap();
     let key = format!("file:{}", key.display());
-    let ran = bench.fetch(&format!("{url}/collections/a/items"), &["--key", &key]);
+    let ran = bench.fetch(&format!("{}/collections/a/items", home.url()), &["--key", &key]);
     assert_eq!((ran.code, ran.count("written")), (0, 2), "{} {}", ran.stdout, ran.stderr);
-    assert!(at_home.lock().unwrap().iter().all(|head| head.contains("Bearer top-secret")));
-    let heads = at_other.lock().unwrap();
+    assert!(home.seen().iter().all(|head| head.contains("Bearer top-secret")));
+    let heads = other.seen();
     assert!(heads.len() == 1 && heads.iter().all(|head| !head.contains("top-secret")), "{heads:?}");
     assert!(!ran.stdout.contains("top-secret") && !ran.stderr.contains("top-secret"));
 }
@@ -105,7 +78,7 @@ fn a_redirect_to_a_host_that_is_not_allowed_is_not_followed() {
 fn a_link_that_a_service_has_forgotten_begins_anew_without_doubles() {
     // The second run finds its link refused, as when a search has expired.
     let seen = Arc::new(Mutex::new(0));
-    let (url, _) = canned(move |head| {
+    let server = canned(move |head| {
         let mut asked = seen.lock().unwrap();
         *asked += 1;
         match (head.contains("cursor=old"), head.contains("cursor=new"), *asked) {
@@ -116,7 +89,7 @@ fn a_link_that_a_service_has_forgotten_begins_anew_without_doubles() {
         }
     });
     let bench = Bench::new();
-    let url = format!("{url}/collections/a/items");
+    let url = format!("{}/collections/a/items", server.url());
     let ran = bench.fetch(&url, &[]);
     assert_eq!((ran.code, ran.count("received")), (1, 1), "{}", ran.stdout);
     let ran = bench.fetch(&url, &["--resume"]);
@@ -126,20 +99,20 @@ fn a_link_that_a_service_has_forgotten_begins_anew_without_doubles() {
 
 #[test]
 fn an_object_of_a_store_is_a_file_too() {
-    let (url, heads) = canned(|_| page(7, ""));
+    let server = canned(|_| page(7, ""));
     let bench = Bench::new();
-    let ran = bench.fetch("s3://bucket/a/b.geojson", &["--endpoint", &url, "--anonymous"]);
+    let ran = bench.fetch("s3://bucket/a/b.geojson", &["--endpoint", &server.url(), "--anonymous"]);
     assert_eq!((ran.code, ran.count("written")), (0, 1), "{} {}", ran.stdout, ran.stderr);
-    assert!(heads.lock().unwrap()[0].starts_with("GET /bucket/a/b.geojson "));
+    assert!(server.seen()[0].starts_with("GET /bucket/a/b.geojson "));
     assert!(bench.parcels().into_iter().eq([(7, 1)]));
 }
 
 #[test]
 fn a_feature_that_cannot_be_held_is_set_aside_with_its_reason() {
     let open = "{\"type\":\"Polygon\",\"coordinates\":[[[0,0],[1,0],[1,1],[0,1]]]}";
-    let (url, _) = canned(move |_| shape(open, "EPSG:4326"));
+    let server = canned(move |_| shape(open, "EPSG:4326"));
     let bench = Bench::new();
-    let ran = bench.fetch(&format!("{url}/collections/a/items"), &["-o", "out.gpkg"]);
+    let ran = bench.fetch(&format!("{}/collections/a/items", server.url()), &["-o", "out.gpkg"]);
     assert_eq!(
         (ran.code, ran.count("written"), ran.count("rejected")),
         (4, 0, 1),
@@ -157,8 +130,8 @@ fn a_feature_that_cannot_be_held_is_set_aside_with_its_reason() {
 #[test]
 fn the_system_that_a_page_names_is_kept_or_turned() {
     let point = "{\"type\":\"Point\",\"coordinates\":[1113194.9079327357,0]}";
-    let (url, _) = canned(move |_| shape(point, "urn:ogc:def:crs:EPSG::3857"));
-    let url = format!("{url}/collections/a/items");
+    let server = canned(move |_| shape(point, "urn:ogc:def:crs:EPSG::3857"));
+    let url = format!("{}/collections/a/items", server.url());
     let bench = Bench::new();
     assert_eq!(bench.fetch(&url, &["-o", "out.gpkg"]).word("crs"), "EPSG:3857");
     assert_eq!(bench.fetch(&url, &[]).word("crs"), "OGC:CRS84");

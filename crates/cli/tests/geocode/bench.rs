@@ -4,35 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use serde_json::Value;
 use tidegate_cli::chaos::{Chaos, Config, Fault, FaultKind, Handle, spec};
 use tidegate_engine::csv::{Csv, Options, Row};
 
-/// What a run left behind.
-pub(crate) struct Ran {
-    pub(crate) code: i32,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-}
-
-impl Ran {
-    /// The summary of a run with `--format json`.
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {} {}", self.stdout, self.stderr))
-    }
-
-    /// A number of the summary.
-    pub(crate) fn count(&self, name: &str) -> u64 {
-        self.json()[name].as_u64().unwrap_or_else(|| panic!("{name} in {}", self.stdout))
-    }
-
-    /// Matched, no match, failed.
-    pub(crate) fn ends(&self) -> [u64; 3] {
-        ["matched", "no_match", "failed"].map(|name| self.count(name))
-    }
-}
+pub(crate) use crate::running::{Ran, Running};
 
 /// One row of an output.
 pub(crate) type Cells = BTreeMap<String, String>;
@@ -104,7 +81,7 @@ impl Bench {
 
     /// Starts the usual run.
     pub(crate) fn start(&self, url: &str, args: &[&str]) -> Running {
-        Running(Some(self.command(url, args).spawn().unwrap()))
+        Running::of(self.command(url, args).spawn().unwrap())
     }
 
     /// The rows of `out.csv`.
@@ -152,7 +129,7 @@ impl Bench {
 
 /// Runs a command to its end.
 pub(crate) fn run(command: &mut Command) -> Ran {
-    Running(Some(command.spawn().unwrap())).end()
+    Running::of(command.spawn().unwrap()).end()
 }
 
 /// Runs a command that reads `stdin`.
@@ -160,43 +137,7 @@ pub(crate) fn run_with(command: &mut Command, stdin: &[u8]) -> Ran {
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     // The command may refuse before it has read everything.
     let _ = child.stdin.take().unwrap().write_all(stdin);
-    Running(Some(child)).end()
-}
-
-/// A run under way. It is killed if the test fails before its end.
-pub(crate) struct Running(Option<Child>);
-
-impl Running {
-    /// A command that was started.
-    pub(crate) fn of(child: Child) -> Running {
-        Running(Some(child))
-    }
-
-    /// Sends a signal by its name.
-    pub(crate) fn signal(&self, name: &str) {
-        let pid = self.0.as_ref().unwrap().id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
-    }
-
-    /// Waits for the end.
-    pub(crate) fn end(mut self) -> Ran {
-        let output = self.0.take().unwrap().wait_with_output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ran {
-            code: output.status.code().unwrap_or(-1),
-            stdout: text(output.stdout),
-            stderr: text(output.stderr),
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+    Running::of(child).end()
 }
 
 /// A server that misbehaves as told.

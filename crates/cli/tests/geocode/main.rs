@@ -3,6 +3,7 @@
 
 mod bench;
 mod cache;
+#[path = "../common/canned.rs"]
 mod canned;
 mod csv;
 mod dialects;
@@ -11,6 +12,8 @@ mod options;
 mod outputs;
 mod profiles;
 mod resume;
+#[path = "../common/running.rs"]
+mod running;
 mod secrets;
 mod statuses;
 mod strangers;

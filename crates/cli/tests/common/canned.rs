@@ -1,4 +1,5 @@
 //! A server that says what the test tells it to, and remembers what it was sent.
+#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
