@@ -148,8 +148,7 @@ impl Spool {
                 let between: &[u8] = if features == 0 { b"\n" } else { b",\n" };
                 out.write_all(between)?;
                 // A line per feature, so that they can be read again one by one.
-                let one_line = feature.iter().all(|b| !matches!(b, b'\n' | b'\r'));
-                if one_line {
+                if memchr::memchr2(b'\n', b'\r', feature).is_none() {
                     out.write_all(feature)?;
                 } else {
                     // White space between tokens; within text JSON has no bare line ends.
@@ -179,7 +178,8 @@ impl Spool {
         let (path, next) = (self.dir.join(NOTE), self.dir.join("position.next"));
         let write = || -> io::Result<()> {
             let mut file = File::create(&next)?;
-            serde_json::to_writer(&mut file, note)?;
+            // Whole: piece by piece it would be a hundred writes.
+            file.write_all(&serde_json::to_vec(note)?)?;
             file.sync_data()?;
             fs::rename(&next, &path)
         };
