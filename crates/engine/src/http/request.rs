@@ -101,7 +101,7 @@ impl Request {
         part(self.url.path().as_bytes());
         let is_credential =
             |name: &str| self.credentials.iter().any(|c| matches!(&c.place, Place::Query(n) if n == name));
-        let mut pairs: Vec<_> = self.url.query_pairs().filter(|(name, _)| !is_credential(name)).collect();
+        let mut pairs: Vec<_> = pairs(&self.url).filter(|(name, _)| !is_credential(name)).collect();
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
         part(&(pairs.len() as u64).to_be_bytes());
         for (name, value) in &pairs {
@@ -126,6 +126,32 @@ impl Request {
         }
         headers
     }
+}
+
+/// The parameters of a URL, as [`Url::query_pairs`] has them, in half the time.
+fn pairs(url: &Url) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+    let all = url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    all.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(name, value)| (decode(name), decode(value)))
+}
+
+fn decode(text: &str) -> Cow<'_, str> {
+    if !text.bytes().any(|b| matches!(b, b'%' | b'+')) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        let digit = |at: usize| behind.get(at).and_then(|b| char::from(*b).to_digit(16));
+        let (decoded, behind) = match (byte, digit(0).zip(digit(1))) {
+            (b'%', Some((high, low))) => ((high * 16 + low) as u8, behind.get(2..).unwrap_or_default()),
+            (b'+', _) => (b' ', behind),
+            _ => (byte, behind),
+        };
+        out.push(decoded);
+        rest = behind;
+    }
+    Cow::Owned(String::from_utf8(out).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
 }
 
 /// The origin of a URL, as browsers write it: the URL names no port that goes without saying.
@@ -204,6 +230,14 @@ mod tests {
         assert_ne!(post("a").key_bytes(), post("b").key_bytes());
         assert_ne!(post("").key_bytes(), get("https://a.test/").key_bytes());
         assert_ne!(get("https://a.test/?a=1&a=2").key_bytes(), get("https://a.test/?a=2&a=1").key_bytes());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parameters_are_read_as_everywhere(query in "[a-c=&%+0-9A-F\u{e9}#]{0,30}") {
+            let url = Url::parse(&format!("http://a.test/?{query}")).unwrap();
+            proptest::prop_assert!(pairs(&url).eq(url.query_pairs()), "{}", url);
+        }
     }
 
     #[test]
