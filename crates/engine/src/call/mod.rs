@@ -124,8 +124,9 @@ pub async fn run<S: Sender, C: Chance>(
     let clock = lane.clock();
     let began = clock.mono();
     let mut spans = Spans::default();
-    let (verdict, next, value) = loop {
-        let asked = clock.mono();
+    // The clock is looked at where time passes and nowhere else.
+    let mut asked = began;
+    let (verdict, next, value, ended) = loop {
         let turn = lane.acquire(call.deadline(policy)).await;
         let sent = clock.mono();
         spans.queued += sent.since(asked);
@@ -135,15 +136,17 @@ pub async fn run<S: Sender, C: Chance>(
                 let (verdict, next) = refusal(&call, policy, refused);
                 if let Next::RetryAt(at) = next {
                     clock.sleep_until(at).await;
+                    asked = clock.mono();
                     continue;
                 }
-                break (verdict, next, None);
+                break (verdict, next, None, sent);
             }
         };
         let by = call.send(policy, sent);
         let (permit, reply) = attempt(permit, call.attempts(), by, &mut sender).await;
-        spans.called += clock.mono().since(sent);
+        let mut settled = sent;
         let decide = |core: &mut core::Lane, now| {
+            settled = now;
             // A failure of an open or probing lane is the service's, not the record's.
             if matches!(reply.verdict.kind, Kind::Transient { .. })
                 && core.breaker().state(now) != State::Closed
@@ -156,14 +159,16 @@ pub async fn run<S: Sender, C: Chance>(
             Some(permit) => permit.settle(&reply.verdict, &reply.hints, decide),
             None => lane.with_core(decide),
         };
-        let Next::RetryAt(at) = next else { break (reply.verdict, next, reply.value) };
-        let now = clock.mono();
-        if at > now {
+        spans.called += settled.since(sent);
+        let Next::RetryAt(at) = next else { break (reply.verdict, next, reply.value, settled) };
+        asked = settled;
+        if at > settled {
             clock.sleep_until(at).await;
-            spans.backoff += clock.mono().since(now);
+            asked = clock.mono();
+            spans.backoff += asked.since(settled);
         }
     };
-    Outcome { verdict, next, value, call, elapsed: clock.mono().since(began), spans }
+    Outcome { verdict, next, value, call, elapsed: ended.since(began), spans }
 }
 
 /// Where the time of a record went.

@@ -32,14 +32,14 @@ pub struct Finished {
 
 impl Finished {
     /// What a success means; `None` if the body says that it is none.
-    pub(super) fn of(read: &Sniffed) -> Option<Finished> {
+    pub(super) fn of(read: Sniffed) -> Option<Finished> {
         let (ended, code) = match (read.finding, read.answers.is_empty()) {
             (None, false) => (Ended::Matched, Code::OK),
             (None, true) => (Ended::NoMatch, Code::NO_MATCH),
             (Some(found), _) if found.means == Means::NoMatch => (Ended::NoMatch, found.code),
             (Some(_), _) => return None,
         };
-        let answer = read.answers.first().cloned();
+        let answer = read.answers.into_iter().next();
         Some(Finished { ended, answer, code, ..Finished::failed(code, String::new()) })
     }
 
@@ -125,7 +125,7 @@ impl Kept {
         match self {
             Kept::Response { status, content_type, body } => {
                 let content_type = (!content_type.is_empty()).then_some(content_type.as_str());
-                Finished::of(&profile.read(status, content_type, &body))
+                Finished::of(profile.read(status, content_type, &body))
             }
             Kept::Failure { code, message } => Some(Finished::failed(code, message)),
         }

@@ -5,7 +5,7 @@ use super::source::Item;
 use tokio::sync::mpsc;
 
 /// Rows in a handful, at most.
-const HANDFUL: usize = 32;
+const HANDFUL: usize = 64;
 
 /// Hands rows on. Whoever waits gets what there is; else rows are gathered.
 pub(super) struct Giver {

@@ -8,10 +8,33 @@
 use super::answer::Finished;
 use crate::cache::Key;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 /// More than the rows that can be between being looked up in the cache and being asked.
 const GENERATION: usize = 8 * 1024;
+
+/// A key is a hash already: its beginning serves.
+#[derive(Default)]
+pub(super) struct Beginning(u64);
+
+impl Hasher for Beginning {
+    fn write(&mut self, bytes: &[u8]) {
+        // The key comes last, behind its length.
+        self.0 = bytes.first_chunk().map_or(self.0, |first| u64::from_le_bytes(*first));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+type ByKey<T> = HashMap<Key, T, BuildHasherDefault<Beginning>>;
+
+/// Answers that are not known any more. There are many: whoever holds the questions for others lets
+/// go of them first.
+pub(super) type Forgotten = ByKey<Arc<Finished>>;
 
 /// What a question finds.
 #[derive(Debug)]
@@ -27,38 +50,46 @@ pub(super) enum Known<T> {
 /// The questions that are out, and the answers of late.
 #[derive(Debug)]
 pub(super) struct Questions<T> {
-    out: HashMap<Key, Vec<T>>,
-    young: HashMap<Key, Arc<Finished>>,
-    old: HashMap<Key, Arc<Finished>>,
+    out: ByKey<Vec<T>>,
+    young: ByKey<Arc<Finished>>,
+    old: ByKey<Arc<Finished>>,
 }
 
 impl<T> Default for Questions<T> {
     fn default() -> Questions<T> {
-        Questions { out: HashMap::new(), young: HashMap::new(), old: HashMap::new() }
+        Questions { out: ByKey::default(), young: ByKey::default(), old: ByKey::default() }
     }
 }
 
 impl<T> Questions<T> {
     /// A question comes.
     pub(super) fn come(&mut self, key: Key, who: T) -> Known<T> {
-        if let Some(joined) = self.out.get_mut(&key) {
-            joined.push(who);
-            return Known::Joined;
+        match self.out.entry(key) {
+            Entry::Occupied(mut joined) => {
+                joined.get_mut().push(who);
+                Known::Joined
+            }
+            Entry::Vacant(out) => match self.young.get(&key).or_else(|| self.old.get(&key)) {
+                Some(finished) => Known::Answered(who, Arc::clone(finished)),
+                None => {
+                    out.insert(Vec::new());
+                    Known::Ask(who)
+                }
+            },
         }
-        if let Some(finished) = self.young.get(&key).or_else(|| self.old.get(&key)) {
-            return Known::Answered(who, Arc::clone(finished));
-        }
-        self.out.insert(key, Vec::new());
-        Known::Ask(who)
     }
 
     /// Its answer comes: who else waits for it?
-    pub(super) fn answer(&mut self, key: Key, finished: &Arc<Finished>) -> Vec<T> {
-        if self.young.len() >= GENERATION {
-            self.old = std::mem::take(&mut self.young);
-        }
+    pub(super) fn answer(&mut self, key: Key, finished: &Arc<Finished>) -> (Vec<T>, Option<Forgotten>) {
+        let forgotten = (self.young.len() >= GENERATION).then(|| {
+            let full = std::mem::replace(
+                &mut self.young,
+                ByKey::with_capacity_and_hasher(GENERATION, <_>::default()),
+            );
+            std::mem::replace(&mut self.old, full)
+        });
         self.young.insert(key, Arc::clone(finished));
-        self.out.remove(&key).unwrap_or_default()
+        (self.out.remove(&key).unwrap_or_default(), forgotten)
     }
 }
 
@@ -75,7 +106,7 @@ mod tests {
         assert!(matches!(q.come(key, 2), Known::Joined));
         assert!(matches!(q.come([2; 32], 3), Known::Ask(3)));
         let finished = Arc::new(Finished::failed(Code::UNKNOWN, String::new()));
-        assert_eq!(q.answer(key, &finished), [2]);
+        assert_eq!(q.answer(key, &finished).0, [2]);
         assert!(matches!(q.come(key, 4), Known::Answered(4, _)));
     }
 

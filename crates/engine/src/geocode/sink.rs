@@ -23,7 +23,7 @@ pub(super) struct Out {
 }
 
 /// Between one handful of rows and the next.
-const REST: std::time::Duration = std::time::Duration::from_millis(1);
+const REST: std::time::Duration = std::time::Duration::from_millis(3);
 
 /// Rows between the reader and the output, or KiB of them.
 pub(super) const CREDIT: usize = 64 * 1024;

@@ -14,6 +14,8 @@ use crate::http::{Answer, Answered, Exchange, Request};
 use crate::profile::Sniffed;
 use crate::telemetry::Ended;
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -71,6 +73,8 @@ struct Shop {
     places: Arc<Semaphore>,
     /// How many of them wait for the lane, before no more are taken on.
     waiting: usize,
+    /// Tasks that were made and have not begun.
+    coming: AtomicU32,
     exchange: Exchange<Sniffed>,
     run: Arc<Run>,
     cache: Option<Writer>,
@@ -86,7 +90,7 @@ struct Shop {
 pub(super) async fn go(prepared: Prepared) -> Result<End, JobError> {
     let Prepared { job, exchange, run } = prepared;
     let (source, size) = Source::open(&job)?;
-    run.bytes.1.store(size, std::sync::atomic::Ordering::Relaxed);
+    run.bytes.1.store(size, Ordering::Relaxed);
     let (cache, reader) = match &job.state {
         Some(dir) => cache::open(dir).map(|(w, r)| (Some(w), Some(r))),
         None => Ok((None, None)),
@@ -122,6 +126,7 @@ pub(super) async fn go(prepared: Prepared) -> Result<End, JobError> {
         rows: rows.into(),
         places: Arc::new(Semaphore::new(window)),
         waiting,
+        coming: AtomicU32::new(0),
         exchange,
         run: Arc::clone(&run),
         cache,
@@ -134,6 +139,7 @@ pub(super) async fn go(prepared: Prepared) -> Result<End, JobError> {
     let mut tasks = JoinSet::new();
     let watching = tokio::spawn(watch_breaker(Arc::clone(&shop)));
     while let Some((question, place)) = shop.next().await {
+        shop.coming.fetch_add(1, Ordering::Relaxed);
         tasks.spawn(Arc::clone(&shop).work(question, place));
         while tasks.try_join_next().is_some() {}
     }
@@ -215,7 +221,11 @@ impl Shop {
         let next = async {
             let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
             // Places are for rows that back off. When enough wait, another would only wait with them.
-            self.run.lane.wants(self.waiting).await;
+            match self.cache {
+                Some(_) => self.run.lane.wants(self.waiting).await,
+                // A task goes on with the next row by itself: as many as can be out will do.
+                None => self.run.lane.has_room(&self.coming).await,
+            }
             let mut rows = self.rows.lock().await;
             loop {
                 let row = rows.next().await?;
@@ -269,7 +279,12 @@ impl Shop {
 
     /// Asks one row after another, as long as there is one at once and the place is free for it.
     async fn work(self: Arc<Self>, mut question: Question, mut place: OwnedSemaphorePermit) {
+        self.coming.fetch_sub(1, Ordering::Relaxed);
         while let Some(free) = self.ask(question, place).await {
+            // Whoever waits has the turn of this one: more would only wait with them.
+            if self.run.lane.is_crowded() {
+                return;
+            }
             let Some(next) = self.next_at_once() else { return };
             (question, place) = (next, free);
         }
@@ -286,17 +301,17 @@ impl Shop {
         let mut rng = Rng::fork(self.job.seed, row.number);
         let mut parked = Duration::ZERO;
         loop {
-            let outcome = self.exchange.call_in(&self.run.lane, &request, &mut rng).await;
+            let mut outcome = self.exchange.call_in(&self.run.lane, &request, &mut rng).await;
             self.run.calls.call(outcome.history());
             if self.run.is_stopping() && !outcome.is_accepted() {
                 return None;
             }
             let Next::Park(until, why) = outcome.next else {
-                return self.settle(row, key, &outcome, place);
+                return self.settle(row, key, &mut outcome, place);
             };
             // Neither the server nor the breaker asked for the wait: the time of the row is over.
             if outcome.verdict.code == Code::DEADLINE_EXCEEDED {
-                return self.settle(row, key, &outcome, place);
+                return self.settle(row, key, &mut outcome, place);
             }
             // Waits that never end are no better than one that is too long.
             let wait = until.since(clock.mono());
@@ -318,7 +333,7 @@ impl Shop {
         self: &Arc<Self>,
         row: Row,
         key: Key,
-        outcome: &Outcome<Answered<Sniffed>>,
+        outcome: &mut Outcome<Answered<Sniffed>>,
         place: OwnedSemaphorePermit,
     ) -> Option<OwnedSemaphorePermit> {
         let (kept, finished) = self.read(outcome);
@@ -334,7 +349,7 @@ impl Shop {
                     shop.run.stop();
                     return;
                 }
-                let joined = lock(&shop.questions).answer(key, &finished);
+                let (joined, _forgotten) = lock(&shop.questions).answer(key, &finished);
                 shop.end(row, Arc::clone(&finished));
                 for row in joined {
                     shop.end(row, shared(&finished));
@@ -359,15 +374,17 @@ impl Shop {
     }
 
     /// What an outcome means for the row, and what of it is kept.
-    fn read(&self, outcome: &Outcome<Answered<Sniffed>>) -> (Option<Kept>, Finished) {
+    fn read(&self, outcome: &mut Outcome<Answered<Sniffed>>) -> (Option<Kept>, Finished) {
         let (attempts, elapsed) = (outcome.attempts(), outcome.elapsed);
         let redactor = &self.exchange.redactor;
-        if let (true, Some(Ok(Answer { response, read }))) = (outcome.is_accepted(), &outcome.value)
-            && let Some(mut finished) = Finished::of(read)
+        if let (true, Some(Ok(Answer { response, read }))) = (outcome.is_accepted(), &mut outcome.value)
+            && let Some(mut finished) = Finished::of(std::mem::take(read))
         {
             // A service may repeat the request, and the key with it.
-            if let Some(label) = finished.answer.as_mut().and_then(|a| a.label.as_mut()) {
-                *label = redactor.text(label).into_owned();
+            if let Some(label) = finished.answer.as_mut().and_then(|a| a.label.as_mut())
+                && let Cow::Owned(masked) = redactor.text(label)
+            {
+                *label = masked;
             }
             let kept = (self.cache.is_some() && response.body.len() <= KEPT_MAX).then(|| Kept::Response {
                 status: response.status.as_u16(),

@@ -37,8 +37,14 @@ struct Shared {
     connector: Connector,
     idle_timeout: Duration,
     /// Of one or a few origins, as the URL spells them: all spellings of a host are one there.
-    origins: Mutex<Vec<(String, Arc<Mutex<Open>>)>>,
+    origins: Mutex<Vec<(String, Arc<Origin>)>>,
     swept: AtomicBool,
+}
+
+/// One origin, as requests name it, and what is open to it.
+struct Origin {
+    host: Option<HeaderValue>,
+    open: Mutex<Open>,
 }
 
 /// What is open to one origin.
@@ -75,9 +81,9 @@ impl Pool {
         let path = PathAndQuery::try_from(&url[Position::BeforePath..Position::AfterQuery])
             .map_err(|_| Failure::Malformed("the URL is too long or no URL".into()))?;
         let host = &url[Position::BeforeHost..Position::AfterPort];
-        let origin = self.origin(&url[..Position::BeforePath]);
+        let origin = self.origin(&url[..Position::BeforePath], host);
         loop {
-            let taken = lock(&origin).take(self.0.idle_timeout);
+            let taken = lock(&origin.open).take(self.0.idle_timeout);
             let (way, used) = match taken {
                 Some(way) => (way, true),
                 None => (self.connect(&origin, url).await?, false),
@@ -86,9 +92,9 @@ impl Pool {
                 Way::Own(mut line) => {
                     *request.uri_mut() = path.clone().into();
                     if !request.headers().contains_key(header::HOST)
-                        && let Ok(host) = HeaderValue::from_str(host)
+                        && let Some(host) = &origin.host
                     {
-                        request.headers_mut().insert(header::HOST, host);
+                        request.headers_mut().insert(header::HOST, host.clone());
                     }
                     let answer = line.send.try_send_request(request);
                     Lent { line: Some(line), origin: Arc::clone(&origin) }.bring(answer).await
@@ -100,7 +106,7 @@ impl Pool {
                         uri.build().map_err(|_| Failure::Malformed("the URL names no host".into()))?;
                     let sent = send.try_send_request(request).await;
                     if sent.as_ref().is_err_and(|e| e.message().is_some()) {
-                        lock(&origin).shared = None;
+                        lock(&origin.open).shared = None;
                     }
                     sent.map(|answer| answer.map(|body| Arriving { body, lent: None }))
                 }
@@ -115,17 +121,18 @@ impl Pool {
         }
     }
 
-    fn origin(&self, name: &str) -> Arc<Mutex<Open>> {
+    fn origin(&self, name: &str, host: &str) -> Arc<Origin> {
         let mut origins = lock(&self.0.origins);
-        if let Some((_, open)) = origins.iter().find(|(known, _)| known == name) {
-            return Arc::clone(open);
+        if let Some((_, origin)) = origins.iter().find(|(known, _)| known == name) {
+            return Arc::clone(origin);
         }
-        let open = Arc::default();
-        origins.push((name.to_owned(), Arc::clone(&open)));
-        open
+        let host = HeaderValue::from_str(host).ok();
+        let origin = Arc::new(Origin { host, open: Mutex::default() });
+        origins.push((name.to_owned(), Arc::clone(&origin)));
+        origin
     }
 
-    async fn connect(&self, origin: &Mutex<Open>, url: &Url) -> Result<Way, Failure> {
+    async fn connect(&self, origin: &Origin, url: &Url) -> Result<Way, Failure> {
         let stream = self.0.connector.connect(url).await.map_err(|e| Failure::of_connect(&e))?;
         if !self.0.swept.swap(true, Ordering::Relaxed) {
             tokio::spawn(sweep(Arc::downgrade(&self.0), self.0.idle_timeout));
@@ -139,7 +146,7 @@ impl Pool {
         let (send, connection) = http2::handshake(TokioExecutor::new(), io).await.map_err(failed)?;
         tokio::spawn(connection);
         // Of several that connected at once one is kept.
-        let mut open = lock(origin);
+        let mut open = lock(&origin.open);
         if open.shared.as_ref().is_none_or(|(_, send)| send.is_closed()) {
             open.shared = Some((Instant::now(), send.clone()));
         }
@@ -178,7 +185,7 @@ async fn sweep(pool: Weak<Shared>, idle_timeout: Duration) {
         let now = Instant::now();
         let is_young = |since: Instant| now < since + idle_timeout;
         lock(&pool.origins).retain(|(_, origin)| {
-            let mut open = lock(origin);
+            let mut open = lock(&origin.open);
             open.idle.retain(|(since, _)| is_young(*since));
             open.shared.take_if(|(used, send)| send.is_closed() || !is_young(*used));
             !open.idle.is_empty() || open.shared.is_some() || Arc::strong_count(origin) > 1
@@ -190,7 +197,7 @@ async fn sweep(pool: Weak<Shared>, idle_timeout: Duration) {
 /// request, and is closed when it is dropped before.
 struct Lent {
     line: Option<Box<Line>>,
-    origin: Arc<Mutex<Open>>,
+    origin: Arc<Origin>,
 }
 
 impl Lent {
@@ -224,7 +231,7 @@ impl Drop for Lent {
         if let Some(line) = self.line.take()
             && line.send.is_ready()
         {
-            lock(&self.origin).idle.push((Instant::now(), line));
+            lock(&self.origin.open).idle.push((Instant::now(), line));
         }
     }
 }

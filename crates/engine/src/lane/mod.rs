@@ -36,6 +36,7 @@ pub use registry::Lanes;
 pub use snapshot::{Counts, Due, Snapshot};
 
 use queue::{Queue, Waiter};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tidegate_core::hint::Hints;
@@ -49,6 +50,9 @@ pub const LATE_MAX: Duration = Duration::from_millis(5);
 /// A lane that is full with nothing out asks again after this. It guards against a lost permit.
 const FULL_RECHECK: Duration = Duration::from_secs(1);
 const STUCK_RECHECK: Duration = Duration::from_millis(1);
+/// How long one free place may be overlooked, and how many may be.
+const ROOM_RECHECK: Duration = Duration::from_millis(10);
+const SLACK_MAX: u32 = 4;
 
 /// A handle on one lane. Clones share it.
 #[derive(Clone)]
@@ -57,6 +61,10 @@ pub struct Lane(Arc<Shared>);
 struct Shared {
     key: LaneKey,
     clock: Clock,
+    /// Calls that may be out at once, whatever the lane learns.
+    most: u32,
+    /// Whether anybody waits, for those who only want to know that.
+    crowded: AtomicBool,
     state: Mutex<State>,
     /// Tells the timer that it must look again.
     rearm: Arc<Notify>,
@@ -73,6 +81,8 @@ struct State {
     armed: Option<Mono>,
     counts: Counts,
     closed: bool,
+    /// How many calls fewer than the most must be out before the driver is told that there is room.
+    slack: u32,
 }
 
 /// What came of asking the core for one permit.
@@ -95,9 +105,12 @@ impl Lane {
             armed: None,
             counts: Counts::default(),
             closed: false,
+            slack: 0,
         };
         let (rearm, drained) = Default::default();
-        Lane(Arc::new(Shared { key, clock, state: Mutex::new(state), rearm, drained }))
+        let most = config.limit.in_flight_max;
+        let crowded = AtomicBool::new(false);
+        Lane(Arc::new(Shared { key, clock, most, crowded, state: Mutex::new(state), rearm, drained }))
     }
 
     /// Its name.
@@ -155,9 +168,44 @@ impl Lane {
     /// Resolves when another call makes sense: fewer than `enough` wait. When they are enough, it
     /// is when none is left, so that a driver is not woken for each. For one driver at a time.
     pub async fn wants(&self, enough: usize) {
-        while self.lock().queue.len() >= enough.max(1) {
+        loop {
+            {
+                let mut state = self.lock();
+                if state.queue.len() < enough.max(1) {
+                    return;
+                }
+                state.slack = 0;
+            }
             self.0.drained.notified().await;
         }
+    }
+
+    /// Resolves when another call could be out beside those that are out, wait, or are `coming`. For
+    /// one driver at a time whose calls go on with another record when they have ended: one that has
+    /// just come back is no room yet, so the driver is told of several places that are free, and looks
+    /// for a single one now and then.
+    pub async fn has_room(&self, coming: &AtomicU32) {
+        loop {
+            {
+                let mut state = self.lock();
+                let waiting = u32::try_from(state.queue.len()).unwrap_or(u32::MAX);
+                let busy = waiting.saturating_add(state.in_flight);
+                if busy.saturating_add(coming.load(Ordering::Relaxed)) < self.0.most.max(1) {
+                    return;
+                }
+                state.slack = (self.0.most / 8).clamp(1, SLACK_MAX);
+            }
+            tokio::select! {
+                () = self.0.drained.notified() => {}
+                () = tokio::time::sleep(ROOM_RECHECK) => {}
+            }
+        }
+    }
+
+    /// Whether anybody waits: whoever comes now waits behind them.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.0.crowded.load(Ordering::Relaxed)
     }
 
     /// Closes the lane: calls that are out come back as ever, all others are sent away.
@@ -256,9 +304,13 @@ impl Lane {
 
     /// Makes sure that the timer fires when it must.
     fn arm(&self, state: &mut State) {
-        if state.queue.len() == 0 {
+        let empty = state.queue.len() == 0;
+        self.0.crowded.store(!empty, Ordering::Relaxed);
+        if empty {
             state.due = None;
-            self.0.drained.notify_one();
+            if state.in_flight.saturating_add(state.slack) <= self.0.most || state.slack == 0 {
+                self.0.drained.notify_one();
+            }
         }
         let Some(due) = state.due else { return };
         match state.armed {

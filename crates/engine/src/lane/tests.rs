@@ -80,6 +80,43 @@ async fn a_driver_that_has_brought_enough_is_told_when_none_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_driver_brings_as_many_as_can_be_out() {
+    let lane = wide(32);
+    let coming = AtomicU32::new(0);
+    let mut out = Vec::new();
+    for _ in 0..31 {
+        lane.has_room(&coming).await;
+        out.push(lane.acquire(None).await.unwrap());
+    }
+    coming.store(1, Ordering::Relaxed);
+    let driver = tokio::spawn({
+        let lane = lane.clone();
+        async move { lane.has_room(&AtomicU32::new(1)).await }
+    });
+    tokio::task::yield_now().await;
+    assert!(!driver.is_finished(), "31 are out and one is coming");
+    // One that has come back is found in a while, several are told of.
+    done(out.pop().unwrap());
+    tokio::task::yield_now().await;
+    assert!(!driver.is_finished() && !lane.is_crowded());
+    let before = ms(&lane);
+    driver.await.unwrap();
+    assert!(ms(&lane) - before >= 9);
+    out.extend([lane.acquire(None).await.unwrap(), lane.acquire(None).await.unwrap()]);
+    let driver = tokio::spawn({
+        let lane = lane.clone();
+        async move { lane.has_room(&AtomicU32::new(0)).await }
+    });
+    tokio::task::yield_now().await;
+    let before = ms(&lane);
+    out.drain(..4).for_each(done);
+    driver.await.unwrap();
+    assert_eq!(ms(&lane), before);
+    out.extend([lane.acquire(None).await.unwrap()]);
+    assert_eq!(lane.snapshot().waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_driver_is_told_when_the_lane_is_closed() {
     let lane = wide(1);
     let first = lane.acquire(None).await.unwrap();
