@@ -1,5 +1,10 @@
-"""Our make_valid against GEOS: valid by GEOS, and of the same area."""
-import collections, subprocess, sys, pathlib
+"""Our make_valid against GEOS: valid by GEOS, and of the same area to 1e-9 of it.
+
+Dust is counted apart: areas that differ by no more than moving every edge of the input by one last bit of its largest
+coordinate can change, which is length times bit. Rings without an area (all corners on one line) and surfaces that are a
+few last bits wide are such; there GEOS itself answers now with nothing and now with a sliver. Nothing else may differ.
+"""
+import collections, math, subprocess, sys, pathlib
 import numpy as np, shapely
 from corpus import cases
 
@@ -13,7 +18,7 @@ def area(g): return sum(p.area for p in shapely.get_parts(g) if "Polygon" in p.g
 for method in ["linework", "structure"]:
     out = subprocess.run(["cargo", "run", "-q", "--release", "-p", "tidegate-geo", "--example", "repairs", method], input=text, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     assert len(out) == len(geometries)
-    bad, geos_failed = collections.Counter(), 0
+    bad, dust, geos_failed = collections.Counter(), collections.Counter(), 0
     shown = []
     for name, g, got in zip(names, geometries, out):
         if got == "-":
@@ -30,10 +35,14 @@ for method in ["linework", "structure"]:
             bad["invalid", name] += 1
             shown.append(("invalid", name, shapely.is_valid_reason(ours), g.wkt[:200]))
         elif abs(a - b) > 1e-9 * max(abs(a), abs(b)):
+            bit = math.ulp(max(map(abs, g.bounds)))
+            if abs(a - b) <= g.length * bit:
+                dust[name] += 1
+                continue
             bad["area", name] += 1
             shown.append(("area", name, a, b, g.wkt[:300]))
-    print(f"{method}: {len(geometries)} invalid surfaces; not as GEOS: {sum(bad.values())}; GEOS gave up on {geos_failed}")
+    print(f"{method}: {len(geometries)} invalid surfaces; not as GEOS: {sum(bad.values())}; dust: {sum(dust.values())} {dict(dust)}; GEOS gave up on {geos_failed}")
     for k, v in bad.most_common(20): print("  ", *k, v)
     for line in shown[:12]: print("  ", line)
-    failed |= (any(kind != "area" for kind, _ in bad) or sum(bad.values()) > len(geometries) * 3 / 100)
+    failed |= bool(bad)
 sys.exit(failed)

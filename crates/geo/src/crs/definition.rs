@@ -6,6 +6,8 @@
 //! numbers: the same method, parameters, datum, ellipsoid and unit. Everything is held against ESRI's
 //! spelling of each system ([`super::text`]), the one that carries no codes.
 
+use std::sync::OnceLock;
+
 use super::{Crs, parse, table, text};
 
 const DEPTH_MAX: usize = 64;
@@ -81,10 +83,11 @@ pub(super) fn identify(text: &str) -> Option<Crs> {
     }
     let code = system.node(&["AUTHORITY", "ID"]).and_then(|id| {
         let [authority, code, ..] = id.values.as_slice() else { return None };
-        parse::known(authority, code).filter(|crs| crs.entry().is_some())
+        parse::known(authority, code).filter(|crs| crs.entry().is_some() || is_given_out(authority, code))
     });
-    if code.is_some() {
-        return code;
+    if let Some(crs) = code {
+        // A system that is not in the table is not another one of the same name.
+        return Some(crs).filter(|crs| crs.entry().is_some());
     }
     let given = Numbers::of(system);
     if let Some(number) = table::code_of_name(system.name()) {
@@ -94,6 +97,15 @@ pub(super) fn identify(text: &str) -> Option<Crs> {
         }
     }
     given.find().map(parse::numbered)
+}
+
+/// Whether a code is one that EPSG or ESRI give to systems, and not one that somebody made up.
+fn is_given_out(authority: &str, code: &str) -> bool {
+    match authority.trim().to_ascii_uppercase().as_str() {
+        "ESRI" => true,
+        "EPSG" => code.trim().parse().is_ok_and(|code: u32| (1024..32768).contains(&code)),
+        _ => false,
+    }
 }
 
 /// What the numbers of a definition are, as far as it tells them.
@@ -141,7 +153,9 @@ impl Numbers {
     fn contradicts(&self, known: &Numbers) -> bool {
         let other =
             |a: Option<f64>, b: Option<f64>, slack: f64| a.zip(b).is_some_and(|(a, b)| (a - b).abs() > slack);
+        let other_method = !self.method.is_empty() && !known.method.is_empty() && self.method != known.method;
         self.projected != known.projected
+            || other_method
             || other(self.axis, known.axis, 0.01)
             || other(self.flattening, known.flattening, 1e-4)
             || other(self.unit, known.unit, 1e-9)
@@ -179,16 +193,32 @@ impl Numbers {
         if self.datum.is_empty() || (self.projected && self.method.is_empty()) {
             return None;
         }
-        let mut found = None;
+        let same = systems().iter().filter(|system| self.equals(&system.numbers));
+        same.min_by_key(|system| system.outdated).map(|system| system.number)
+    }
+}
+
+/// A system of the table.
+struct System {
+    number: u32,
+    outdated: bool,
+    numbers: Numbers,
+}
+
+/// Every system that ESRI spells, in the order of numbers. To unpack and read them takes longer than
+/// to compare with them all, so that it is done once, when first needed.
+fn systems() -> &'static [System] {
+    static SYSTEMS: OnceLock<Vec<System>> = OnceLock::new();
+    SYSTEMS.get_or_init(|| {
+        let mut all = Vec::new();
         text::each_esri(|number, text| {
-            let same = Node::parse(text).is_some_and(|node| self.equals(&Numbers::of(&node)));
-            if same && found.is_none_or(|(_, outdated)| outdated) {
+            if let Some(node) = Node::parse(text) {
                 let outdated = table::entry(number).is_none_or(|entry| entry.deprecated);
-                found = found.filter(|_| outdated).or(Some((number, outdated)));
+                all.push(System { number, outdated, numbers: Numbers::of(&node) });
             }
         });
-        found.map(|(number, _)| number)
-    }
+        all
+    })
 }
 
 fn plain(name: &str) -> String {
@@ -204,6 +234,7 @@ fn method(name: &str) -> String {
         "obliquestereographic" => "doublestereographic",
         "mercator1sp" | "mercator2sp" => "mercator",
         "cassinisoldner" => "cassini",
+        "gausskruger" => "transversemercator",
         "equirectangular" => "equidistantcylindrical",
         "hotineobliquemercator" => "hotineobliquemercatorazimuthnaturalorigin",
         _ => return name,
@@ -259,6 +290,23 @@ mod tests {
     fn a_code_of_nobody_known_is_passed_over() {
         let text = BRITISH.replace("\"Meter\",1.0]]", "\"Meter\",1.0],AUTHORITY[\"ACME\",\"7\"]]");
         assert_eq!(identify(&text), Some(Crs::epsg(27700)));
+    }
+
+    #[test]
+    fn a_code_settles_it_even_if_its_system_is_not_in_the_table() {
+        // Cape_Lo15 of ESRI has other axes than EPSG's system of that name.
+        let text = r#"PROJCRS["Cape_Lo15",BASEGEOGCRS["Cape",ID["EPSG",4222]],ID["ESRI",102470]]"#;
+        assert_eq!(identify(text), None);
+        assert_eq!(identify(&text.replace(",ID[\"ESRI\",102470]", "")), Some(Crs::epsg(22275)));
+        let made_up = BRITISH.replace("\"Meter\",1.0]]", "\"Meter\",1.0],AUTHORITY[\"EPSG\",\"99999\"]]");
+        assert_eq!(identify(&made_up), Some(Crs::epsg(27700)), "a number that EPSG does not give out");
+    }
+
+    #[test]
+    fn another_method_is_another_system_whatever_its_name() {
+        let named = BRITISH.replace("NAME", "British_National_Grid");
+        assert_eq!(identify(&named.replace("Transverse_Mercator", "Cassini")), None);
+        assert_eq!(identify(&named.replace("Transverse_Mercator", "Gauss_Kruger")), Some(Crs::epsg(27700)));
     }
 
     #[test]

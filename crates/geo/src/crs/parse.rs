@@ -1,6 +1,8 @@
 //! Reading the many ways in which a system is named.
 
+use std::collections::HashMap;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use tidegate_core::Code;
 
@@ -90,31 +92,42 @@ fn short(text: &str) -> Option<Crs> {
 }
 
 fn proj_string(text: &str) -> Option<Crs> {
-    let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    if let Some(code) = words.iter().find_map(|word| word.strip_prefix("+init=")) {
+    let mut words = text.split_ascii_whitespace();
+    if let Some(code) = words.find_map(|word| word.strip_prefix("+init=")) {
         return short(code);
     }
-    let plain = |text: &str| {
-        let mut words: Vec<String> = text
-            .split_ascii_whitespace()
-            .filter(|word| !["+no_defs", "+type=crs", "+towgs84=0,0,0", "+wktext", "+over"].contains(word))
-            .map(|word| match word.strip_prefix("+datum=") {
-                Some("WGS84") => "+ellps=WGS84".to_owned(),
-                Some("NAD83") => "+ellps=GRS80".to_owned(),
-                _ => word.to_owned(),
-            })
-            .collect();
-        words.sort_unstable();
-        words
-    };
-    let wanted = plain(text);
-    if wanted == plain("+proj=longlat +ellps=WGS84") {
+    let wanted = sorted_words(text);
+    if wanted == sorted_words("+proj=longlat +ellps=WGS84") {
         return Some(Crs::epsg(4326));
     }
-    let matches = |code: &u32| {
-        table::entry(*code).is_some_and(|entry| !entry.deprecated && plain(&entry.proj) == wanted)
-    };
-    table::codes().into_iter().find(matches).map(numbered)
+    proj_strings().get(&wanted).copied().map(numbered)
+}
+
+/// The words of a PROJ string that tell where places are, in one order.
+fn sorted_words(text: &str) -> String {
+    let mut words: Vec<&str> = text
+        .split_ascii_whitespace()
+        .filter(|word| !["+no_defs", "+type=crs", "+towgs84=0,0,0", "+wktext", "+over"].contains(word))
+        .map(|word| match word.strip_prefix("+datum=") {
+            Some("WGS84") => "+ellps=WGS84",
+            Some("NAD83") => "+ellps=GRS80",
+            _ => word,
+        })
+        .collect();
+    words.sort_unstable();
+    words.join(" ")
+}
+
+/// The first system in use of each PROJ string, made when first needed.
+fn proj_strings() -> &'static HashMap<String, u32> {
+    static STRINGS: OnceLock<HashMap<String, u32>> = OnceLock::new();
+    STRINGS.get_or_init(|| {
+        let mut all = HashMap::new();
+        for entry in table::codes().into_iter().filter_map(table::entry).filter(|entry| !entry.deprecated) {
+            all.entry(sorted_words(&entry.proj)).or_insert(entry.code);
+        }
+        all
+    })
 }
 
 /// The `id` of a PROJJSON system or, if it is compound or bound, of the part that counts.

@@ -102,11 +102,10 @@ fn read() -> Option<Table> {
     for _ in 0..input.u32()? {
         let at = input.at;
         let entry = input.entry(&words)?;
-        if entry.esri {
-            offsets.entry(entry.code).or_insert(at);
-        } else {
-            offsets.insert(entry.code, at);
+        if entry.esri && entry.code == SHARED {
+            continue;
         }
+        offsets.insert(entry.code, at);
         if entry.deprecated {
             outdated.push((plain(&entry.name), entry.code));
         } else {

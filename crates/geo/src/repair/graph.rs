@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use super::node::Segment;
 use crate::validity::{Location, Point, compare_angle, locate};
 
 /// The face outside everything.
@@ -25,25 +26,43 @@ pub(super) struct Graph {
     /// The face on the left of each half-edge.
     face: Vec<usize>,
     faces: usize,
+    /// For each edge, how often each ring runs along its first half, less how often against it.
+    turns: Vec<Vec<(usize, i64)>>,
 }
 
 impl Graph {
-    /// The drawing of these segments; those that lie on each other count once.
-    pub(super) fn new(segments: &[(Point, Point)]) -> Graph {
+    /// The drawing of these segments, each of a ring; those that lie on each other are one edge. Edges
+    /// are in the order of their places, so that it does not matter where rings begin.
+    pub(super) fn new(segments: impl Iterator<Item = (Segment, usize)>) -> Graph {
+        let order = |p: &Point, q: &Point| p[0].total_cmp(&q[0]).then(p[1].total_cmp(&q[1]));
+        // 0 and -0 are one place.
+        let plain = |p: Point| p.map(|x| x + 0.0);
+        let mut edges: Vec<(Segment, usize, i64)> = segments
+            .map(|((a, b), ring)| ((plain(a), plain(b)), ring))
+            .filter(|((a, b), _)| a != b)
+            .map(|((a, b), ring)| if order(&a, &b).is_lt() { ((a, b), ring, 1) } else { ((b, a), ring, -1) })
+            .collect();
+        edges.sort_by(|((a, b), ..), ((c, d), ..)| order(a, c).then_with(|| order(b, d)));
         let mut graph = Graph::default();
         let mut numbers: HashMap<[u64; 2], usize> = HashMap::new();
-        let mut known: HashMap<(usize, usize), ()> = HashMap::new();
-        for (a, b) in segments {
-            let [a, b] = [a, b].map(|p| {
-                // 0 and -0 are one place.
-                let key = p.map(|x| (x + 0.0).to_bits());
-                *numbers.entry(key).or_insert_with(|| {
-                    graph.nodes.push(*p);
-                    graph.nodes.len() - 1
-                })
-            });
-            if a != b && known.insert((a.min(b), a.max(b)), ()).is_none() {
-                graph.from.extend([a, b]);
+        let mut last: Option<Segment> = None;
+        for (ends, ring, turn) in edges {
+            if last != Some(ends) {
+                last = Some(ends);
+                let numbered = [ends.0, ends.1].map(|p| {
+                    *numbers.entry(p.map(f64::to_bits)).or_insert_with(|| {
+                        graph.nodes.push(p);
+                        graph.nodes.len() - 1
+                    })
+                });
+                graph.from.extend(numbered);
+                graph.turns.push(Vec::new());
+            }
+            if let Some(turns) = graph.turns.last_mut() {
+                match turns.iter_mut().find(|(known, _)| *known == ring) {
+                    Some((_, count)) => *count += turn,
+                    None => turns.push((ring, turn)),
+                }
             }
         }
         graph.sort_leaving();
@@ -232,6 +251,52 @@ impl Graph {
             level += 1;
         }
         depth
+    }
+
+    /// How to come from the outside to every face: half-edges in an order in which the face on the
+    /// right of each is known before that on its left.
+    pub(super) fn ways_in(&self) -> Vec<usize> {
+        let mut halves_of: Vec<Vec<usize>> = vec![Vec::new(); self.faces.max(1)];
+        for half in 0..self.from.len() {
+            if let Some(list) = self.face(half ^ 1).and_then(|face| halves_of.get_mut(face)) {
+                list.push(half);
+            }
+        }
+        let mut known = vec![false; self.faces.max(1)];
+        let mut todo = vec![OUTSIDE];
+        let mut ways = Vec::new();
+        if let Some(outside) = known.first_mut() {
+            *outside = true;
+        }
+        while let Some(face) = todo.pop() {
+            for half in halves_of.get(face).into_iter().flatten() {
+                let Some((next, slot)) = self.face(*half).and_then(|next| Some((next, known.get_mut(next)?)))
+                else {
+                    continue;
+                };
+                if !std::mem::replace(slot, true) {
+                    ways.push(*half);
+                    todo.push(next);
+                }
+            }
+        }
+        ways
+    }
+
+    /// How often a ring winds around each face, counter-clockwise counting up. Only the drawing is
+    /// asked: no place has to be found within a face that may be thinner than doubles can tell.
+    pub(super) fn windings(&self, ring: usize, ways_in: &[usize]) -> Vec<i64> {
+        let mut windings = vec![0; self.faces.max(1)];
+        for half in ways_in {
+            let turns =
+                self.turns.get(half / 2).and_then(|turns| turns.iter().find(|(known, _)| *known == ring));
+            let turn = turns.map_or(0, |(_, turn)| if half % 2 == 0 { *turn } else { -turn });
+            let right = self.face(half ^ 1).and_then(|face| windings.get(face)).copied().unwrap_or(0);
+            if let Some(left) = self.face(*half).and_then(|face| windings.get_mut(face)) {
+                *left = right + turn;
+            }
+        }
+        windings
     }
 
     /// How many faces there are, the outside included.

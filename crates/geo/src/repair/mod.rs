@@ -15,8 +15,8 @@
 //! what it winds around, a hole takes away, and surfaces that overlap are joined.
 //!
 //! Where edges nearly coincide (within the last bits) a sliver lies between them, and crossing both
-//! leads in and out again. GEOS sometimes snaps them together and sometimes not; there the areas
-//! may differ. `oracle/check_repair.py` counts such cases.
+//! leads in and out again. `node` therefore follows GEOS in when it moves edges together;
+//! `oracle/check_repair.py` counts where areas differ all the same.
 //!
 //! What has lost its area (a spike, a collapsed ring) is dropped and said so, where GEOS adds lines
 //! to a collection: a layer of polygons stays a layer of polygons. Valid geometry is not touched.
@@ -25,6 +25,7 @@ mod assemble;
 mod graph;
 mod node;
 mod small;
+mod snap;
 mod structure;
 
 pub use small::{close_rings, drop_repeated, extract, promote, wind};
@@ -204,11 +205,13 @@ fn write_surface(
     out: &mut Vec<u8>,
     repaired: &mut Repaired,
 ) {
-    let edges = |ring: &Vec<Point>| {
-        ring.windows(2).filter_map(|w| Some((*w.first()?, *w.last()?))).collect::<Vec<_>>()
+    let edges = |(number, ring): (usize, &Vec<Point>)| {
+        let edges = ring.windows(2).filter_map(|w| Some((*w.first()?, *w.last()?)));
+        edges.map(|edge| (edge, number)).collect::<Vec<_>>()
     };
-    let segments: Vec<(Point, Point)> = given.iter().flatten().flat_map(edges).collect();
-    let graph = graph::Graph::new(&node::node(segments));
+    let (segments, rings): (Vec<_>, Vec<_>) = given.iter().flatten().enumerate().flat_map(edges).unzip();
+    let pieces = node::node(&segments).into_iter();
+    let graph = graph::Graph::new(pieces.filter_map(|(piece, source)| Some((piece, *rings.get(source)?))));
     let chosen: Vec<bool> = match method {
         Method::Linework => graph.depths().iter().map(|depth| depth % 2 == 1).collect(),
         Method::Structure => structure::chosen(&graph, given),

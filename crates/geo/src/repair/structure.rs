@@ -3,20 +3,21 @@
 //! A ring covers what it winds around, however often and in whichever direction. Of each polygon the
 //! shell's cover counts, less the cover of its holes; a hole that does not meet its shell at all is
 //! taken for a shell. What any polygon covers is chosen, so that overlapping ones are joined.
-//!
-//! Whether a ring covers a face is asked at one place well within the face: amid the widest gap
-//! between its edges, half way up the widest gap between its corners. There the last bits by which
-//! noding moved an edge do not matter.
 
-use super::graph::{Graph, OUTSIDE};
+use super::graph::Graph;
 use crate::validity::{Location, Point, locate};
 
-/// Which faces to keep.
+/// Which faces to keep. The rings of the drawing are numbered through all polygons.
 pub(super) fn chosen(graph: &Graph, polygons: &[Vec<Vec<Point>>]) -> Vec<bool> {
-    let places = places(graph);
+    let ways_in = graph.ways_in();
+    let mut numbers = 0..;
     let mut chosen = vec![false; graph.faces()];
     for rings in polygons {
-        let covers: Vec<Vec<bool>> = rings.iter().map(|ring| covered(ring, &places)).collect();
+        let covers: Vec<Vec<bool>> = rings
+            .iter()
+            .zip(&mut numbers)
+            .map(|(_, ring)| graph.windings(ring, &ways_in).into_iter().map(|winding| winding != 0).collect())
+            .collect();
         let Some((shell, holes)) = rings.split_first().zip(covers.split_first()).map(
             |((shell_ring, hole_rings), (shell, holes))| {
                 let cuts: Vec<(&Vec<bool>, bool)> = hole_rings
@@ -46,60 +47,6 @@ fn meets(shell: &[bool], hole: &[bool]) -> bool {
 /// Whether a corner of one lies on the other.
 fn touches(a: &[Point], b: &[Point]) -> bool {
     a.iter().any(|p| locate(*p, b) == Location::OnEdge) || b.iter().any(|p| locate(*p, a) == Location::OnEdge)
-}
-
-/// A place within each face; none for the outside.
-fn places(graph: &Graph) -> Vec<Option<Point>> {
-    let mut edges: Vec<Vec<(Point, Point)>> = vec![Vec::new(); graph.faces()];
-    for half in 0..graph.halves() {
-        if let Some(list) = graph.face(half).and_then(|face| edges.get_mut(face)) {
-            list.push((graph.point(half), graph.point(half ^ 1)));
-        }
-    }
-    edges.iter().enumerate().map(|(face, edges)| if face == OUTSIDE { None } else { place(edges) }).collect()
-}
-
-fn place(edges: &[(Point, Point)]) -> Option<Point> {
-    let mut heights: Vec<f64> = edges.iter().map(|(a, _)| a[1]).collect();
-    heights.sort_by(f64::total_cmp);
-    let (low, high) = widest(heights.iter().copied().zip(heights.iter().copied().skip(1)))?;
-    let y = low + (high - low) / 2.0;
-    let mut crossings: Vec<f64> = edges
-        .iter()
-        .filter(|(a, b)| (a[1] > y) != (b[1] > y))
-        .map(|(a, b)| a[0] + (b[0] - a[0]) * ((y - a[1]) / (b[1] - a[1])))
-        .collect();
-    crossings.sort_by(f64::total_cmp);
-    // In at the first, out at the second, and so on.
-    let (left, right) =
-        widest(crossings.chunks_exact(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?))))?;
-    Some([left + (right - left) / 2.0, y])
-}
-
-fn widest(gaps: impl Iterator<Item = (f64, f64)>) -> Option<(f64, f64)> {
-    gaps.max_by(|a, b| (a.1 - a.0).total_cmp(&(b.1 - b.0)))
-}
-
-/// For each place, whether the ring winds around it.
-fn covered(ring: &[Point], places: &[Option<Point>]) -> Vec<bool> {
-    let fold = |i: usize| {
-        ring.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), p| (low.min(p[i]), high.max(p[i])))
-    };
-    let (xs, ys) = (fold(0), fold(1));
-    let within = |p: &Point| xs.0 <= p[0] && p[0] <= xs.1 && ys.0 <= p[1] && p[1] <= ys.1;
-    places.iter().map(|place| place.is_some_and(|p| within(&p) && winding(p, ring) != 0)).collect()
-}
-
-/// How often a closed ring winds around a place, counter-clockwise counting up.
-fn winding(p: Point, ring: &[Point]) -> i64 {
-    let mut turns = 0;
-    for (a, b) in ring.iter().zip(ring.iter().skip(1)) {
-        let up = a[1] <= p[1] && b[1] > p[1];
-        let down = a[1] > p[1] && b[1] <= p[1];
-        let side = (b[0] - a[0]) * (p[1] - a[1]) - (p[0] - a[0]) * (b[1] - a[1]);
-        turns += i64::from(up && side > 0.0) - i64::from(down && side < 0.0);
-    }
-    turns
 }
 
 #[cfg(test)]

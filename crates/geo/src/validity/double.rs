@@ -38,14 +38,22 @@ impl Double {
         Double { high: sum, low: low + (high - sum) }
     }
 
+    /// By Dekker's division, whose last bit decides ties as GEOS decides them.
     pub(super) fn over(self, other: Double) -> Double {
         let first = self.high / other.high;
-        let rest = self.minus(other.times(Double { high: first, low: 0.0 }));
-        Double::settled(first, rest.high / other.high)
+        let taken = Double::product(first, other.high);
+        let rest = (((self.high - taken.high) - taken.low) + self.low) - first * other.low;
+        Double::settled(first, rest / other.high)
     }
 
-    /// A plain number more than this.
-    pub(super) fn plus(self, other: f64) -> Double {
-        self.minus(Double { high: -other, low: 0.0 })
+    /// The product of two doubles, exactly.
+    pub(super) fn product(a: f64, b: f64) -> Double {
+        let high = a * b;
+        Double { high, low: a.mul_add(b, -high) }
+    }
+
+    /// The nearest double.
+    pub(super) fn rounded(self) -> f64 {
+        self.high + self.low
     }
 }

@@ -30,8 +30,8 @@ pub use simple::is_simple;
 pub use warn::{Concern, Limits, Warning, warnings};
 
 pub(crate) use locate::{Location, compare_angle, is_counter_clockwise, is_nested, locate};
-pub(crate) use pair::{Meeting, crossing, meeting};
-pub(crate) use tree::pairs;
+pub(crate) use pair::{Meeting, crossing, distance, meeting};
+pub(crate) use tree::{pairs, pairs_near};
 
 use std::fmt;
 

@@ -71,18 +71,40 @@ fn along_one_line(a: Point, b: Point, c: Point, d: Point) -> Meeting {
 }
 
 /// Where two crossing segments cross, to the nearest double or close to it.
+///
+/// Both lines in homogeneous coordinates, in double-double arithmetic: so GEOS does it, and the same
+/// bits make the same drawing. Segments that are nearly parallel can have no such place within both
+/// their boxes; then the end that lies nearest to the other segment takes its part.
 pub(crate) fn crossing(a: Point, b: Point, c: Point, d: Point) -> Point {
-    let along = |from: Point, to: Point| [0, 1].map(|i| Double::difference(to[i], from[i]));
-    let cross = |p: [Double; 2], q: [Double; 2]| p[0].times(q[1]).minus(p[1].times(q[0]));
-    let (ab, cd, ac) = (along(a, b), along(c, d), along(a, c));
-    let share = cross(ac, cd).over(cross(ab, cd));
-    let at = [0, 1].map(|i| share.times(ab[i]).plus(a[i]).high);
-    // Rounding must not leave the boxes of the segments, else cutting would never end.
-    [0, 1].map(|i| {
-        let low = a[i].min(b[i]).max(c[i].min(d[i]));
-        let high = a[i].max(b[i]).min(c[i].max(d[i]));
-        if low <= high { at[i].clamp(low, high) } else { at[i] }
-    })
+    let line = |p: Point, q: Point| {
+        let across = Double::product(p[0], q[1]).minus(Double::product(q[0], p[1]));
+        [Double::difference(p[1], q[1]), Double::difference(q[0], p[0]), across]
+    };
+    let ([px, py, pw], [qx, qy, qw]) = (line(a, b), line(c, d));
+    let x = py.times(qw).minus(qy.times(pw));
+    let y = qx.times(pw).minus(px.times(qw));
+    let w = px.times(qy).minus(qx.times(py));
+    let at = [x.over(w).rounded(), y.over(w).rounded()];
+    let within = |p: Point, q: Point| (0..2).all(|i| p[i].min(q[i]) <= at[i] && at[i] <= p[i].max(q[i]));
+    if within(a, b) && within(c, d) {
+        return at;
+    }
+    let ends =
+        [(a, distance(a, c, d)), (b, distance(b, c, d)), (c, distance(c, a, b)), (d, distance(d, a, b))];
+    ends.into_iter().reduce(|best, end| if end.1 < best.1 { end } else { best }).map_or(at, |(end, _)| end)
+}
+
+/// How far a place lies from a segment.
+pub(crate) fn distance(p: Point, a: Point, b: Point) -> f64 {
+    let (along, to) = ([b[0] - a[0], b[1] - a[1]], [p[0] - a[0], p[1] - a[1]]);
+    let square = along[0] * along[0] + along[1] * along[1];
+    let share = (to[0] * along[0] + to[1] * along[1]) / square;
+    if share > 0.0 && share < 1.0 {
+        ((to[0] * along[1] - to[1] * along[0]) / square).abs() * square.sqrt()
+    } else {
+        let end = if share >= 1.0 { b } else { a };
+        f64::hypot(p[0] - end[0], p[1] - end[1])
+    }
 }
 
 #[cfg(test)]

@@ -37,9 +37,25 @@ impl Box2 {
 /// returns something.
 pub(crate) fn pairs<T>(
     segments: &[(Point, Point)],
-    mut visit: impl FnMut(usize, usize) -> Option<T>,
+    visit: impl FnMut(usize, usize) -> Option<T>,
 ) -> Option<T> {
-    let boxes: Vec<Box2> = segments.iter().map(|(a, b)| Box2::of(*a, *b)).collect();
+    boxed_pairs(segments.iter().map(|(a, b)| Box2::of(*a, *b)).collect(), visit)
+}
+
+/// As [`pairs`], also for those whose boxes are no farther apart than this.
+pub(crate) fn pairs_near<T>(
+    segments: &[(Point, Point)],
+    apart: f64,
+    visit: impl FnMut(usize, usize) -> Option<T>,
+) -> Option<T> {
+    let wide = |(a, b): &(Point, Point)| {
+        let Box2 { min, max } = Box2::of(*a, *b);
+        Box2 { min: min.map(|x| x - apart / 2.0), max: max.map(|x| x + apart / 2.0) }
+    };
+    boxed_pairs(segments.iter().map(wide).collect(), visit)
+}
+
+fn boxed_pairs<T>(boxes: Vec<Box2>, mut visit: impl FnMut(usize, usize) -> Option<T>) -> Option<T> {
     if boxes.len() <= FEW {
         for (i, first) in boxes.iter().enumerate() {
             for (j, second) in boxes.iter().enumerate().skip(i + 1) {
