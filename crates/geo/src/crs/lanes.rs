@@ -9,6 +9,9 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 /// What PROJ forgives in a latitude beyond a pole and in a longitude beyond half a turn, in radians.
 pub(super) const SLACK: f64 = 1e-12;
 
+/// The longitude in radians beyond which PROJ refuses.
+pub(super) const LONGITUDE_MAX: f64 = 10.0;
+
 /// A longitude within half a turn, as PROJ takes it.
 #[inline]
 pub(super) fn around(lon: f64) -> f64 {

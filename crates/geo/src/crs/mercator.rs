@@ -3,7 +3,7 @@
 //! Krüger's series in the third flattening to its sixth power, as Poder and Engsager sum them and as
 //! PROJ does: exact to nanometres within 40° of the central meridian, and refused where PROJ refuses.
 //!
-//! Why not proj4rs, which does all other projections: most data is in such a system, and proj4rs takes
+//! Why not proj4rs, which does most other projections: most data is in such a system, and proj4rs takes
 //! a dozen transcendental functions for each position. Here, within 5.7° of the central meridian, one
 //! is left, because all others are of angles so small that a few terms of their series are exact; and
 //! positions go through in blocks ([`Lanes`]).
@@ -12,7 +12,7 @@ use std::f64::consts::FRAC_PI_2;
 
 use proj4rs::Proj;
 
-use super::lanes::{Lanes, SLACK, around, in_blocks, one_by_one};
+use super::lanes::{LONGITUDE_MAX, Lanes, SLACK, around, in_blocks, one_by_one};
 
 /// How many positions are worked on at once.
 const BLOCK: usize = 4;
@@ -20,10 +20,9 @@ const BLOCK: usize = 4;
 const NEAR: f64 = 0.1;
 /// The easting over the radius beyond which PROJ refuses.
 const FARTHEST: f64 = 2.623_395_162_778;
-/// The longitude in radians beyond which PROJ refuses.
-const LONGITUDE_MAX: f64 = 10.0;
 
-type Series = [f64; 6];
+/// The terms of a series of the sines of twice an angle, four times, and so on.
+pub(super) type Series = [f64; 6];
 
 /// A transverse Mercator projection.
 #[derive(Debug)]
@@ -170,7 +169,7 @@ fn far_sin_cos<const N: usize>(angle: Lanes<N>) -> (Lanes<N>, Lanes<N>) {
 
 /// Sine and cosine of an angle and of a very small turn (0.004 at most) more.
 #[inline]
-fn turned<const N: usize>(sin: Lanes<N>, cos: Lanes<N>, turn: Lanes<N>) -> (Lanes<N>, Lanes<N>) {
+pub(super) fn turned<const N: usize>(sin: Lanes<N>, cos: Lanes<N>, turn: Lanes<N>) -> (Lanes<N>, Lanes<N>) {
     let square = turn * turn;
     let by_sin = turn * square.polynomial([1.0, -1.0 / 6.0, 1.0 / 120.0, -1.0 / 5_040.0]);
     let by_cos = square * square.polynomial([-1.0 / 2.0, 1.0 / 24.0, -1.0 / 720.0]);
@@ -192,7 +191,7 @@ fn polynomial<const K: usize>(x: f64, terms: [f64; K]) -> f64 {
 
 /// The sum of `series[k] sin 2(k + 1) angle`, by Clenshaw, from sine and cosine of the double angle.
 #[inline]
-fn sine_sum<const N: usize>(series: &Series, sin: Lanes<N>, cos: Lanes<N>) -> Lanes<N> {
+pub(super) fn sine_sum<const N: usize>(series: &Series, sin: Lanes<N>, cos: Lanes<N>) -> Lanes<N> {
     let (mut sum, mut last) = (Lanes([0.0; N]), Lanes([0.0; N]));
     for term in series.iter().rev() {
         (sum, last) = (2.0 * cos * sum + (*term - last), sum);
@@ -231,7 +230,7 @@ fn series(n: f64, terms: [[f64; 6]; 6]) -> Series {
 }
 
 /// From the geodetic to the conformal latitude.
-fn conformal(n: f64) -> Series {
+pub(super) fn conformal(n: f64) -> Series {
     series(
         n,
         [
@@ -246,7 +245,7 @@ fn conformal(n: f64) -> Series {
 }
 
 /// From the conformal to the geodetic latitude.
-fn geodetic(n: f64) -> Series {
+pub(super) fn geodetic(n: f64) -> Series {
     series(
         n,
         [

@@ -10,6 +10,7 @@
 //! whatever order the authority writes. A service that sends latitude first is turned when it is
 //! read ([`Crs::is_north_first`] tells).
 
+mod cone;
 mod datum;
 mod definition;
 pub mod grid;
