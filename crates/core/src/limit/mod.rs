@@ -155,6 +155,8 @@ pub struct Limiter {
     /// Accepted since the ceiling last fell.
     since: u64,
     rtt: f64,
+    /// The same of refused calls, which are not served.
+    way: f64,
     /// The pace was what held back the last call.
     paced: bool,
 }
@@ -196,6 +198,7 @@ impl Limiter {
             done: 0,
             since: 0,
             rtt: 0.0,
+            way: 0.0,
             paced: false,
         }
     }
@@ -348,6 +351,8 @@ impl Limiter {
         self.restart.answered();
         let accepted = ticket.seq.saturating_sub(self.refused);
         let held = self.held(ticket);
+        let way = secs(ticket.sent, now).max(1e-9);
+        self.way = if self.way == 0.0 { way } else { self.way + (way - self.way) / 8.0 };
         self.refused += 1;
         if !self.learn {
             return;
