@@ -46,7 +46,7 @@ pub struct Reader {
     input: Lines,
     delimiter: u8,
     place: Place,
-    width: usize,
+    names: Vec<String>,
     layer: Layer,
     record: u64,
     options: ReadOptions,
@@ -84,26 +84,26 @@ impl Reader {
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
         let crs = system(path, &names, place, delimiter, options.record_len_max)?;
         let layer = Layer { name, schema: Arc::new(schema), crs, records: None };
-        Ok(Reader { input, delimiter, place, width: names.len(), layer, record: 0, options })
+        Ok(Reader { input, delimiter, place, names, layer, record: 0, options })
     }
 
     fn push(&self, batch: &mut Batch) -> Result<(), Problem> {
         let broken = |message: &str| Problem::new(Code::DATA_EXCEPTION, message);
         let row: Vec<Cell<'_>> =
             cells(&self.input.line, self.delimiter).collect::<Result<_, _>>().map_err(broken)?;
-        if row.len() != self.width {
-            let message = format!("{} cells in a table of {}", row.len(), self.width);
+        if row.len() != self.names.len() {
+            let message = format!("{} cells in a table of {}", row.len(), self.names.len());
             return Err(Problem::new(Code::SCHEMA_MISMATCH, message));
         }
+        let name = |at: usize| self.names.get(at).map_or("", String::as_str);
         let number = |at: usize| -> Result<Option<f64>, Problem> {
             let text = row.get(at).map_or("", |cell| cell.text.trim());
             if text.is_empty() {
                 return Ok(None);
             }
             let number = fast_float2::parse::<f64, _>(text).ok().filter(|x| x.is_finite());
-            number
-                .map(Some)
-                .ok_or_else(|| Problem::new(Code::INVALID_GEOMETRY, format!("{text:?} is not a coordinate")))
+            let broken = || Problem::new(Code::INVALID_GEOMETRY, format!("{text:?} is not a coordinate"));
+            number.map(Some).ok_or_else(|| broken().under(name(at)))
         };
         let geometry = |out: &mut Vec<u8>| match self.place {
             Place::None => Ok(()),
@@ -115,7 +115,7 @@ impl Reader {
             }
             Place::Wkt(at) => match row.get(at).map_or("", |cell| cell.text.trim()) {
                 "" => Ok(()),
-                text => shape(text, out),
+                text => shape(text, out).map_err(|problem| problem.under(name(at))),
             },
         };
         let values = row.iter().enumerate().filter(|(at, _)| !self.place.uses(*at));
@@ -393,6 +393,15 @@ mod tests {
         assert_eq!(rejected[0].raw, b"POINT (1,z");
         let (rows, rejected) = read(b"lon,lat\n1,x\n1\n1,2,3\n\xff,1\n5,6\n");
         assert_eq!((rows.len(), rejected.len()), (1, 4));
+    }
+
+    #[test]
+    fn a_bad_geometry_names_its_column() {
+        for (text, path) in [(&b"name,lon,lat\na,x,3\n"[..], "lon"), (b"id,wkt\n3,POINT (\n", "wkt")] {
+            let (_, rejected) = read(text);
+            let problem = rejected.first().and_then(|record| record.problems.first()).unwrap();
+            assert_eq!(problem.path, path, "{problem}");
+        }
     }
 
     #[test]

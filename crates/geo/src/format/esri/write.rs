@@ -71,7 +71,10 @@ impl Writer {
         if let Some((shape, dim)) = batch.geometry(row).and_then(wkb::head) {
             let found = family(shape)?;
             if self.family.is_some_and(|family| family != found) {
-                let message = format!("ESRI JSON holds one family of shapes; this is {}", shape.name());
+                let message = format!(
+                    "ESRI JSON holds one family of shapes; this is {}; keep one of them ($shape = 'Point') or write GeoJSON",
+                    shape.name()
+                );
                 return Err(refuse(message));
             }
             self.family = Some(found);

@@ -129,7 +129,7 @@ impl Writer {
             let own = record::Family::of(shape)?;
             if *family.get_or_insert(own) != own {
                 return Err(refuse(format!(
-                    "holds one family of shapes, and a {} comes after others",
+                    "holds one family of shapes, and a {} comes after others; keep one of them ($shape = 'Point') or write a GeoPackage",
                     shape.name()
                 )));
             }
