@@ -131,6 +131,11 @@ impl Flight {
         (self.doubts, self.patience, self.supposed) = (0, 1, 0.0);
     }
 
+    /// Half as many, until more is known.
+    pub(super) fn halve(&mut self) {
+        self.cap = (0.5 * self.cap).max(START.min(self.cap));
+    }
+
     /// At least this many are needed to keep up a known pace.
     pub(super) fn at_least(&mut self, calls: f64) {
         self.cap = self.cap.max(calls.min(self.max));

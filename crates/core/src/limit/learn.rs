@@ -20,7 +20,7 @@
 use crate::time::{Mono, seconds};
 
 /// The share of calls above the estimate, and so the share that is refused.
-const EXCESS: f64 = 0.0045;
+const EXCESS: f64 = 0.0035;
 /// Openings remembered.
 const MARKS: usize = 8;
 /// A refusal is overdue after this many times the calls after which it was expected.
@@ -103,6 +103,16 @@ impl Track {
         self.base.is_finite()
     }
 
+    /// Whether it rests on a few calls only.
+    pub(super) fn is_guess(&self) -> bool {
+        self.calls < BELIEVED
+    }
+
+    /// Whether it rests on the first opening, bursts included: the rate is far lower.
+    fn is_first(&self) -> bool {
+        self.known() && self.len == 1 && self.long.is_none()
+    }
+
     /// Fresh refusals since the server was last open.
     pub(super) const fn run(&self) -> u32 {
         self.run
@@ -110,7 +120,14 @@ impl Track {
 
     /// Whether the server refuses more than the pace explains.
     pub(super) fn starves(&self) -> bool {
-        self.run > if self.known() { 2 } else { 1 }
+        self.run
+            > if self.is_first() {
+                0
+            } else if self.known() {
+                2
+            } else {
+                1
+            }
     }
 
     /// Until when to leave alone a server that is shut, not less than `least` seconds: half as long

@@ -454,7 +454,9 @@ impl Limiter {
             () => return,
         };
         self.pace.set(now, Some(rate), burst);
-        self.flight.at_least(2.0 * rate * self.rtt + 4.0);
+        // What rests on a few calls may be far too high.
+        let guessed = !self.pauses.known() && self.tight.is_none() && self.track.is_guess();
+        self.flight.at_least(if guessed { 4.0 } else { 2.0 * rate * self.rtt + 4.0 });
     }
 
     /// Calls sent and not refused.

@@ -110,6 +110,7 @@ impl Limiter {
     fn blame_rate(&mut self) {
         self.suspect = Suspect::Rate;
         self.flight.lift();
+        self.flight.halve();
         (self.pace, self.crowd) = (Pace::OPEN, Crowd::NEW);
     }
 
