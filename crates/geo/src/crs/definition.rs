@@ -92,8 +92,10 @@ pub(super) fn identify(text: &str) -> Option<Crs> {
     let given = Numbers::of(system);
     if let Some(number) = table::code_of_name(system.name()) {
         let known = text::esri(number).and_then(|text| Some(Numbers::of(&Node::parse(&text)?)));
-        if known.is_none_or(|known| !given.contradicts(&known)) {
-            return Some(parse::numbered(number));
+        if known.as_ref().is_none_or(|known| !given.contradicts(known)) {
+            // The same name on another datum: perhaps there is a system with that.
+            let other = known.filter(|known| known.datum != given.datum).and_then(|_| given.find());
+            return Some(parse::numbered(other.unwrap_or(number)));
         }
     }
     given.find().map(parse::numbered)
@@ -157,7 +159,7 @@ impl Numbers {
         self.projected != known.projected
             || other_method
             || other(self.axis, known.axis, 0.01)
-            || other(self.flattening, known.flattening, 1e-4)
+            || other(self.flattening, known.flattening, flattening_slack(self.flattening))
             || other(self.unit, known.unit, 1e-9)
             || (self.meridian - known.meridian).abs() > 1e-6
             || self.parameters.iter().any(|(name, value)| {
@@ -212,6 +214,10 @@ fn systems() -> &'static [System] {
     SYSTEMS.get_or_init(|| {
         let mut all = Vec::new();
         text::each_esri(|number, text| {
+            // ESRI's own text of a number that is EPSG's too says nothing of EPSG's system.
+            if number == table::SHARED {
+                return;
+            }
             if let Some(node) = Node::parse(text) {
                 let outdated = table::entry(number).is_none_or(|entry| entry.deprecated);
                 all.push(System { number, outdated, numbers: Numbers::of(&node) });
@@ -219,6 +225,13 @@ fn systems() -> &'static [System] {
         });
         all
     })
+}
+
+/// How much a flattening may differ: files round it, but the two that are nearly the same are told
+/// apart where they are written in full.
+fn flattening_slack(inverse: Option<f64>) -> f64 {
+    let full = |inverse: f64| [298.257_222_101, 298.257_223_563].iter().any(|f| (inverse - f).abs() < 2e-8);
+    if inverse.is_some_and(full) { 1e-6 } else { 1e-4 }
 }
 
 fn plain(name: &str) -> String {
@@ -307,6 +320,18 @@ mod tests {
         let named = BRITISH.replace("NAME", "British_National_Grid");
         assert_eq!(identify(&named.replace("Transverse_Mercator", "Cassini")), None);
         assert_eq!(identify(&named.replace("Transverse_Mercator", "Gauss_Kruger")), Some(Crs::epsg(27700)));
+    }
+
+    #[test]
+    fn nearly_the_same_ellipsoid_is_another_one_where_it_is_written_in_full() {
+        let utm = r#"PROJCS["NAD83 / UTM zone 10N",GEOGCS["GCS",DATUM["D_North_American_1983",SPHEROID["S",6378137.0,FLAT]],PRIMEM["Greenwich",0.0],UNIT["Degree",0.0174532925199433]],PROJECTION["Transverse_Mercator"],PARAMETER["False_Easting",500000.0],PARAMETER["Central_Meridian",-123.0],PARAMETER["Scale_Factor",0.9996],UNIT["Meter",1.0]]"#;
+        for (flattening, found) in [
+            ("298.257222101", Some(Crs::epsg(26910))),
+            ("298.25722", Some(Crs::epsg(26910))),
+            ("298.257223563", None),
+        ] {
+            assert_eq!(identify(&utm.replace("FLAT", flattening)), found, "{flattening}");
+        }
     }
 
     #[test]

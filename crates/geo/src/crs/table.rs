@@ -118,7 +118,9 @@ fn read() -> Option<Table> {
     }
     for _ in 0..input.u32()? {
         let (code, name) = (input.u32()?, input.text()?);
-        names.entry(plain(&name)).or_insert(code);
+        if code != SHARED {
+            names.entry(plain(&name)).or_insert(code);
+        }
     }
     for (name, code) in outdated {
         names.entry(name).or_insert(code);
