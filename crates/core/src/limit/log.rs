@@ -138,11 +138,8 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::tests::at;
     use crate::{Chance, Rng};
-
-    fn at(seconds: f64) -> Mono {
-        Mono::from_nanos((seconds * 1e9) as u64)
-    }
 
     #[test]
     fn bursts_are_steps() {

@@ -17,7 +17,7 @@
 //! calls should be left, the meter is given up and the refusals themselves are the measure.
 
 use super::learn::secs;
-use super::window::{Seen, Window};
+use super::window::Window;
 use crate::hint::Quota;
 use crate::time::{Mono, seconds};
 
@@ -209,9 +209,7 @@ impl Meter {
             self.window.slid(old.zip(self.reset).map_or(f64::INFINITY, |(a, b)| secs(a, b)), way);
         }
         if self.window.told().is_none() || !self.is_steady() {
-            let out = stand.out.max(stand.others);
-            let seen = Seen { at: point.at, granted: point.granted, left, out, whole };
-            self.window.check(&seen, self.size());
+            self.window.check(stand, left, whole, self.size());
         }
         self.granted = point;
         if whole {
@@ -357,13 +355,15 @@ impl Meter {
             (self.began, self.spent) = (now, 0.0);
         }
         let left = self.granted.granted - committed;
-        let free = self.window.free(committed, self.size());
-        self.window.sent(now, committed);
         if left >= 1.0 + self.margin() {
+            self.window.sent(now, committed);
             self.tries += u32::from(left <= self.reserve());
             (self.paced, self.spent) = (now, self.spent + 1.0);
-            false
-        } else if free.is_some_and(|at| now >= at) && !self.window.asks(self.paced, now) {
+            return false;
+        }
+        let free = self.window.free(committed, self.size());
+        self.window.sent(now, committed);
+        if free.is_some_and(|at| now >= at) && !self.window.asks(self.paced, now) {
             self.paced = now;
             self.window.relied();
             false

@@ -500,10 +500,10 @@ impl Limiter {
                     // What is left may go.
                     self.flight.at_least(quota.remaining.unwrap_or(0) as f64);
                 }
+                if self.meters.iter().flatten().count() > 1 {
+                    self.meters.iter_mut().flatten().for_each(Meter::beware);
+                }
             }
-        }
-        if self.meters.iter().flatten().count() > 1 {
-            self.meters.iter_mut().flatten().for_each(Meter::beware);
         }
         if self.meters.iter().flatten().any(Meter::lies) {
             let rate = self.meters.iter().flatten().filter_map(Meter::rate).min_by(f64::total_cmp);

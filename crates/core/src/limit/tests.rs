@@ -2,7 +2,7 @@ use super::*;
 use crate::hint::Quota;
 use proptest::prelude::*;
 
-fn at(s: f64) -> Mono {
+pub(super) fn at(s: f64) -> Mono {
     Mono::from_secs_f64(s)
 }
 

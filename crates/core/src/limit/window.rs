@@ -10,20 +10,8 @@
 
 use super::learn::secs;
 use super::log::Log;
+use super::meter::Stand;
 use crate::time::{Mono, seconds};
-
-/// What the log is checked by: an answer to a call sent then.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Seen {
-    pub(super) at: Mono,
-    /// Calls accepted and left, and those left alone.
-    pub(super) granted: f64,
-    pub(super) left: f64,
-    /// Calls out, which may have overtaken this one.
-    pub(super) out: f64,
-    /// The quota came back as a whole.
-    pub(super) whole: bool,
-}
 
 /// A window.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -173,23 +161,26 @@ impl Window {
         (self.trust < 4 || self.wary) && self.length().is_some_and(|w| secs(last, now) > 0.2 * w)
     }
 
-    /// An answer tells what came back: would the log have told it?
-    pub(super) fn check(&mut self, seen: &Seen, size: f64) {
+    /// An answer tells how many calls are left, and whether the quota came back as a whole: would the
+    /// log have told it?
+    pub(super) fn check(&mut self, stand: &Stand, left: f64, whole: bool, size: f64) {
         let Some(window) = self.length().filter(|_| size >= 4.0) else { return };
-        let (at, granted) = self.checked;
-        let grown = seen.granted - granted;
-        let slow = secs(at, seen.at) > 0.5 * window * grown / size;
-        let enough = seen.whole || (grown >= 0.2 * size && !slow);
+        let (at, before) = self.checked;
+        let granted = stand.accepted + left;
+        let grown = granted - before;
+        let slow = secs(at, stand.sent) > 0.5 * window * grown / size;
+        let enough = whole || (grown >= 0.2 * size && !slow);
         if enough || slow {
-            self.checked = (seen.at, seen.granted);
+            self.checked = (stand.sent, granted);
         }
-        let young = secs(Mono::ZERO, seen.at) < window;
-        if !enough || young || seen.out > 0.2 * size {
+        // Calls that were out with this one may have overtaken it.
+        let out = stand.out.max(stand.others);
+        let young = secs(Mono::ZERO, stand.sent) < window;
+        if !enough || young || out > 0.2 * size {
             return;
         }
-        let accepted = seen.granted - seen.left;
-        let own = size + self.log.until(seen.at.back(seconds(window))) - accepted;
-        let same = (seen.left - own).abs() <= 2.0 + 0.1 * size + seen.out;
+        let own = size + self.log.until(stand.sent.back(seconds(window))) - stand.accepted;
+        let same = (left - own).abs() <= 2.0 + 0.1 * size + out;
         self.trust = if same { self.trust + 1 } else { self.trust / 2 };
     }
 }
@@ -202,9 +193,11 @@ fn is_round(seconds: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::tests::at;
 
-    fn at(seconds: f64) -> Mono {
-        Mono::from_nanos((seconds * 1e9) as u64)
+    /// The server has accepted so many when an answer to a call sent then comes, alone.
+    fn stand(seconds: f64, accepted: f64) -> Stand {
+        Stand { sent: at(seconds), now: at(seconds), accepted, out: 0.0, others: 0.0 }
     }
 
     #[test]
@@ -247,7 +240,7 @@ mod tests {
         let mut window = two_bursts();
         assert_eq!(window.free(30.0, 30.0), None);
         // Ten came back at once, as the log has it.
-        window.check(&Seen { at: at(10.01), granted: 40.0, left: 9.0, out: 0.0, whole: true }, 30.0);
+        window.check(&stand(10.01, 31.0), 9.0, true, 30.0);
         let free = |committed: f64| window.free(committed, 30.0).map(|t| secs(at(0.0), t));
         assert!(free(30.0).is_some_and(|t| (10.0..10.01).contains(&t)), "{:?}", free(30.0));
         assert!(free(39.0).is_some_and(|t| (10.0..10.01).contains(&t)), "{:?}", free(39.0));
@@ -257,11 +250,11 @@ mod tests {
     #[test]
     fn a_log_that_told_something_else_is_not_followed() {
         let mut window = two_bursts();
-        window.check(&Seen { at: at(10.01), granted: 55.0, left: 24.0, out: 0.0, whole: true }, 30.0);
+        window.check(&stand(10.01, 31.0), 24.0, true, 30.0);
         assert_eq!(window.free(30.0, 30.0), None);
         // What comes back evenly proves nothing.
         let mut window = two_bursts();
-        window.check(&Seen { at: at(10.01), granted: 40.0, left: 9.0, out: 0.0, whole: false }, 30.0);
+        window.check(&stand(10.01, 31.0), 9.0, false, 30.0);
         assert_eq!(window.free(30.0, 30.0), None);
     }
 }
