@@ -9,10 +9,9 @@ use std::f64::consts::FRAC_PI_2;
 
 use proj4rs::Proj;
 
-use super::lanes::{LONGITUDE_MAX, Lanes, SLACK, around, in_blocks};
+use super::lanes::{LONGITUDE_MAX, Lanes, Projects, SLACK, around};
 use super::mercator::{Series, conformal, geodetic, sine_sum, turned};
 
-const BLOCK: usize = 4;
 /// Within this of a pole PROJ takes a latitude for the pole, and two parallels for one, in radians.
 const CLOSE: f64 = 1e-10;
 
@@ -70,17 +69,9 @@ impl Cone {
             geodetic: geodetic(n),
         })
     }
+}
 
-    /// Longitudes and latitudes in radians to eastings and northings; NaN where there are none.
-    pub(super) fn project(&self, x: &mut [f64], y: &mut [f64]) {
-        in_blocks::<BLOCK>(x, y, |x, y| self.forward(x, y), |x, y| self.forward(x, y));
-    }
-
-    /// Back from [`Cone::project`].
-    pub(super) fn unproject(&self, x: &mut [f64], y: &mut [f64]) {
-        in_blocks::<BLOCK>(x, y, |x, y| self.inverse(x, y), |x, y| self.inverse(x, y));
-    }
-
+impl Projects for Cone {
     #[inline]
     fn forward<const N: usize>(&self, from: Lanes<N>, lat: Lanes<N>) -> (Lanes<N>, Lanes<N>) {
         let (sin, cos) = lat.sin_cos();

@@ -13,7 +13,6 @@ use proj4rs::Proj;
 
 use super::lanes::{Lanes, around, in_blocks};
 
-const BLOCK: usize = 4;
 /// Up to this tangent four terms of its series give an angle to the last bit.
 const SMALL: f64 = 0.003;
 /// How far a latitude may lie beyond a pole; it is then refused or not by the projection.
@@ -95,7 +94,7 @@ impl Datum {
 
 impl Shift {
     fn all(&self, x: &mut [f64], y: &mut [f64]) {
-        in_blocks::<BLOCK>(x, y, |x, y| self.lanes(x, y), |x, y| self.lanes(x, y));
+        in_blocks(x, y, |x, y| self.lanes(x, y), |x, y| self.lanes(x, y));
     }
 
     #[inline]

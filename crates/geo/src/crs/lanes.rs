@@ -112,16 +112,38 @@ pub(super) fn one_by_one<const N: usize>(
     (Lanes(x), Lanes(y))
 }
 
+/// Positions that are computed together.
+const BLOCK: usize = 4;
+
+/// A projection of our own, over as many positions as there are.
+pub(super) trait Projects {
+    /// Longitudes and latitudes in radians to eastings and northings; NaN where there are none.
+    fn forward<const N: usize>(&self, lon: Lanes<N>, lat: Lanes<N>) -> (Lanes<N>, Lanes<N>);
+
+    /// Back from [`Projects::forward`].
+    fn inverse<const N: usize>(&self, x: Lanes<N>, y: Lanes<N>) -> (Lanes<N>, Lanes<N>);
+
+    /// [`Projects::forward`] of all positions.
+    fn project(&self, x: &mut [f64], y: &mut [f64]) {
+        in_blocks(x, y, |x, y| self.forward(x, y), |x, y| self.forward(x, y));
+    }
+
+    /// [`Projects::inverse`] of all positions.
+    fn unproject(&self, x: &mut [f64], y: &mut [f64]) {
+        in_blocks(x, y, |x, y| self.inverse(x, y), |x, y| self.inverse(x, y));
+    }
+}
+
 /// Two slices through a function, in blocks and then one by one. What becomes of a position must not
 /// hang on its neighbours: two geometries that share a corner share it afterwards.
 #[inline]
-pub(super) fn in_blocks<const N: usize>(
+pub(super) fn in_blocks(
     x: &mut [f64],
     y: &mut [f64],
-    block: impl Fn(Lanes<N>, Lanes<N>) -> (Lanes<N>, Lanes<N>),
+    block: impl Fn(Lanes<BLOCK>, Lanes<BLOCK>) -> (Lanes<BLOCK>, Lanes<BLOCK>),
     single: impl Fn(Lanes<1>, Lanes<1>) -> (Lanes<1>, Lanes<1>),
 ) {
-    let ((x_blocks, x_rest), (y_blocks, y_rest)) = (x.as_chunks_mut::<N>(), y.as_chunks_mut::<N>());
+    let ((x_blocks, x_rest), (y_blocks, y_rest)) = (x.as_chunks_mut::<BLOCK>(), y.as_chunks_mut::<BLOCK>());
     for (x, y) in x_blocks.iter_mut().zip(y_blocks) {
         (Lanes(*x), Lanes(*y)) = block(Lanes(*x), Lanes(*y));
     }

@@ -12,10 +12,9 @@ use std::f64::consts::FRAC_PI_2;
 
 use proj4rs::Proj;
 
-use super::lanes::{LONGITUDE_MAX, Lanes, SLACK, around, in_blocks, one_by_one};
+use super::lanes::{LONGITUDE_MAX, Lanes, Projects, SLACK, around, one_by_one};
 
 /// How many positions are worked on at once.
-const BLOCK: usize = 4;
 /// In radians from the central meridian: within it the short series are exact to the last bit.
 const NEAR: f64 = 0.1;
 /// The easting over the radius beyond which PROJ refuses.
@@ -71,17 +70,9 @@ impl TransverseMercator {
             projection
         })
     }
+}
 
-    /// Longitudes and latitudes in radians to eastings and northings; NaN where there are none.
-    pub(super) fn project(&self, x: &mut [f64], y: &mut [f64]) {
-        in_blocks::<BLOCK>(x, y, |x, y| self.forward(x, y), |x, y| self.forward(x, y));
-    }
-
-    /// Back from [`TransverseMercator::project`].
-    pub(super) fn unproject(&self, x: &mut [f64], y: &mut [f64]) {
-        in_blocks::<BLOCK>(x, y, |x, y| self.inverse(x, y), |x, y| self.inverse(x, y));
-    }
-
+impl Projects for TransverseMercator {
     #[inline]
     fn forward<const N: usize>(&self, from: Lanes<N>, lat: Lanes<N>) -> (Lanes<N>, Lanes<N>) {
         let lon = from.map(|lon| around(lon - self.meridian));

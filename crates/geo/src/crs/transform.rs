@@ -8,6 +8,7 @@ use super::Crs;
 use super::cone::Cone;
 use super::datum::Datum;
 use super::grid::{Grids, Known, Shift};
+use super::lanes::Projects;
 use super::mercator::TransverseMercator;
 use crate::bounds::Bounds;
 use crate::error::Problem;
