@@ -19,7 +19,7 @@
 //! | `load` | embedded and own files, complaints |
 //! | `ask` | from question to request |
 //! | `read` | from response to finding and answers |
-//! | `pull`, `quick`, `xml` | the few values that are wanted out of a body |
+//! | `pull`, `xml` | the few values that are wanted out of a body |
 //! | `show` | `tidegate profiles ls` and `show` |
 
 mod ask;
@@ -27,7 +27,6 @@ pub mod form;
 mod load;
 pub mod pointer;
 mod pull;
-mod quick;
 mod read;
 mod rule;
 mod send;
