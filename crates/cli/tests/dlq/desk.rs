@@ -5,19 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-/// What a run left behind.
-pub(crate) struct Ran {
-    pub(crate) code: i32,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-}
-
-impl Ran {
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout)
-            .unwrap_or_else(|e| panic!("{e}: {:?} {:?}", self.stdout, self.stderr))
-    }
-}
+use crate::running::{Ran, Running};
 
 pub(crate) struct Desk {
     pub(crate) dir: tempfile::TempDir,
@@ -129,7 +117,5 @@ impl Desk {
 }
 
 pub(crate) fn end(child: Child) -> Ran {
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+    Running::of(child).end()
 }

@@ -1,7 +1,8 @@
 //! Rows that `geocode` gave up: letters, and back into their rows.
 
 use crate::canned::{Canned, MATCH, json};
-use crate::desk::{Desk, Ran};
+use crate::desk::Desk;
+use crate::running::Ran;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

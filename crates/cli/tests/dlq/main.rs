@@ -9,5 +9,7 @@ mod geocode;
 mod keep;
 mod kill;
 mod mend;
+#[path = "../common/running.rs"]
+mod running;
 mod seal;
 mod triage;
