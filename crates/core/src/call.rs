@@ -14,7 +14,10 @@
 //!
 //! Throttles in a lane that learns are special: the lane itself decides when the next call may
 //! go, so a throttled record waits for the lane and not for a backoff of its own
-//! ([`ThrottleWait::Lane`]). Otherwise the tail of every drain would be one backoff long.
+//! ([`ThrottleWait::Lane`]). Otherwise the tail of every drain would be one backoff long. So are
+//! failures of an outage that do not count ([`CallPolicy::outages_free`]): the breaker decides when
+//! the service is asked again, and the record that was the last probe must not sleep for minutes
+//! when it is back. Neither makes the record's own backoff longer.
 
 use crate::chance::Chance;
 use crate::retry::backoff::Backoff;
@@ -152,6 +155,8 @@ pub struct Call {
     once: bool,
     /// Whether `started` means anything.
     begun: bool,
+    /// The last failure was the service's.
+    outage: bool,
     started: Mono,
     sent: Mono,
     /// The last delay in nanoseconds.
@@ -195,8 +200,9 @@ impl Call {
 
     /// The last attempt failed and the breaker is open: the failure was the service's. To be told
     /// before [`Call::next`] is asked.
-    pub fn outage(&mut self) {
+    pub(crate) fn outage(&mut self) {
         self.outages = self.outages.saturating_add(1);
+        self.outage = true;
     }
 
     /// Attempts sent.
@@ -270,12 +276,14 @@ impl Call {
         } else if self.once && verdict.code != Code::CONNECTION_REFUSED && verdict.code != Code::DNS_FAILURE {
             return Next::GiveUp(Why::NotRepeatable);
         }
+        let outage = core::mem::take(&mut self.outage) && self.outages <= policy.outages_free;
         let free = self.throttles.min(policy.throttles_free) + self.outages.min(policy.outages_free);
         let counted = self.attempts.saturating_sub(free);
         if counted >= policy.attempts_max.max(1) {
             return Next::GiveUp(Why::Exhausted);
         }
-        let at = if throttled && policy.throttle_wait == ThrottleWait::Lane {
+        let paced = throttled && policy.throttle_wait == ThrottleWait::Lane;
+        let at = if paced || outage {
             until.unwrap_or(now).max(now)
         } else {
             self.wait(policy, until, now, chance)
@@ -295,7 +303,7 @@ impl Call {
             return Next::GiveUp(Why::Deadline);
         }
         // A throttle that the lane paces adds no load: the server refused it without work.
-        if throttled && policy.throttle_wait == ThrottleWait::Lane {
+        if paced {
             return Next::RetryAt(at);
         }
         match budget.pay(now) {
@@ -317,7 +325,10 @@ impl Call {
         chance: &mut C,
     ) -> Mono {
         let backoff = &policy.backoff;
-        let retry = self.attempts.saturating_sub(1);
+        // What waited for the lane is no reason to wait longer now.
+        let throttles = if policy.throttle_wait == ThrottleWait::Lane { self.throttles } else { 0 };
+        let waited = throttles.saturating_add(self.outages.min(policy.outages_free));
+        let retry = self.attempts.saturating_sub(waited.saturating_add(1));
         self.previous = backoff.delay_nanos(retry, self.previous, chance);
         let delay = Duration::from_nanos(self.previous);
         match until {

@@ -163,15 +163,24 @@ fn failures_of_an_outage_are_free_up_to_a_bound() {
     let fail = http(Kind::Transient { until: None }, 503);
     let mut budget = Budget::new(&BudgetConfig::default());
     let (mut call, mut rng, mut now) = (Call::new(), Rng::new(0), at(0.0));
+    let mut waits = Vec::new();
     loop {
         call.send(&p, now);
         call.outage();
         match call.next(&p, &fail, now, &mut rng, &mut budget) {
-            Next::RetryAt(t) => now = t,
+            Next::RetryAt(t) => {
+                waits.push(t.since(now));
+                now = t;
+            }
             end => break assert_eq!(end, Next::GiveUp(Why::Exhausted)),
         }
     }
     assert_eq!(call.attempts(), 5);
+    // The lane says when, and the record's own backoff begins with what counts.
+    assert_eq!(waits[..2], [Duration::ZERO; 2]);
+    let (first, second) = (p.backoff.base(), p.backoff.base() * 2);
+    assert!(Duration::ZERO < waits[2] && waits[2] <= first, "{waits:?}");
+    assert!(Duration::ZERO < waits[3] && waits[3] <= second, "{waits:?}");
 }
 
 #[test]

@@ -22,7 +22,9 @@
 //! back, by [`Lane::settle`] or, when its call was abandoned, by [`Lane::release`]; drivers hold
 //! it in a guard that does so on drop.
 
-use crate::breaker::{Breaker, BreakerConfig, Health, Pass, Ready};
+use crate::breaker::{Breaker, BreakerConfig, Health, Pass, Ready, State};
+use crate::call::{Call, CallPolicy, Next};
+use crate::chance::Chance;
 use crate::hint::Hints;
 use crate::limit::{self, LimitConfig, Limiter, Seen, Ticket};
 use crate::retry::budget::{Budget, BudgetConfig};
@@ -147,9 +149,22 @@ impl Lane {
         self.budget.earn(now);
     }
 
-    /// The retry budget, for [`crate::call::Call::next`].
-    pub const fn budget_mut(&mut self) -> &mut Budget {
-        &mut self.budget
+    /// A verdict came for the last attempt of `call`: what now? To be asked after the attempt was
+    /// settled. The lane pays the retry, and a failure while it is open or probing is the service's
+    /// and not the record's.
+    pub fn next<C: Chance>(
+        &mut self,
+        call: &mut Call,
+        policy: &CallPolicy,
+        verdict: &Verdict,
+        now: Mono,
+        chance: &mut C,
+    ) -> Next {
+        let failed = matches!(verdict.kind, Kind::Transient { .. });
+        if failed && self.breaker.state(now) != State::Closed {
+            call.outage();
+        }
+        call.next(policy, verdict, now, chance, &mut self.budget)
     }
 
     /// The breaker, for metrics.
@@ -207,6 +222,29 @@ mod tests {
     }
 
     #[test]
+    fn what_fails_while_the_breaker_is_open_waits_for_it_and_not_for_itself() {
+        let mut config = LaneConfig::default();
+        config.breaker.calls_min = 2;
+        let mut lane = Lane::new(&config);
+        let policy =
+            CallPolicy { outages_free: 1, deadline: Duration::from_secs(900), ..CallPolicy::default() };
+        let (mut call, mut chance) = (Call::new(), crate::chance::Rng::new(3));
+        let failed = verdict(Kind::Transient { until: None });
+        let mut ask = |lane: &mut Lane, now: Mono| {
+            let permit = go(lane, now);
+            call.send(&policy, now);
+            lane.settle(permit, &failed, &Hints::default(), now);
+            lane.next(&mut call, &policy, &failed, now, &mut chance)
+        };
+        let Next::RetryAt(own) = ask(&mut lane, at(0.0)) else { panic!() };
+        assert!(at(0.0) < own && own <= at(1.0), "{own:?}: the breaker is shut, the backoff its own");
+        assert_eq!(ask(&mut lane, at(1.0)), Next::RetryAt(at(1.0)), "now the breaker says when");
+        assert_eq!(lane.admit(at(1.0)), Admit::Shut(at(31.0), Code::CIRCUIT_OPEN));
+        let Next::RetryAt(own) = ask(&mut lane, at(31.0)) else { panic!() };
+        assert!(at(31.0) < own && own <= at(33.0), "{own:?}: no more is free");
+    }
+
+    #[test]
     fn failures_open_the_breaker_and_probes_are_few() {
         let mut config = LaneConfig::default();
         config.breaker.probes = 1;
@@ -236,6 +274,6 @@ mod tests {
         lane.release(probe, now);
         let Admit::Go(probe) = lane.admit(now + Duration::from_secs(60)) else { panic!() };
         lane.settle(probe, &Verdict::DONE, &Hints::default(), now + Duration::from_secs(60));
-        assert_eq!(lane.breaker().state(now), crate::breaker::State::Closed);
+        assert_eq!(lane.breaker().state(now), State::Closed);
     }
 }

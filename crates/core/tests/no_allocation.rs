@@ -58,7 +58,7 @@ fn the_hot_paths_allocate_nothing() {
             lane.settle(permit, &verdict, &hints, now + Duration::from_millis(5));
             let mut call = Call::new();
             call.send(&policy, now);
-            let _ = call.next(&policy, &verdict, now, &mut rng, lane.budget_mut());
+            let _ = lane.next(&mut call, &policy, &verdict, now, &mut rng);
         }
         assert_eq!(allocations() - before, 0, "{hints:?}");
         assert!(went.iter().all(|&n| n > 10), "every way must have been gone: {went:?}");

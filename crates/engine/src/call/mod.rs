@@ -35,7 +35,6 @@ pub use outcome::Outcome;
 
 use crate::lane::{Lane, Permit, Refused};
 use std::time::Duration;
-use tidegate_core::breaker::State;
 use tidegate_core::call::{Call, CallPolicy, Next, Why};
 use tidegate_core::hint::Hints;
 use tidegate_core::verdict::Kind;
@@ -147,13 +146,7 @@ pub async fn run<S: Sender, C: Chance>(
         let mut settled = sent;
         let decide = |core: &mut core::Lane, now| {
             settled = now;
-            // A failure of an open or probing lane is the service's, not the record's.
-            if matches!(reply.verdict.kind, Kind::Transient { .. })
-                && core.breaker().state(now) != State::Closed
-            {
-                call.outage();
-            }
-            call.next(policy, &reply.verdict, now, &mut chance, core.budget_mut())
+            core.next(&mut call, policy, &reply.verdict, now, &mut chance)
         };
         let next = match permit {
             Some(permit) => permit.settle(&reply.verdict, &reply.hints, decide),

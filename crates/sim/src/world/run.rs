@@ -537,8 +537,11 @@ impl<'a> State<'a> {
                 gate_open = gate.open(self.now);
             }
         }
-        let budget = road.map_or(&mut self.budget, |road| road.lane.budget_mut());
-        let next = slot.call.next(&self.world.policy.call, verdict, now, &mut self.rng, budget);
+        let (call, policy) = (&mut slot.call, &self.world.policy.call);
+        let next = match road {
+            Some(road) => road.lane.next(call, policy, verdict, now, &mut self.rng),
+            None => call.next(policy, verdict, now, &mut self.rng, &mut self.budget),
+        };
         match next {
             Next::Accept => {
                 self.counts.done += 1;
