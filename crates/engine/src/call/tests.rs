@@ -1,3 +1,5 @@
+mod outage;
+
 use super::*;
 use crate::lane::{Clock, LaneKey};
 use std::sync::Mutex;
