@@ -63,7 +63,12 @@ fn features_come_and_go_between_pages() {
                 assert!(!bench.path("out.geojsonl").exists(), "{at}");
                 return;
             }
-            assert_eq!((ran.code, ran.word("agreement").as_str()), (0, "changed"), "{at}");
+            assert_eq!(ran.code, 0, "{at}");
+            // By keys several pages are under way at once, and as many may come as go: then the
+            // counts agree, and say nothing of the change.
+            let keyed = matches!(name, "esri ids" | "esri geojson");
+            let agreement = ran.word("agreement");
+            assert!(agreement == "changed" || (keyed && agreement == "exact"), "{at}");
             assert_eq!(lost(&server, &bench, ROOM, &at), [0; 0], "lost: {at}");
         });
     }
