@@ -8,14 +8,13 @@ use clap::Parser;
 use serde_json::json;
 use tidegate_engine::csv;
 use tidegate_engine::geocode::{self, By, End, Job, JobError, Prepared, Run};
-use tidegate_engine::http::{Allow, ClientConfig};
 use tidegate_engine::lane::{Clock, Snapshot};
 use tidegate_engine::letter::{Place, now_ms};
 use tidegate_engine::manifest::duration;
-use tidegate_engine::profile::{Profile, Profiles};
 use tidegate_engine::secret::SecretRef;
 use tidegate_engine::telemetry::{Ended, Summary};
 
+use super::calls::{Calls, Held, Reach, time};
 use crate::exit::Exit;
 use crate::observe::{self, Observer, Seen, Subject};
 use crate::out::{self, Format};
@@ -76,29 +75,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "REF")]
     key: Option<SecretRef>,
 
-    /// Never ask faster than this, such as 10 or 10/s or 600/min
-    #[arg(long, value_name = "RATE", value_parser = rate)]
-    rate: Option<f64>,
-
     /// Calls under way at once, at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     in_flight: Option<u32>,
 
-    /// Attempts per row, at most; throttles and outages do not count
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
-    attempts: u32,
-
-    /// Time for one attempt [default: the profile's]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    timeout: Option<Duration>,
-
-    /// Time for one row, from its first attempt
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
-    deadline: Duration,
-
-    /// If the service wants no calls for longer than this, stop with exit code 75
-    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time)]
-    patience: Duration,
+    #[command(flatten)]
+    calls: Calls,
 
     /// Go on with a run that was cut off: rows that failed for good are not asked again
     #[arg(long)]
@@ -128,17 +110,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT")]
     user_agent: Option<String>,
 
-    /// Own profiles: a file or a directory of them
-    #[arg(long, value_name = "PATH")]
-    profiles: Option<PathBuf>,
-
-    /// Let names and redirects lead to private and loopback addresses
-    #[arg(long)]
-    allow_private: bool,
-
-    /// A further host that redirects may lead to
-    #[arg(long, value_name = "HOST")]
-    allow_host: Vec<String>,
+    #[command(flatten)]
+    reach: Reach,
 
     /// Between the cells [default: guessed from the header]
     #[arg(long, value_name = "CHAR", value_parser = delimiter)]
@@ -166,28 +139,6 @@ pub(crate) struct Args {
     /// Keep dead letters so many days, 30 to 90
     #[arg(long, value_name = "DAYS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(30..=90))]
     retention: u32,
-
-    /// Decides all jitter, for a run that can be repeated
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-}
-
-pub(super) fn time(text: &str) -> Result<Duration, String> {
-    duration::parse(text).ok_or_else(|| format!("{text:?} is no time; say 30s, 5m or 1h30m"))
-}
-
-pub(super) fn rate(text: &str) -> Result<f64, String> {
-    let (number, per) = text.split_once('/').unwrap_or((text, "s"));
-    let seconds = match per.trim() {
-        "s" | "sec" | "second" => 1.0,
-        "min" | "m" | "minute" => 60.0,
-        "h" | "hour" => 3600.0,
-        _ => return Err(format!("{per:?} is no unit of a rate; say /s, /min or /h")),
-    };
-    match number.trim().parse::<f64>() {
-        Ok(n) if n > 0.0 && n.is_finite() => Ok(n / seconds),
-        _ => Err(format!("{text:?} is no rate; say 10/s")),
-    }
 }
 
 fn delimiter(text: &str) -> Result<u8, String> {
@@ -255,7 +206,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 
 fn job(args: &Args) -> Result<Job, JobError> {
     let setup = JobError::Setup;
-    let mut profile = Profiles::one(&args.profile, args.profiles.as_deref()).map_err(setup)?;
+    let mut profile = args.reach.profile(&args.profile).map_err(setup)?;
     if let Some(url) = &args.url {
         profile = profile.at(url).map_err(|e| setup(format!("--url: {e}")))?;
     }
@@ -265,20 +216,17 @@ fn job(args: &Args) -> Result<Job, JobError> {
             args.output.display()
         )));
     }
-    let key = match &args.key {
-        None => None,
-        Some(from) => Some((from.to_string(), from.fetch().map_err(|e| setup(format!("--key: {e}")))?)),
-    };
-    let mut lane = geocode::lane();
-    // The profile's rate is what its public service allows; elsewhere the lane learns.
-    let public = args.url.is_none();
-    lane.limit.rate_max = args.rate.or(public.then(|| profile.rate_per_second()));
-    lane.limit.burst = (args.rate.is_none() && public).then(|| f64::from(profile.burst()));
-    lane.limit.in_flight_max = args.in_flight.unwrap_or(if public { profile.in_flight() } else { 256 });
-    let mut policy = geocode::policy();
-    policy.attempts_max = args.attempts;
-    policy.deadline = args.deadline;
-    policy.attempt_timeout = args.timeout.unwrap_or(profile.timeout());
+    let url = profile.base_url().map_err(setup)?;
+    let Held { key, client, policy, mut lane, patience, seed } =
+        args.calls.held(&args.reach, args.key.as_ref(), &profile, &url).map_err(setup)?;
+    // The profile's limits are what its public service allows; elsewhere the lane learns.
+    if args.url.is_none() {
+        lane.limit.rate_max = args.calls.rate.or(Some(profile.rate_per_second()));
+        lane.limit.burst = args.calls.rate.is_none().then(|| f64::from(profile.burst()));
+    } else {
+        lane.limit.in_flight_max = 256;
+    }
+    lane.limit.in_flight_max = args.in_flight.unwrap_or(lane.limit.in_flight_max);
     Ok(Job {
         pipeline: pipeline(args),
         input: args.input.clone(),
@@ -287,7 +235,7 @@ fn job(args: &Args) -> Result<Job, JobError> {
             (Some(lon), Some(lat)) => By::Place { lon: lon.clone(), lat: lat.clone() },
             _ => By::Address(args.address.iter().map(|c| c.trim().to_string()).collect()),
         },
-        client: client(args, &profile).map_err(setup)?,
+        client,
         profile,
         key,
         user_agent: args.user_agent.clone(),
@@ -299,8 +247,8 @@ fn job(args: &Args) -> Result<Job, JobError> {
         resume: args.resume,
         policy,
         lane,
-        patience: args.patience,
-        seed: args.seed.unwrap_or_else(seed),
+        patience,
+        seed,
         dead_letters: args.dead_letters.as_deref().map(|place| dead_letters(args, place)),
     })
 }
@@ -339,20 +287,20 @@ fn again(args: &Args) -> Vec<String> {
     say("profile", Some(args.profile.clone()));
     say("url", args.url.clone());
     say("key", args.key.as_ref().map(ToString::to_string));
-    say("rate", args.rate.map(|rate| rate.to_string()));
+    say("rate", args.calls.rate.map(|rate| rate.to_string()));
     say("in-flight", args.in_flight.map(|n| n.to_string()));
-    say("attempts", Some(args.attempts.to_string()));
-    say("timeout", args.timeout.map(ms));
-    say("deadline", Some(ms(args.deadline)));
-    say("patience", Some(ms(args.patience)));
+    say("attempts", Some(args.calls.attempts.to_string()));
+    say("timeout", args.calls.timeout.map(ms));
+    say("deadline", Some(ms(args.calls.deadline)));
+    say("patience", Some(ms(args.calls.patience)));
     say("state", (!args.no_cache).then(|| absolute(&args.state)));
     say("cache-ttl", Some(ms(args.cache_ttl)));
     say("language", args.language.clone());
     say("country", args.country.clone());
     say("user-agent", args.user_agent.clone());
-    say("profiles", args.profiles.as_deref().map(absolute));
-    args.allow_host.iter().for_each(|host| say("allow-host", Some(host.clone())));
-    for (name, set) in [("--allow-private", args.allow_private), ("--no-cache", args.no_cache)] {
+    say("profiles", args.reach.profiles.as_deref().map(absolute));
+    args.reach.allow_host.iter().for_each(|host| say("allow-host", Some(host.clone())));
+    for (name, set) in [("--allow-private", args.reach.allow_private), ("--no-cache", args.no_cache)] {
         if set {
             all.push(name.into());
         }
@@ -386,27 +334,8 @@ struct Again {
     args: Args,
 }
 
-/// A seed from the operating system's own randomness, through the hasher of the standard library.
-pub(super) fn seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
-}
-
 fn same_file(a: &Path, b: &Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
-}
-
-/// What may be asked for this profile.
-fn client(args: &Args, profile: &Profile) -> Result<ClientConfig, String> {
-    let mut config = allowed(&profile.base_url()?, args.allow_private, &args.allow_host);
-    config.body.bytes_max = profile.body_bytes_max();
-    Ok(config)
-}
-
-/// What may be asked.
-pub(super) fn allowed(url: &url::Url, private: bool, hosts: &[String]) -> ClientConfig {
-    let allow = Allow::meant(url, private, hosts);
-    ClientConfig { allow, ..ClientConfig::default() }
 }
 
 /// Runs the job, drawing progress and listening for Ctrl-C.
@@ -576,10 +505,10 @@ fn page(args: &Args, run: &Run, end: &End, seen: &Seen) -> String {
     let policy = [
         ("profile", args.profile.clone()),
         ("host", run.lane.key().host()),
-        ("attempts per row", args.attempts.to_string()),
-        ("time per row", duration::human(args.deadline.as_secs_f64())),
-        ("patience", duration::human(args.patience.as_secs_f64())),
-        ("rate", args.rate.map_or_else(|| "learned".to_string(), |r| format!("{r} per second at most"))),
+        ("attempts per row", args.calls.attempts.to_string()),
+        ("time per row", duration::human(args.calls.deadline.as_secs_f64())),
+        ("patience", duration::human(args.calls.patience.as_secs_f64())),
+        ("rate", args.calls.pace()),
         ("cache", if args.no_cache { "off".into() } else { args.state.display().to_string() }),
     ];
     let policy = policy.map(|(name, value)| (name.to_string(), value)).to_vec();
@@ -678,11 +607,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_and_delimiters() {
-        assert_eq!(rate("10"), Ok(10.0));
-        assert_eq!(rate("600/min"), Ok(10.0));
-        assert_eq!(rate("36/h"), Ok(0.01));
-        assert!(rate("0").is_err() && rate("x/s").is_err() && rate("1/day").is_err());
+    fn delimiters_and_encodings() {
         assert_eq!(delimiter("tab"), Ok(b'\t'));
         assert!(delimiter("\"").is_err() && delimiter(",,").is_err());
         assert!(encoding("utf-16").is_err() && encoding("latin1").is_ok());

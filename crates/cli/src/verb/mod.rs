@@ -4,6 +4,7 @@
 //! `run` returns how the command ends; its only error is that the output cannot be written.
 
 pub(crate) mod audit;
+mod calls;
 mod chaos;
 mod check;
 mod completions;

@@ -14,7 +14,7 @@ use super::{Desk, Done, Failed, Format, rerun, usage};
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
-use crate::verb::geocode;
+use crate::verb::calls;
 
 /// Run letters again, from the stage that failed
 ///
@@ -111,7 +111,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
             plans
         }
     };
-    let rate = args.rate.as_deref().map(geocode::rate).transpose().map_err(usage)?;
+    let rate = args.rate.as_deref().map(calls::rate).transpose().map_err(usage)?;
     // A batch holds what may go at once.
     let batch = rate.map_or(args.batch, |rate| args.batch.min(rate.ceil().clamp(1.0, 1e4) as u32));
     let stop = Arc::new(AtomicBool::new(false));

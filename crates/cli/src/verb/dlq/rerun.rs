@@ -11,7 +11,7 @@ use tidegate_engine::letter::{Letter, feature, now_ms};
 use tidegate_engine::run::{Again, letters};
 use tidegate_geo::mapping::Owned;
 
-use crate::verb::geocode;
+use crate::verb::{calls, geocode};
 
 /// Who runs a pipeline again, by what was kept when it ran.
 pub(super) fn of(spec: &str, rate: Option<&str>) -> Result<Box<dyn Rerun>, String> {
@@ -27,7 +27,7 @@ pub(super) fn of(spec: &str, rate: Option<&str>) -> Result<Box<dyn Rerun>, Strin
             Ok(Box::new(IntoFile { output: output.into() }))
         }
         Some(letters::KIND) => {
-            let rate_max = rate.map(geocode::rate).transpose()?;
+            let rate_max = rate.map(calls::rate).transpose()?;
             Ok(Box::new(Again::new(spec, rate_max)?))
         }
         kind => Err(format!("this Tidegate cannot run pipelines of kind {kind:?} again")),

@@ -1,8 +1,7 @@
 //! From arguments to a job.
 
 use tidegate_engine::fetch::{Job, What};
-use tidegate_engine::geocode;
-use tidegate_engine::profile::{Profile, Profiles};
+use tidegate_engine::profile::Profile;
 use tidegate_engine::secret::SecretRef;
 use tidegate_engine::source::{
     Ask, EsriOptions, EsriPaging, Job as Layer, OgcOptions, PagerConfig, SourceError, StacOptions,
@@ -11,7 +10,7 @@ use tidegate_engine::source::{
 use tidegate_engine::store::{S3Settings, Settings, Store};
 use url::Url;
 
-use super::super::geocode::{allowed, seed};
+use super::super::calls::Held;
 use super::{Args, Body, Paging};
 
 pub(super) fn job(args: &Args) -> Result<Job, SourceError> {
@@ -34,7 +33,7 @@ fn remote(args: &Args) -> Result<What, SourceError> {
     let (which, profile) = if name == Which::File.name() {
         (Which::File, file::profile()?)
     } else {
-        let profile = Profiles::one(name, args.profiles.as_deref()).map_err(setup)?;
+        let profile = args.reach.profile(name).map_err(setup)?;
         let which = Which::of_profile(&profile).ok_or_else(|| {
             setup(format!("profile {name} has no features to fetch; use one of {}", Which::names()))
         })?;
@@ -70,22 +69,9 @@ fn remote(args: &Args) -> Result<What, SourceError> {
 }
 
 fn wire(args: &Args, profile: Profile) -> Result<WireConfig, SourceError> {
-    let key = match &args.key {
-        None => None,
-        Some(from) => {
-            let secret = from.fetch().map_err(|e| SourceError::setup(format!("--key: {e}")))?;
-            Some((from.to_string(), secret))
-        }
-    };
-    let mut client = allowed(&args.url, args.allow_private, &args.allow_host);
-    client.body.bytes_max = profile.body_bytes_max();
-    let mut lane = geocode::lane();
-    lane.limit.rate_max = args.rate;
-    lane.limit.in_flight_max = args.at_once.unwrap_or(profile.in_flight());
-    let mut policy = geocode::policy();
-    policy.attempts_max = args.attempts;
-    policy.deadline = args.deadline;
-    policy.attempt_timeout = args.timeout.unwrap_or(profile.timeout());
+    let Held { key, client, policy, mut lane, patience, seed } =
+        args.calls.held(&args.reach, args.key.as_ref(), &profile, &args.url).map_err(SourceError::setup)?;
+    lane.limit.in_flight_max = args.at_once.unwrap_or(lane.limit.in_flight_max);
     Ok(WireConfig {
         url: args.url.clone(),
         profile,
@@ -94,8 +80,8 @@ fn wire(args: &Args, profile: Profile) -> Result<WireConfig, SourceError> {
         policy,
         classifier: None,
         lane,
-        patience: args.patience,
-        seed: args.seed.unwrap_or_else(seed),
+        patience,
+        seed,
         caller: None,
     })
 }
@@ -117,7 +103,7 @@ fn object(args: &Args) -> Result<What, SourceError> {
         access_key: own("AWS_ACCESS_KEY_ID"),
         secret_key: own("AWS_SECRET_ACCESS_KEY"),
         session_token: own("AWS_SESSION_TOKEN"),
-        private: args.allow_private,
+        private: args.reach.allow_private,
     };
     let settings = Settings { s3, ..Settings::default() };
     let store =

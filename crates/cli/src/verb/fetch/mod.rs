@@ -6,7 +6,7 @@ mod tell;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::ValueEnum;
 use tidegate_engine::fetch::{End, Job, Run};
@@ -15,7 +15,8 @@ use tidegate_engine::secret::SecretRef;
 use tidegate_engine::source::{SourceError, Tolerance, Trouble};
 use url::Url;
 
-use super::geocode::{Interrupts, rate, time};
+use super::calls::{Calls, Reach};
+use super::geocode::Interrupts;
 use crate::exit::Exit;
 use crate::observe::{self, Observer, Subject};
 use crate::out::{self, Format};
@@ -41,6 +42,12 @@ A filter goes into the URL, in the service's own words: ?cql_filter=…, ?where=
 Exit codes: 0 all features are in the output; 4 some cannot be held by it, a file beside it says which and
 why; 75 the service wants no calls for now, run again with --resume; 2 the job cannot work as given; 1 a page
 could not be had, or received is not declared.")]
+#[command(
+    mut_arg("attempts", |a| a.help("Attempts per page, at most; throttles and outages do not count")),
+    mut_arg("deadline", |a| a.help("Time for one page, from its first attempt").default_value("10m")),
+    mut_arg("allow_private", |a| a.help("Let names, links and redirects lead to private and loopback addresses")),
+    mut_arg("allow_host", |a| a.help("A further host that links and redirects may lead to")),
+)]
 pub(crate) struct Args {
     /// The service's or the file's address
     #[arg(value_name = "URL")]
@@ -95,25 +102,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "0", value_parser = Tolerance::parse)]
     tolerate: Tolerance,
 
-    /// Never ask faster than this, such as 10 or 10/s or 600/min
-    #[arg(long, value_name = "RATE", value_parser = rate)]
-    rate: Option<f64>,
-
-    /// Attempts per page, at most; throttles and outages do not count
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
-    attempts: u32,
-
-    /// Time for one attempt [default: the profile's]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    timeout: Option<Duration>,
-
-    /// Time for one page, from its first attempt
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
-    deadline: Duration,
-
-    /// If the service wants no calls for longer than this, stop with exit code 75
-    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time)]
-    patience: Duration,
+    #[command(flatten)]
+    calls: Calls,
 
     /// Go on with a run that was cut off
     #[arg(long)]
@@ -123,17 +113,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", default_value = ".tidegate")]
     state: PathBuf,
 
-    /// Own profiles: a file or a directory of them
-    #[arg(long, value_name = "PATH")]
-    profiles: Option<PathBuf>,
-
-    /// Let names, links and redirects lead to private and loopback addresses
-    #[arg(long)]
-    allow_private: bool,
-
-    /// A further host that links and redirects may lead to
-    #[arg(long, value_name = "HOST")]
-    allow_host: Vec<String>,
+    #[command(flatten)]
+    reach: Reach,
 
     /// Address of a service that speaks S3, for s3:// URLs
     #[arg(long, value_name = "URL")]
@@ -157,10 +138,6 @@ pub(crate) struct Args {
     /// Draw no progress
     #[arg(short, long)]
     quiet: bool,
-
-    /// Decides all jitter, for a run that can be repeated
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -163,9 +163,9 @@ pub(super) fn report(args: &Args, run: &Run, ended: &Result<End, SourceError>, s
     };
     let (verdict, _) = agreed(known.agreement);
     let policy = [
-        ("attempts per page", args.attempts.to_string()),
+        ("attempts per page", args.calls.attempts.to_string()),
         ("declared and received", verdict.to_owned()),
-        ("rate", args.rate.map_or_else(|| "learned".to_owned(), |r| format!("{r} per second at most"))),
+        ("rate", args.calls.pace()),
     ];
     let policy = policy.map(|(name, value)| (name.to_owned(), value)).to_vec();
     let page = report::page(&Report {

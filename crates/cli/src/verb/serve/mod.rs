@@ -31,7 +31,7 @@ use tidegate_sim::report::html;
 use tokio::task::JoinSet;
 
 use super::dlq::map::{self, Drawing};
-use super::{geocode, plan};
+use super::{calls, plan};
 use crate::exit::Exit;
 use crate::stop::Stop;
 use crate::web::{self, Answer, Answers};
@@ -83,7 +83,7 @@ pub(crate) struct Args {
     allow_host: Vec<String>,
 
     /// How often letters that were kept long enough are purged
-    #[arg(long, value_name = "SPAN", default_value = "10m", value_parser = geocode::time)]
+    #[arg(long, value_name = "SPAN", default_value = "10m", value_parser = calls::time)]
     every: Duration,
 
     /// A manifest whose `alerts` say the limits and what is done; without it the usual limits count
