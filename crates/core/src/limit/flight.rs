@@ -2,7 +2,8 @@
 //!
 //! A lane opens slowly: calls that are out when the first refusal comes back are wasted. When a
 //! bucket of `B` tokens runs dry during a growth of `g` per round trip, about `g × B` calls are
-//! refused; so growth is doubling up to [`QUICK`] and a quarter per round trip above.
+//! refused; so growth is doubling up to [`QUICK`] and a third per round trip above, and where round
+//! trips are short ([`NEAR`]) it takes as long all the same: a bucket next door is dry in a millisecond.
 //!
 //! A server may also limit calls at once and not calls per time. Pacing cannot cure that, a
 //! ceiling can: it falls below what was refused and rises by one after some clean calls, a few at
@@ -15,6 +16,8 @@
 const START: f64 = 4.0;
 const QUICK: f64 = 8.0;
 const GROWTH: f64 = 0.34;
+/// A round trip, in seconds, below which growth keeps to time.
+const NEAR: f64 = 0.002;
 const CLEAN: u32 = 160;
 const CLEAN_FIRST: u32 = 10;
 /// Refusals that must agree before a rate is taken for a limit of calls at once.
@@ -60,11 +63,12 @@ impl Flight {
         self.ceiling.map_or(self.cap, |c| c.min(self.cap)).max(1.0) as u32
     }
 
-    /// A call that saw `flight` calls out was accepted.
-    pub(super) fn success(&mut self, flight: u32) {
+    /// A call that saw `flight` calls out was accepted; round trips take `rtt` seconds.
+    pub(super) fn success(&mut self, flight: u32, rtt: f64) {
         self.clean = self.clean.saturating_add(1);
         if f64::from(flight) >= 0.5 * self.cap && self.cap < self.max {
-            self.cap = (self.cap + if self.cap < QUICK { 1.0 } else { GROWTH }).min(self.max);
+            let growth = if self.cap < QUICK { 1.0 } else { GROWTH * (rtt / NEAR).min(1.0) };
+            self.cap = (self.cap + growth).min(self.max);
         }
         if let Some(ceiling) = &mut self.ceiling
             && self.clean >= self.needed

@@ -131,8 +131,9 @@ impl Track {
     }
 
     /// Until when to leave alone a server that is shut, not less than `least` seconds: half as long
-    /// again as it has been shut. A window that was seen to open will open one lap later.
-    pub(super) fn hold(&self, now: Mono, least: f64) -> Mono {
+    /// again as it has been shut, longer at first, and more so when nothing is known (`blind`). A window
+    /// that was seen to open will open one lap later.
+    pub(super) fn hold(&self, now: Mono, least: f64, blind: bool) -> Mono {
         let from = self.shut.map_or(now, |shut| shut.1);
         let next = self.long.map_or(Mono::ZERO, |mark| mark.at + seconds(0.97 * self.lap - mark.slack));
         let due = next > from && secs(from, next) <= 1.2 * self.closed;
@@ -142,6 +143,7 @@ impl Track {
         let shut = secs(from, now);
         let asked = match () {
             () if due => (0.5 * secs(next, now)).max(0.025 * self.lap),
+            () if blind && shut < 0.05 => 2.0 * shut,
             () if shut < 0.25 => shut,
             () => 0.5 * shut,
         };

@@ -314,7 +314,7 @@ impl Limiter {
         let rtt = rtt.max(1e-9);
         self.rtt = if self.rtt == 0.0 { rtt } else { self.rtt + (rtt - self.rtt) / 8.0 };
         self.restart.accepted(now);
-        self.flight.success(ticket.flight);
+        self.flight.success(ticket.flight, self.rtt);
         self.crowd.accepted(self.held(ticket));
         self.since += 1;
         self.done += 1;
@@ -327,7 +327,9 @@ impl Limiter {
         }
         self.gaps.note(ticket.seq, ticket.sent, true);
         let before = ticket.seq.saturating_sub(self.refused);
-        if self.track.accepted(ticket.seq, ticket.sent, before) {
+        // What overtook a refused call says nothing about a server that is shut.
+        let overtook = self.starved && self.suspect == Suspect::Flight && ticket.epoch != self.epoch;
+        if !overtook && self.track.accepted(ticket.seq, ticket.sent, before) {
             self.starved = false;
             if let Some(peak) = self.noise.recognise(self.track.estimate()) {
                 self.track.set(peak);

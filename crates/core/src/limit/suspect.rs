@@ -7,6 +7,10 @@
 //! refusal came are a measurement for nothing: if one of them was refused when most others had come
 //! back, it was the rate.
 //!
+//! Where an answer comes within a few milliseconds, to wait for the calls that are out and then to ask
+//! with nothing else at the server costs nothing and tells the two apart with one call; else a bucket
+//! that runs dry would refuse a whole flight once more.
+//!
 //! Where a refusal silences the lane the ceiling stays just below what was refused, the pace grows
 //! from far below (`pause`), and whether more calls are allowed is tried once soon and then ever
 //! more seldom.
@@ -15,7 +19,12 @@ use super::flight::Crowd;
 use super::learn::{Track, secs};
 use super::pace::Pace;
 use super::{Limiter, Ticket};
-use crate::time::Mono;
+use crate::time::{Mono, seconds};
+
+/// A server that answers sooner, in seconds, is asked alone after its first refusal.
+const SOON: f64 = 0.01;
+/// Calls that it must have accepted: fewer say nothing about how many it bears.
+const SOME: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Suspect {
@@ -32,7 +41,12 @@ impl Limiter {
         let idle = self.crowd.is_idle(held);
         match self.suspect {
             // Two calls at once are more likely too many per time.
-            Suspect::Nothing if ticket.flight > 2 && !idle => self.suspect = Suspect::Flight,
+            Suspect::Nothing if ticket.flight > 2 && !idle => {
+                self.suspect = Suspect::Flight;
+                if self.rtt < SOON && accepted >= SOME {
+                    (self.hold, self.starved) = (now + seconds(self.rtt), true);
+                }
+            }
             Suspect::Flight if !idle && self.flight.blames(ticket.flight, self.since) => {}
             Suspect::Rate => {
                 let Some(calls) = self.crowd.refused(held) else { return false };
@@ -117,8 +131,9 @@ impl Limiter {
     /// Asks less and less often.
     pub(super) fn starve(&mut self, now: Mono) {
         self.starved = true;
-        let least = if self.track.known() { 1.0 / self.track.rate() } else { 0.5 * self.rtt.max(0.001) };
-        self.hold = self.track.hold(now, least);
+        let least = if self.track.known() { 1.0 / self.track.rate() } else { 0.5 * self.rtt.max(0.004) };
+        let blind = !self.track.known() && self.done >= SOME;
+        self.hold = self.track.hold(now, least, blind);
     }
 
     /// Calls that were accepted and not back when this one went.
