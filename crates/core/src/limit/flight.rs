@@ -67,8 +67,8 @@ impl Flight {
     pub(super) fn success(&mut self, flight: u32, rtt: f64) {
         self.clean = self.clean.saturating_add(1);
         if f64::from(flight) >= 0.5 * self.cap && self.cap < self.max {
-            let growth = if self.cap < QUICK { 1.0 } else { GROWTH * (rtt / NEAR).min(1.0) };
-            self.cap = (self.cap + growth).min(self.max);
+            let growth = if self.cap < QUICK { 1.0 } else { GROWTH };
+            self.cap = (self.cap + growth * (rtt / NEAR).min(1.0)).min(self.max);
         }
         if let Some(ceiling) = &mut self.ceiling
             && self.clean >= self.needed
