@@ -15,7 +15,6 @@
 //!
 //! After an outage the lane begins again slowly (`restart`).
 
-mod climb;
 mod flight;
 mod learn;
 mod log;
@@ -24,6 +23,7 @@ mod noise;
 pub mod pace;
 mod pause;
 mod restart;
+mod run;
 mod suspect;
 mod tight;
 mod window;
@@ -367,6 +367,7 @@ impl Limiter {
         self.gaps.note(ticket.seq, ticket.sent, false);
         self.track.refused(ticket.seq, ticket.sent, accepted, fresh);
         if !fresh {
+            self.pauses.stale(ticket.seq);
             self.stale(now, held);
             return;
         }

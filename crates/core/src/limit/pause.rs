@@ -2,65 +2,131 @@
 //!
 //! A server that answers a refusal with Retry-After in whole seconds makes each one dear: the lane
 //! keeps silent for the second, however small the bucket. So refusals are not sought; few of them
-//! must tell all. Between two silences lies a run. After a silence a bucket holds what it can hold,
-//! and a run of `t` seconds then accepts `n = B + r·t` calls: two runs of different lengths give
-//! both rate and burst. So the second run climbs (`climb`): where it crossed the rate follows from
-//! when it had spent the burst. It does so again when three runs on end were far too short, because
-//! then the limit has fallen. A window accepts the same `n` in every run; its rate is `n` over the
-//! time from one beginning to the next. Both `(n − B) / t` and `n` over run and silence are lower
-//! bounds, so the larger of them is kept.
+//! must tell all. Between two silences lies a run (`run`). The first goes as fast as it can and tells
+//! the burst; the second climbs from below and tells the rate, because two runs of different shapes
+//! agree on the burst for one rate only.
 //!
-//! From then on the pace stays a hair below, and grows only after a time in proportion to what a
-//! refusal would cost: nothing where the burst covers the silence.
+//! From then on the pace stays below the rate by what that may be off, and grows only after a time in
+//! proportion to what a refusal would cost. Each further run is solved in the same way. How much of
+//! the burst it had spent is learned: a bucket's whole burst comes back in a silence, but a window
+//! forgets at the pace at which it was filled. A window is known by its runs, which are as long in calls
+//! whatever the time. Where runs are far too short the limit has fallen, and the lane climbs anew.
 
-use super::climb::{Climb, RAMP};
 use super::learn::secs;
+use super::run::Run;
 use crate::time::Mono;
 
 /// A wait up to this may be any shorter wait rounded up to a whole second.
 const ROUNDED: f64 = 1.5;
+/// A climb doubles its pace in this share of a silence, and grows by so much from one call to the
+/// next at most; from one remembered point to the next it grows by so much.
+const RAMP: f64 = 0.3;
+const STRIDE: f64 = 1.35;
+const STEP: f64 = 1.25;
+/// A gain below which a run counts as even.
+const EVEN: f64 = 0.02;
+/// How far the rate may be off, at least and at most.
+const DOUBT: (f64, f64) = (0.05, 0.4);
+/// The share of its burst that a window is taken to have got back.
+const FORGOT: f64 = 0.25;
+/// Probes after one that was too bold, before the next bold one.
+const FIRM: u32 = 3;
+/// Windows that servers usually count in, in seconds.
+const USUAL: [f64; 16] =
+    [0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0];
 
-/// Calls after which a rate is known well.
-const SURE: f64 = 50.0;
+/// A run whose pace grows all the time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Climb {
+    pace: f64,
+    /// When it last grew, in seconds since the run began.
+    at: f64,
+    /// The pace at the last remembered point.
+    noted: f64,
+}
+
+impl Climb {
+    const fn from(pace: f64) -> Climb {
+        Climb { pace, at: 0.0, noted: pace }
+    }
+}
+
+/// How a run ended.
+struct End {
+    run: Run,
+    gain: f64,
+    climbed: bool,
+    /// The silence before it.
+    before: f64,
+    /// How long a call takes.
+    rtt: f64,
+}
+
+impl End {
+    const fn is_even(&self) -> bool {
+        !self.climbed && self.gain < EVEN
+    }
+}
 
 /// Runs between silences.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pauses {
     /// When the run began, and what had been accepted before.
     began: Option<(Mono, u64)>,
-    /// The run climbs.
+    run: Run,
     climb: Option<Climb>,
-    /// The longest run at an even pace: seconds and calls.
-    even: Option<(f64, f64)>,
+    /// The run that tells the burst, because it was short.
+    brief: Run,
+    /// The last run, in seconds and calls, and the call whose refusal ended it.
+    last: (f64, f64),
+    end: u64,
     runs: u32,
     rate: f64,
-    /// Calls that the rate rests on.
-    calls: f64,
-    /// Calls that may go at once after a silence, where that has been measured.
-    burst: Option<f64>,
+    /// How far below the rate the pace stays, and how far off the rate may be.
+    margin: f64,
+    doubt: f64,
+    /// The share of the burst that a run is taken to have spent, and for how many probes that stands.
+    share: f64,
+    firm: u32,
+    /// Whether calls may go at once after a silence.
+    credit: bool,
     /// The last silence and the longest, in seconds.
     silence: f64,
     longest: f64,
+    /// After how long the pace begins to grow, and in how long the gain doubles, in seconds.
+    growth: (f64, f64),
     gain: f64,
-    /// Short runs in a row.
+    /// The gain, or at first the calls, at the last remembered point.
+    noted: f64,
+    /// Runs in a row that were far too short, and probes in a row that found what was known.
     short: u32,
-    /// Runs were as long whatever the time.
+    calm: u32,
+    /// Runs were as long in calls whatever the time.
     window: bool,
 }
 
 impl Pauses {
     pub(super) const NEW: Pauses = Pauses {
         began: None,
+        run: Run::NEW,
         climb: None,
-        even: None,
+        brief: Run::ENDLESS,
+        last: (0.0, 0.0),
+        end: 0,
         runs: 0,
         rate: f64::INFINITY,
-        calls: 0.0,
-        burst: None,
+        margin: DOUBT.0,
+        doubt: DOUBT.0,
+        share: 1.0,
+        firm: 0,
+        credit: true,
         silence: 0.0,
         longest: 0.0,
+        growth: (0.0, 1.0),
         gain: 0.0,
+        noted: 0.0,
         short: 0,
+        calm: 0,
         window: false,
     };
 
@@ -76,182 +142,241 @@ impl Pauses {
 
     /// The pace.
     pub(super) fn pace(&self) -> f64 {
-        if let Some(climb) = &self.climb {
-            return climb.pace;
-        }
-        let doubt = (0.5 / self.calls.max(1.0)).clamp(0.001, 0.05);
-        self.rate * (1.0 - doubt + self.gain)
+        self.climb.map_or(self.rate * (1.0 - self.margin + self.gain), |climb| climb.pace)
     }
 
     /// Calls that may go at once after a silence.
     pub(super) fn credit(&self) -> f64 {
         // A short window that has let calls go at once lets the fewer go after them.
-        self.burst
-            .filter(|_| self.runs > 2 && !(self.window && self.silence <= ROUNDED))
-            .map_or(1.0, |b| (0.8 * b.min(self.rate * self.silence)).max(1.0))
+        let spent = self.window && self.silence <= ROUNDED;
+        if self.climb.is_some() || self.runs < 3 || !self.credit || spent {
+            return 1.0;
+        }
+        (0.5 * self.brief.spent(self.rate).min(self.rate * self.silence)).max(1.0)
     }
 
     /// A call goes out after so many were accepted. True if the pace has changed.
     pub(super) fn sent(&mut self, now: Mono, accepted: u64, paced: bool) -> bool {
         let (began, had) = *self.began.get_or_insert((now, accepted));
+        let (time, calls) = (secs(began, now), accepted.saturating_sub(had) as f64);
         if !self.known() {
+            if calls > 1.15 * self.noted + 1.0 {
+                self.noted = calls;
+                self.run.note(time, calls);
+            }
             return false;
         }
         if let Some(climb) = &mut self.climb {
-            return climb.sent(
-                secs(began, now),
-                accepted.saturating_sub(had) as f64,
-                RAMP * self.longest,
-                paced,
-            );
+            if !paced {
+                climb.at = time;
+                return false;
+            }
+            let grown = libm::exp2((time - climb.at) / (RAMP * self.longest)).min(STRIDE);
+            if grown < 1.01 {
+                return false;
+            }
+            (climb.pace, climb.at) = (climb.pace * grown, time);
+            if climb.pace > STEP * climb.noted {
+                climb.noted = climb.pace;
+                self.run.note(time, calls);
+            }
+            return true;
         }
-        let (quiet, double) = self.growth();
-        let over = secs(began, now) - quiet;
-        if over <= 0.0 {
+        let (quiet, double) = self.growth;
+        if time <= quiet {
             return false;
         }
-        let grown = libm::exp2((over / double).min(12.0));
-        let gain = 0.005 * grown;
-        let changed = gain > self.gain * 1.02;
-        self.gain = if changed { gain } else { self.gain };
-        changed
-    }
-
-    /// After how long the pace begins to grow, and in how long the growth doubles, in seconds.
-    fn growth(&self) -> (f64, f64) {
-        // What a refusal costs, in seconds of the server's work.
-        let cost = (self.silence - self.burst.unwrap_or(0.0) / self.rate).max(0.0);
-        if self.runs < 2 {
-            (self.longest, 0.4 * self.longest)
-        } else {
-            (3.0 * self.longest + 20.0 * cost, self.longest + cost)
+        let gain = (0.1 * self.doubt).max(0.005) * libm::exp2(((time - quiet) / double).min(12.0));
+        if gain <= self.gain * 1.02 {
+            return false;
         }
-    }
-
-    /// Where the growing pace crossed the limit: from there on it spent the burst.
-    fn crossing(&self, gain: f64, burst: f64) -> f64 {
-        let (_, double) = self.growth();
-        let spent =
-            |g: f64| self.rate * double * ((gain - g) / core::f64::consts::LN_2 - g * libm::log2(gain / g));
-        let (mut low, mut high) = (1e-3 * gain, gain);
-        for _ in 0..30 {
-            let mid = 0.5 * (low + high);
-            if spent(mid) > burst { low = mid } else { high = mid }
+        self.gain = gain;
+        if gain > 1.5 * self.noted {
+            self.noted = gain;
+            self.run.note(time, calls);
         }
-        self.rate * (1.0 + low)
-    }
-
-    /// The pace was too fast, by a hair or, if that happens again, by more.
-    fn shorten(&mut self) {
-        self.rate *= [0.995, 0.97, 0.92][self.short.min(2) as usize];
-        self.short += 1;
+        true
     }
 
     /// The run was ended by something else than the rate.
-    pub(super) const fn again(&mut self) {
+    pub(super) fn again(&mut self) {
         self.began = None;
+        (self.run, self.gain, self.noted) = (Run::NEW, 0.0, 0.0);
+        self.climb = self.climb.map(|climb| Climb::from(self.rate.max(0.35 * climb.pace)));
     }
 
-    /// A call sent then, after so many accepted, was refused, and the server wants silence until the
+    /// A call was refused that had gone before the one that ended the run: it accepted one less.
+    pub(super) fn stale(&mut self, seq: u64) {
+        if self.began.is_some() || seq >= self.end || self.last.1 < 2.0 {
+            return;
+        }
+        if (self.brief.time, self.brief.calls) == self.last {
+            self.brief.calls -= 1.0;
+        }
+        self.last.1 -= 1.0;
+    }
+
+    /// Call `seq`, sent then after so many accepted, was refused, and the server wants silence until the
     /// gate.
-    pub(super) fn refused(&mut self, sent: Mono, accepted: u64, now: Mono, gate: Mono, rtt: f64) {
+    pub(super) fn refused(&mut self, seq: u64, sent: Mono, accepted: u64, now: Mono, gate: Mono, rtt: f64) {
         let Some((began, had)) = self.began.take() else { return };
-        let run = secs(began, sent).max(rtt).max(1e-4);
-        let whole = secs(began, gate).max(1e-6);
-        let n = (accepted.saturating_sub(had) as f64).max(1.0);
-        self.silence = secs(now, gate);
+        let pace = self.pace();
+        let mut run = core::mem::replace(&mut self.run, Run::NEW);
+        run.time = secs(began, sent).max(1e-4);
+        (run.calls, run.pace) = ((accepted.saturating_sub(had) as f64).max(1.0), pace);
+        let before = core::mem::replace(&mut self.silence, secs(now, gate));
         self.longest = (self.longest * 0.9).max(self.silence);
-        let gain = core::mem::take(&mut self.gain);
-        self.runs += 1;
+        let (gain, climb) = (core::mem::take(&mut self.gain), self.climb.take());
+        (self.end, self.noted) = (seq, 0.0);
+        if climb.is_some() && run.calls <= 2.0 && run.time < rtt && self.short < 2 {
+            // It was still shut.
+            (self.climb, self.short) = (climb, self.short + 1);
+            return;
+        }
+        self.runs = self.runs.saturating_add(1);
+        self.ended(&End { run, gain, climbed: climb.is_some(), before, rtt });
+        self.growth = self.grows();
+    }
+
+    /// After how long the pace begins to grow, and in how long the gain doubles, in seconds.
+    fn grows(&self) -> (f64, f64) {
+        if self.runs < 2 {
+            return (self.longest, 0.4 * self.longest);
+        }
+        // What a refusal costs, in seconds of the server's work.
+        let cost = (self.silence - self.credit() / self.rate).max(0.3 * self.silence);
+        let calm = if self.calm > 0 { 2.0 } else { 1.0 };
+        (3.0 * self.longest + calm * cost / self.doubt, self.longest + cost)
+    }
+
+    /// What the run tells.
+    fn ended(&mut self, end: &End) {
+        let run = &end.run;
+        let last = core::mem::replace(&mut self.last, (run.time, run.calls));
+        let brief = self.brief;
+        if run.calls < brief.calls || run.time < brief.time {
+            self.brief = *run;
+        }
+        let whole = run.time + self.silence;
         // A wait in whole seconds ends half a second late on average.
-        let by_run = n / (whole - 0.5).max(0.75 * whole);
+        let by_run = run.calls / (whole - 0.5).max(0.75 * whole);
+        // Never less than what was earned since the last refusal.
+        let least = run.calls / (run.time + end.before.max(self.silence));
         let rounded = self.silence <= ROUNDED;
-        if let Some(climb) = self.climb.take() {
-            if (n - climb.calls).abs() <= 1.0 + 0.03 * n && n > 4.0 {
-                // As many whatever the time: a window.
-                (self.rate, self.calls, self.burst, self.even) = (by_run, n, Some(n), Some((run, n)));
-                self.window = true;
-                return;
+        let long = end.before.min(self.silence) > ROUNDED;
+        if self.runs > 1 && end.gain < EVEN && is_window(run, last, long) {
+            let window = USUAL.iter().rev().find(|w| **w <= whole).map_or(whole, |w| w.max(run.time));
+            self.set((run.calls / window).min(run.pace), 0.0, 0.5 / whole);
+            (self.brief, self.window, self.short) = (*run, true, 0);
+            self.share = self.share.min(FORGOT);
+            return;
+        }
+        if !rounded {
+            // A long wait is that of a window, or of a second limit behind the rate.
+            let first = self.runs == 1;
+            let rate = match () {
+                () if first => by_run,
+                () if end.climbed => run.pace.min(run.calls / run.time),
+                () => self.rate,
+            };
+            self.set(rate, 0.0, 0.0);
+            if first {
+                (self.window, self.share) = (true, FORGOT);
             }
-            self.window = false;
-            let rate = climb.crossed(run, n, RAMP * self.longest);
-            self.rate = (0.955 * rate).max(by_run);
-            self.burst = Some(climb.burst(self.rate));
-            self.calls = (0.2 * n).clamp(16.0, SURE - 1.0);
-            return;
-        }
-        let tiny = n <= 1.0 && run <= rtt.max(1e-4);
-        if tiny && self.calls >= 16.0 && self.short < 3 {
-            // The calls that went at once were too many.
-            self.shorten();
-            self.burst = Some(1.0);
-            return;
-        }
-        // Three short runs on end: the limit has fallen.
-        let few = n < 4.0 * self.burst.unwrap_or(1.0) + 4.0 || run < 0.1 * self.silence;
-        let fell = self.short >= 3 && n < self.calls && few;
-        if fell {
-            (self.short, self.even) = (0, None);
-        }
-        if rounded && (self.runs == 1 || tiny || fell) {
-            // Slow enough to last, so that the next run says something else than this one.
-            let slower = (self.silence / run).clamp(1.3, 80.0);
-            let from = if n < 10.0 { by_run } else { (n / run / slower).clamp(by_run, 8.0 * by_run) };
-            self.climb = Some(Climb::new(run, n, from));
-            (self.rate, self.calls) = (from, 1.0);
-            self.burst = Some((n - from * run).max(1.0));
-            return;
-        }
-        if self.runs == 1 {
-            (self.rate, self.calls) = (by_run, 1.0);
-            self.burst = Some((n - self.rate * run).max(1.0));
-            return;
-        }
-        if tiny {
-            // Hardly anything was accepted: much slower.
-            self.rate = self.rate.min(by_run);
-            self.burst.get_or_insert(1.0);
-            return;
-        }
-        let burst = *self.burst.get_or_insert(1.0);
-        if gain > 0.02 {
-            // The beginning of the run was below the limit, its end above.
-            self.rate = (0.97 * self.crossing(gain, 0.25 * burst)).max(by_run);
-            self.calls = n.min(SURE - 1.0);
             self.short = 0;
             return;
         }
-        if self.calls >= 16.0 && n < self.calls && self.short < 3 {
-            // A short run says little against a long one: the pace was a hair too fast, or the calls
-            // that went at once too many.
-            self.shorten();
-            self.burst = Some((0.7 * burst.min(n)).max(1.0));
+        let few = run.time < 0.3 * end.before || run.calls < 20.0 && self.short == 0;
+        let short = self.runs > 1 && end.is_even() && few && least < 0.9 * self.rate;
+        if short && self.short == 0 {
+            // A hair too fast, or the calls that went at once too many.
+            (self.short, self.credit) = (1, false);
+            self.rate *= 0.97;
+            return;
+        }
+        // A climb that was refused at once tells nothing but that it began too high.
+        let high = end.climbed && run.time < 0.1 * end.before && self.short < 2;
+        if high || short || self.runs == 1 {
+            let from = if high { least } else { start(run, end.rtt, by_run, self.silence) };
+            self.short = if high { self.short + 1 } else { 0 };
+            (self.climb, self.rate, self.brief) = (Some(Climb::from(from)), from, *run);
+            (self.share, self.firm, self.calm) = (1.0, 0, 0);
+            (self.credit, self.window) = (true, false);
+            return;
+        }
+        let alike = brief.time > 0.5 * run.time && run.time > 0.5 * brief.time;
+        if end.is_even() && (self.window || alike) {
+            // Such a run says only that the pace was a hair too fast.
+            let most = if run.time > end.before { run.calls / run.time } else { run.pace };
+            let slower = [0.97, 0.94, 0.9][self.short.min(2) as usize];
+            self.short = self.short.saturating_add(1);
+            let rate = (slower * self.rate).max(run.calls / whole).min(most).min(run.pace);
+            (self.rate, self.margin, self.credit) = (rate, 0.01, false);
+            self.share = (2.0 * self.share).min(self.most_share());
             return;
         }
         self.short = 0;
-        match self.even {
-            None if rounded && run < 0.02 * self.silence => {
-                // Faster than anything that could be measured.
-                self.rate = (n / run / 8.0).min(0.5 * self.rate).max(by_run);
-                return;
-            }
-            Some((_, m)) if (n - m).abs() <= 1.0 + 0.03 * n => {
-                // As many whatever the time: a window.
-                self.burst = Some(n);
-                (self.rate, self.calls, self.window) = (by_run, n, true);
-            }
-            Some((t, m)) if (run - t).abs() > 0.2 * run.max(t) && (n - m) * (run - t) > 0.0 => {
-                self.rate = ((n - m) / (run - t)).max(by_run);
-                self.burst = Some((n - self.rate * run).max(1.0));
-                self.calls = (n - m).abs();
-            }
-            _ => {
-                self.rate = (0.93 * n / run).max(by_run);
-                self.calls = 8.0;
-            }
-        }
-        if self.even.is_none_or(|(t, _)| run > t) {
-            self.even = Some((run, n));
-        }
+        self.solve(end, &brief, least);
     }
+
+    /// The rate for which this run and the brief one agree.
+    fn solve(&mut self, end: &End, brief: &Run, least: f64) {
+        let run = &end.run;
+        let share = if end.climbed { 1.0 } else { self.share };
+        // What was held for long is not too much.
+        let held = if end.gain > 0.0 { self.rate * (1.0 - self.margin) } else { 0.0 };
+        // In a short silence the burst has not come back whole.
+        let back = if end.gain >= EVEN { f64::INFINITY } else { end.before };
+        let burst = |rate: f64| brief.spent(rate).max(1.0).min(rate * back);
+        let found = |share: f64| run.crossed(least.max(held), |rate| share * burst(rate));
+        let (rate, most, fewest) = (found(share), found(0.9 * share), found(1.1 * share));
+        // Where the pace grew much from one call to the next, the crossing lies somewhere between.
+        let double = run.pace * RAMP * self.longest;
+        let stride = if end.climbed { libm::exp2(1.0 / double).min(STRIDE) - 1.0 } else { 0.0 };
+        let was = self.rate;
+        self.set(rate, 0.7 * (0.5 * (most - fewest) / rate + stride + 1.0 / run.calls), 0.0);
+        if end.climbed {
+            return;
+        }
+        if end.gain < EVEN {
+            (self.share, self.firm) = ((2.0 * self.share).min(self.most_share()), FIRM);
+        } else if self.firm > 0 {
+            self.firm -= 1;
+        } else {
+            // It may have spent less than that, and the rate be higher.
+            self.share = (0.5 * self.share).max(0.01);
+        }
+        let known = (rate / was - 1.0).abs() < 0.1;
+        self.calm = if known { self.calm.saturating_add(1) } else { 0 };
+    }
+
+    /// The most of its burst that a server may have given back.
+    const fn most_share(&self) -> f64 {
+        if self.window { FORGOT } else { 1.0 }
+    }
+
+    /// The rate is this; the pace must stay so far below, and it may be so far off.
+    fn set(&mut self, rate: f64, margin: f64, doubt: f64) {
+        (self.rate, self.margin) = (rate, margin.clamp(0.01, 0.2));
+        self.doubt = (3.0 * self.margin).max(doubt).clamp(DOUBT.0, DOUBT.1);
+    }
+}
+
+/// As many calls as in another run, though it took another time, or both ended in a long silence.
+fn is_window(run: &Run, last: (f64, f64), long: bool) -> bool {
+    let grain = 1.0 + 0.03 * run.calls;
+    let more = (run.calls - last.1).abs();
+    let due = run.pace.min(run.calls / run.time) * (run.time - last.0).abs();
+    run.calls > 4.0 && more <= grain && (long || due > 2.0 * grain && more < 0.5 * due)
+}
+
+/// The pace that a climb begins with: slow enough to last, so that it says something else than the run
+/// before it.
+fn start(run: &Run, rtt: f64, by_run: f64, silence: f64) -> f64 {
+    if run.calls < 10.0 {
+        return by_run;
+    }
+    let time = run.time.max(rtt);
+    let slower = (silence / time).clamp(1.3, 80.0);
+    (2.0 * run.calls / time / slower).clamp(by_run, 8.0 * by_run)
 }

@@ -117,7 +117,7 @@ impl Limiter {
             }
         }
         self.since = 0;
-        self.pauses.refused(ticket.sent, accepted, now, self.gate, self.rtt);
+        self.pauses.refused(ticket.seq, ticket.sent, accepted, now, self.gate, self.rtt);
         self.set_pace(now);
     }
 
