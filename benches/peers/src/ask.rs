@@ -34,7 +34,7 @@ pub enum Client {
 
 impl Client {
     pub fn new(name: &str, job: &Job) -> Client {
-        let http = reqwest::Client::builder().timeout(TIMEOUT).no_proxy().build().expect("a client");
+        let http = http();
         match name {
             "reqwest" => Client::Bare(http),
             "reqwest-retry" => {
@@ -101,6 +101,11 @@ impl Client {
             }
         }
     }
+}
+
+/// reqwest as every peer has it.
+pub fn http() -> reqwest::Client {
+    reqwest::Client::builder().timeout(TIMEOUT).no_proxy().build().expect("a client")
 }
 
 struct Failed {

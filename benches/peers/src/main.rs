@@ -5,9 +5,11 @@
 //! one. What is measured is the library's policy, so all of them share one worker loop here and
 //! differ only in how one row is asked.
 //!
-//! The last line on standard output is the account: rows answered, refused for good, and lost.
+//! The last line on standard output is the account: rows answered, refused for good, and lost. Of
+//! a layer (`fetch`) it is the features themselves.
 
 mod ask;
+mod fetch;
 mod pace;
 
 use std::sync::Arc;
@@ -48,11 +50,21 @@ impl Job {
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let [_, client, what, url, rows, workers, told @ ..] = args.as_slice() else {
-        eprintln!("bench-peer CLIENT geocode|put URL ROWS WORKERS [rate=R burst=B in-flight=N after=S]");
+        eprintln!(
+            "bench-peer CLIENT geocode|put|fetch URL ROWS WORKERS [rate=R burst=B in-flight=N after=S]"
+        );
         std::process::exit(2);
     };
     // Loopback needs no TLS, but reqwest and object_store want to know whose it would be.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    if what == "fetch" {
+        // What came before stands on standard output.
+        if let Err(why) = runtime.block_on(fetch::layer(&ask::http(), url)) {
+            eprintln!("{why}");
+        }
+        return;
+    }
     let number = |text: &String| text.parse().expect("a number");
     let job = Job {
         url: url.clone(),
@@ -61,7 +73,6 @@ fn main() {
         workers: number(workers),
         told: pace::Told::read(told),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     let tally = runtime.block_on(run(ask::Client::new(client, &job), job));
     let [answered, refused, lost] = tally;
     println!("{}", serde_json::json!({"answered": answered, "refused": refused, "lost": lost}));

@@ -1,5 +1,6 @@
 //! The clients: processes that are given a server, rows and a time limit.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -64,6 +65,7 @@ impl Client {
         let put = scenario.job == Job::Put;
         match self {
             Client::Tidegate => true,
+            _ if scenario.job == Job::Fetch => self == Client::Rust("reqwest"),
             _ if scenario.kill || (scenario.cache && scenario.target.rows_per_second.is_some()) => false,
             Client::Rust("object_store") => put,
             Client::Rust("knows") => !scenario.told.is_empty(),
@@ -90,6 +92,8 @@ pub(crate) struct Run {
     pub(crate) answered: u64,
     /// Rows the server refused for good.
     pub(crate) refused: u64,
+    /// Answers that were delivered twice; of a layer, features that were written twice.
+    pub(crate) twice: u64,
     /// Of the process, from start to end.
     pub(crate) wall: Duration,
     /// Of the process, user and system.
@@ -106,6 +110,7 @@ pub(crate) fn run(client: Client, scenario: &Scenario, seed: u64, place: &Place)
         match scenario.job {
             Job::Put => write_files(&place.work.join("tiles"), scenario.rows)?,
             Job::Geocode => write_rows(&place.work.join("rows.csv"), scenario.rows)?,
+            Job::Fetch => {}
         }
     }
     let (before, began) = (cpu_of_children(), Instant::now());
@@ -117,13 +122,21 @@ pub(crate) fn run(client: Client, scenario: &Scenario, seed: u64, place: &Place)
     }
     let wall = began.elapsed();
     let cpu = cpu_of_children().saturating_sub(before);
-    let (answered, refused) = match client {
+    let stats = server.stats();
+    let out = place.work.join(if client == Client::Tidegate { "out.geojsonl" } else { "stdout" });
+    let mut twice = stats.duplicates_executed;
+    let (answered, refused) = match (client, scenario.job) {
+        (_, Job::Fetch) => {
+            let (once, again) = features(&out);
+            twice = again;
+            (once, 0)
+        }
         // It says nothing about what went well; the server knows what it has taken.
-        Client::Tidegate if scenario.job == Job::Put => (server.stats().executed, 0),
-        Client::Tidegate => rows_of_tidegate(&place.work.join("out.geojsonl")),
-        _ => rows_of_peer(&place.work.join("stdout")),
+        (Client::Tidegate, Job::Put) => (stats.executed, 0),
+        (Client::Tidegate, Job::Geocode) => rows_of_tidegate(&out),
+        _ => rows_of_peer(&out),
     };
-    Ok(Run { seed, answered, refused, wall, cpu, timed_out, stats: server.stats() })
+    Ok(Run { seed, answered, refused, twice, wall, cpu, timed_out, stats })
 }
 
 struct Leg {
@@ -151,9 +164,21 @@ fn start(
     resumed: bool,
 ) -> Result<Child, String> {
     let (rows, workers) = (scenario.rows.to_string(), place.workers.to_string());
-    let job = if scenario.job == Job::Put { "put" } else { "geocode" };
+    let job = match scenario.job {
+        Job::Geocode => "geocode",
+        Job::Put => "put",
+        Job::Fetch => "fetch",
+    };
     let url = server.url();
     let mut command = match client {
+        Client::Tidegate if scenario.job == Job::Fetch => {
+            let mut command = Command::new(&place.tidegate);
+            command.args(["fetch", &format!("{url}/ogc/collections/parcels"), "--profile", "ogcapi"]);
+            command.args(["--quiet", "--format", "json", "--seed", &seed.to_string()]);
+            command.arg("--state").arg(place.work.join("state"));
+            command.arg("-o").arg(place.work.join("out.geojsonl"));
+            command
+        }
         Client::Tidegate if scenario.job == Job::Put => {
             let mut command = Command::new(&place.tidegate);
             command.args(["store", "--endpoint", &format!("{url}/s3"), "--anonymous", "put", "s3://tiles/z"]);
@@ -251,6 +276,15 @@ fn rows_of_peer(path: &Path) -> (u64, u64) {
         text.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
     let count = |name| tally.get(name).and_then(Value::as_u64).unwrap_or(0);
     (count("answered"), count("refused"))
+}
+
+/// Features of a layer that was written: how many, and how many more than once.
+fn features(path: &Path) -> (u64, u64) {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let id = |line| serde_json::from_str::<Value>(line).ok()?.pointer("/properties/id")?.as_u64();
+    let mut seen = HashSet::new();
+    let again = text.lines().filter_map(id).filter(|id| !seen.insert(*id)).count();
+    (seen.len() as u64, again as u64)
 }
 
 /// CPU time of all children that have ended, in steps of 10 ms.

@@ -9,6 +9,8 @@ pub(crate) enum Job {
     Geocode,
     /// Put one small object per row under one prefix.
     Put,
+    /// Read a layer of an OGC API, of which each row is a feature, into GeoJSON lines.
+    Fetch,
 }
 
 /// What must be reached; `None` where nothing is promised.
@@ -51,6 +53,10 @@ fn bucket(name: &'static str, about: &'static str, headers: Dialect, times: f64,
     Scenario { told: &["rate=500", "burst=45"], target, ..base(name, about, 5_000, server) }
 }
 
+fn fetch(name: &'static str, about: &'static str, rows: u64, server: Config) -> Scenario {
+    Scenario { job: Job::Fetch, ..base(name, about, rows, Config { features: rows, ..server }) }
+}
+
 /// All scenarios.
 pub(crate) fn all() -> Result<Vec<Scenario>, String> {
     let chance = |kind, p| Fault { kind, when: When::Chance(p) };
@@ -58,6 +64,13 @@ pub(crate) fn all() -> Result<Vec<Scenario>, String> {
     let four_ms = Service::Uniform(0.004, 0.004);
     let open = Target { rows_per_second: Some(15_000.0), ..Target::default() };
     let kept = Target { rows_per_second: Some(5_000.0), ..Target::default() };
+    let layer = Target { rows_per_second: Some(50_000.0), ..Target::default() };
+    let pages = Config {
+        page_max: 100,
+        limit: Limit::Bucket { rate: 100.0, burst: 20.0 },
+        headers: Dialect::None,
+        ..Config::default()
+    };
     Ok(vec![
         bucket("bucket", "bucket 500/s burst 50, no headers", Dialect::None, 1.03, 1.0),
         bucket("bucket-retry-after", "same, Retry-After", Dialect::RetryAfter, 1.06, 1.0),
@@ -135,5 +148,28 @@ pub(crate) fn all() -> Result<Vec<Scenario>, String> {
                 },
             )
         },
+        Scenario {
+            target: layer,
+            ..fetch("fetch", "a layer in pages of 1,000, no faults", 200_000, Config::default())
+        },
+        fetch(
+            "fetch-bucket",
+            "the same in pages of 100, bucket 100/s burst 20, no headers",
+            50_000,
+            pages.clone(),
+        ),
+        fetch(
+            "fetch-faults",
+            "the same, and 6 % faults: status 503, resets, cut bodies",
+            20_000,
+            Config {
+                faults: vec![
+                    chance(FaultKind::Status(503), 0.02),
+                    chance(FaultKind::Reset, 0.02),
+                    chance(FaultKind::Cut, 0.02),
+                ],
+                ..pages
+            },
+        ),
     ])
 }

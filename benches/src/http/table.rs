@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::client::{Client, Run};
-use crate::scenario::Scenario;
+use crate::scenario::{Job, Scenario};
 
 /// All runs of one client in one scenario.
 pub(crate) struct Cell<'a> {
@@ -56,14 +56,16 @@ impl Cell<'_> {
         }
         let (lost, cpu, target) = (self.lost(), self.cpu(), self.scenario.target);
         if self.scenario.kill {
-            return format!("{lost} / {} / {cpu:.1}", self.worst(|run| run.stats.duplicates_executed));
+            return format!("{lost} / {} / {cpu:.1}", self.worst(|run| run.twice));
         }
         if target.rows_per_second.is_some() {
             let micros = cpu * 1e6 / self.scenario.rows as f64;
             return format!("{:.0} / {lost} / {micros:.0}", self.rows_per_second());
         }
+        let times = self.times();
         match heading(self.scenario) {
-            TIMES => format!("{:.2} / {:.1} / {lost} / {cpu:.1}", self.times(), self.wasted()),
+            LAYER => format!("{times:.2} / {lost} / {} / {cpu:.1}", self.worst(|run| run.twice)),
+            TIMES => format!("{times:.2} / {:.1} / {lost} / {cpu:.1}", self.wasted()),
             _ => format!("{:.4} / {lost} / {cpu:.1}", self.calls_per_row()),
         }
     }
@@ -73,7 +75,7 @@ impl Cell<'_> {
         let mut line = format!("{} ({})", self.figures(), heading(self.scenario));
         let collapses = self.worst(|run| run.stats.collapses);
         let early = self.worst(|run| run.stats.retry_after_violations);
-        let twice = self.worst(|run| run.stats.duplicates_executed);
+        let twice = self.worst(|run| run.twice);
         for (count, what) in
             [(collapses, "collapses"), (early, "calls earlier than told"), (twice, "duplicates")]
         {
@@ -100,7 +102,7 @@ impl Cell<'_> {
             above("wasted %", self.wasted(), target.wasted),
             above("calls per row", self.calls_per_row(), target.calls),
             above("rows lost", self.lost() as f64, Some(0.0)),
-            above("duplicates", self.worst(|run| run.stats.duplicates_executed) as f64, Some(0.0)),
+            above("duplicates", self.worst(|run| run.twice) as f64, Some(0.0)),
             above("collapses", self.worst(|run| run.stats.collapses) as f64, Some(0.0)),
             above(
                 "calls earlier than told",
@@ -117,12 +119,15 @@ impl Cell<'_> {
 }
 
 const TIMES: &str = "time × / wasted % / lost / CPU s";
+const LAYER: &str = "time × / lost / duplicates / CPU s";
 
 fn heading(scenario: &Scenario) -> &'static str {
     if scenario.kill {
         "lost / duplicates / CPU s"
     } else if scenario.target.rows_per_second.is_some() {
         "rows per s / lost / CPU µs per row"
+    } else if scenario.job == Job::Fetch {
+        LAYER
     } else if scenario.target.calls.is_some() || !scenario.server.faults.is_empty() {
         "calls per row / lost / CPU s"
     } else {
@@ -183,6 +188,7 @@ pub(crate) fn json(cells: &[Cell], before: &str, after: &str) -> Value {
                 "seed": run.seed,
                 "answered": run.answered,
                 "refused": run.refused,
+                "twice": run.twice,
                 "lost": cell.scenario.rows.saturating_sub(run.answered + run.refused),
                 "wall_seconds": run.wall.as_secs_f64(),
                 "cpu_seconds": run.cpu.as_secs_f64(),
