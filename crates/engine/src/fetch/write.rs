@@ -45,7 +45,7 @@ pub(super) fn check(output: &Path) -> Result<(), SourceError> {
 pub(super) fn write(from: &Path, to: &Path, expected: Option<u64>) -> Result<Outcome, SourceError> {
     let failed = |e: tidegate_geo::Error| SourceError::broken(e.code(), format!("{}: {e}", to.display()));
     let options = ReadOptions { keep_raw: true, ..ReadOptions::default() };
-    let mut reader = format::open(from, &options)
+    let reader = format::open(from, &options)
         .map_err(|e| SourceError::broken(e.code(), format!("what was received cannot be read: {e}")))?;
     let layer = reader.layer().clone();
     let Some(crs) = layer.crs.clone() else {
@@ -60,16 +60,17 @@ pub(super) fn write(from: &Path, to: &Path, expected: Option<u64>) -> Result<Out
     let mut writer = format::create(to, &layer.schema, &target, &Options::default()).map_err(failed)?;
     let mut rejects = Rejects::new(to);
     let mut read = 0;
-    let mut rejected = Vec::new();
-    while let Some(mut batch) = reader.next_batch(&mut rejected).map_err(failed)? {
-        if let Some(transform) = &transform {
-            batch = turned(batch, transform, &mut rejected);
-        }
-        rejects.put(&mut rejected).map_err(failed)?;
+    let work = move |batch, rejected: &mut Vec<Rejected>| match &transform {
+        Some(transform) => Ok(turned(batch, transform, rejected)),
+        None => Ok(batch),
+    };
+    let put = |batch: Option<Batch>, rejected| {
+        rejects.put(rejected)?;
+        let Some(batch) = batch else { return Ok(()) };
         read += batch.len() as u64;
-        writer.write(&batch).map_err(failed)?;
-    }
-    rejects.put(&mut rejected).map_err(failed)?;
+        writer.write(&batch)
+    };
+    format::beside(reader, work, put).map_err(failed)?;
     if let Some(expected) = expected.filter(|expected| *expected != read + rejects.count) {
         return Err(SourceError::broken(
             Code::COUNT_MISMATCH,
@@ -129,8 +130,8 @@ impl Rejects {
         Rejects { path: output.with_file_name(name), out: None, count: 0 }
     }
 
-    fn put(&mut self, rejected: &mut Vec<Rejected>) -> Result<(), tidegate_geo::Error> {
-        for one in rejected.drain(..) {
+    fn put(&mut self, rejected: Vec<Rejected>) -> Result<(), tidegate_geo::Error> {
+        for one in rejected {
             let out = match &mut self.out {
                 Some(out) => out,
                 None => self.out.insert(BufWriter::new(std::fs::File::create(&self.path)?)),

@@ -10,7 +10,6 @@ mod work;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 
 use tidegate_core::Code;
 
@@ -190,7 +189,7 @@ fn prepare(
 
 /// Reads and works on one thread, writes on this one.
 fn one_layer(
-    mut reader: Box<dyn Reader>,
+    reader: Box<dyn Reader>,
     mut work: Work,
     writer: &mut dyn Writer,
     target: Crs,
@@ -202,46 +201,24 @@ fn one_layer(
         crs: Some(target),
         ..Converted::default()
     };
-    let (sender, receiver) = sync_channel::<Result<(Batch, Vec<Rejected>), Error>>(2);
-    let work = std::thread::scope(|scope| {
-        let producer = scope.spawn(move || {
-            loop {
-                let mut rejected = Vec::new();
-                let made = match reader.next_batch(&mut rejected) {
-                    Ok(Some(batch)) => work.batch(batch, &mut rejected),
-                    // The last records may all have been rejected.
-                    Ok(None) if rejected.is_empty() => break,
-                    Ok(None) => {
-                        let none = Batch::new(work.schema().clone());
-                        let _ = sender.send(Ok((none, rejected)));
-                        break;
-                    }
-                    Err(e) => Err(e),
-                };
-                let failed = made.is_err();
-                if sender.send(made.map(|batch| (batch, rejected))).is_err() || failed {
-                    break;
-                }
-            }
-            work
-        });
-        for made in receiver {
-            let (batch, rejected) = made?;
+    let put = |batch: Option<Batch>, rejected: Vec<Rejected>| {
+        if let Some(batch) = batch {
             writer.write(&batch)?;
             done.features += batch.len() as u64;
-            for mut one in rejected {
-                tell(&one)?;
-                done.rejected += 1;
-                if done.first_rejected.len() < KEPT_MAX {
-                    // Their bytes have been told; a hundred of them may be larger than everything else.
-                    one.raw = Vec::new();
-                    one.problems.truncate(KEPT_MAX);
-                    done.first_rejected.push(one);
-                }
+        }
+        for mut one in rejected {
+            tell(&one)?;
+            done.rejected += 1;
+            if done.first_rejected.len() < KEPT_MAX {
+                // Their bytes have been told; a hundred of them may be larger than everything else.
+                one.raw = Vec::new();
+                one.problems.truncate(KEPT_MAX);
+                done.first_rejected.push(one);
             }
         }
-        producer.join().map_err(|_| Error::from(Problem::new(Code::UNKNOWN, "the reading thread failed")))
-    })?;
+        Ok(())
+    };
+    format::beside(reader, |batch, rejected| work.batch(batch, rejected), put)?;
     work.sum_up(&mut done);
     Ok(done)
 }

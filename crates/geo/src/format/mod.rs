@@ -21,6 +21,7 @@
 //! ```
 
 mod atomic;
+mod beside;
 pub mod csv;
 pub mod esri;
 pub mod fgb;
@@ -34,6 +35,8 @@ pub mod shp;
 mod sort;
 mod time;
 mod zip;
+
+pub use beside::beside;
 
 use std::io::Write;
 use std::path::Path;
