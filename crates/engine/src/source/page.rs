@@ -7,8 +7,10 @@
 use super::position::Step;
 use bytes::Bytes;
 use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::fmt;
 use std::ops::Range;
 
 /// One page.
@@ -41,6 +43,11 @@ impl Page {
     /// The text of a feature.
     pub(super) fn feature(&self, feature: &Feature) -> &[u8] {
         self.text.get(feature.at.clone()).unwrap_or_default()
+    }
+
+    /// What tells a feature from others: its identifier, or all of it.
+    pub(super) fn print<'a>(&'a self, feature: &'a Feature) -> &'a [u8] {
+        feature.id.as_deref().map_or_else(|| self.feature(feature), str::as_bytes)
     }
 }
 
@@ -78,10 +85,34 @@ struct Collection<'a> {
     properties: Option<Value>,
 }
 
+/// The member `id` of an object, and nothing behind it.
+struct Id<'a, 'o>(&'o mut Option<&'a str>);
+
 #[derive(Deserialize)]
-struct Head<'a> {
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Name {
+    Id,
+    #[serde(other)]
+    Other,
+}
+
+impl<'a> Visitor<'a> for Id<'a, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key()? {
+            if let Name::Id = name {
+                *self.0 = Some(map.next_value::<&RawValue>()?.get());
+                break;
+            }
+            map.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
 }
 
 /// How many features match in all, as a page says; it may be a page without features.
@@ -144,9 +175,13 @@ pub(super) fn whole(said: Option<u64>, had: usize) -> Result<(), String> {
     }
 }
 
-/// The identifier of a feature, from its text.
+/// The identifier of a feature, from its text. It is read up to there: most stand near the
+/// beginning, and that the rest is JSON is known.
 pub(super) fn identity(feature: &[u8]) -> Option<Box<str>> {
-    serde_json::from_slice::<Head<'_>>(feature).ok().and_then(|head| head.id).and_then(|id| lasting(id.get()))
+    let mut id = None;
+    // What is left unread is told as an error.
+    let _ = serde_json::Deserializer::from_slice(feature).deserialize_map(Id(&mut id));
+    id.and_then(lasting)
 }
 
 /// The identifier, unless it is null or one that a server makes up anew for each answer, as
@@ -162,7 +197,7 @@ mod tests {
     #[test]
     fn features_are_places_in_the_body() {
         let text = "\u{feff}{\"type\":\"FeatureCollection\",\"features\":[ {\"id\":\"a.1\",\"geometry\":null} ,\
-            {\"id\":7},{\"id\":null},{\"id\":\"l.fid-1a_2\"}],\"numberReturned\":4,\"numberMatched\":\"unknown\",\
+            {\"id\":7},{\"id\":null},{\"id\":\"l.fid-1a_2\"},{\"geometry\":{\"id\":1},\"id\":2}],\"numberReturned\":5,\"numberMatched\":\"unknown\",\
             \"totalFeatures\":9,\"links\":[{\"rel\":\"next\",\"href\":\"/n\"}],\
             \"crs\":{\"type\":\"name\",\"properties\":{\"name\":\"EPSG:3857\"}}}";
         let (page, links) = geojson(&Bytes::from_static(text.as_bytes())).unwrap();
@@ -171,7 +206,7 @@ mod tests {
         assert_eq!(texts[0], "{\"id\":\"a.1\",\"geometry\":null}");
         assert_eq!(texts[1], "{\"id\":7}");
         let ids: Vec<_> = page.features.iter().map(|f| f.id.as_deref()).collect();
-        assert_eq!(ids, [Some("\"a.1\""), Some("7"), None, None]);
+        assert_eq!(ids, [Some("\"a.1\""), Some("7"), None, None, Some("2")]);
         assert_eq!((page.matched, page.crs.as_deref()), (Some(9), Some("EPSG:3857")));
         assert_eq!((links[0].rel.as_str(), links[0].href.as_str()), ("next", "/n"));
     }

@@ -378,7 +378,7 @@ impl Pager {
             }
         }
         if page.features.len() > 1 && !std::mem::take(&mut self.stepped) {
-            let print = digest(page.features.iter().map(|f| page.feature(f)));
+            let print = digest(page.features.iter().map(|f| page.print(f)));
             if !self.prints.insert(print) {
                 return circle("its features are those of another page");
             }
