@@ -15,7 +15,8 @@
 //!   brings only what was missed, until a pass brings nothing new.
 //!
 //! Where the next requests can be foreseen (keys, offsets), some are under way at once. They are
-//! taken in order, and dropped when the page before leads elsewhere.
+//! taken in order, and dropped when the page before leads elsewhere. By link it is one, asked for
+//! while the page before is kept.
 
 mod left;
 
@@ -264,6 +265,7 @@ impl Pager {
             self.circles(&step, &page)?;
             let (fresh, marks, new) = self.sift(&page);
             self.next = self.after(&step, &page, new)?;
+            self.start_next();
             let position = self.position();
             return Ok(Some(Pulled { page, fresh, marks, position }));
         }
@@ -307,6 +309,13 @@ impl Pager {
             Err(e) => {
                 Err(SourceError::broken(Code::UNKNOWN, format!("a request ended on its own fault: {e}")))
             }
+        }
+    }
+
+    /// Asks for the page behind a link while this one is kept. As above, the first comes alone.
+    fn start_next(&mut self) {
+        if let Some(step @ Step::Link { .. }) = self.next.clone().filter(|_| self.tally.pages > 1) {
+            self.start(step);
         }
     }
 
