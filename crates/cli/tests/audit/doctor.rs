@@ -7,7 +7,7 @@ use crate::bench::{Bench, point};
 
 fn findings(bench: &Bench, code: i32, args: &[&str]) -> Vec<Value> {
     let ran = bench.tidegate(&[&["doctor", "--format", "json"], args].concat());
-    assert_eq!(ran.code, Some(code), "{}\n{}", ran.stdout, ran.stderr);
+    assert_eq!(ran.code, code, "{}\n{}", ran.stdout, ran.stderr);
     ran.json().as_array().unwrap().clone()
 }
 
@@ -77,7 +77,7 @@ fn what_is_wrong_here_is_one_and_what_is_wrong_there_is_seventy_five() {
     assert_eq!(health(&found, "service g: key").0, "fail");
     assert!(health(&found, "sink").2.contains("make the directory"));
     bench.write("m.yaml", "pipeline: 1\n");
-    assert_eq!(bench.tidegate(&["doctor", "m.yaml"]).code, Some(2));
+    assert_eq!(bench.tidegate(&["doctor", "m.yaml"]).code, 2);
 }
 
 #[test]

@@ -6,4 +6,6 @@
 mod bench;
 mod doctor;
 mod plan;
+#[path = "../common/running.rs"]
+mod running;
 mod trail;

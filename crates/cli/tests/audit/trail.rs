@@ -27,7 +27,7 @@ fn bench(sink: &str) -> Bench {
 fn entries(bench: &Bench, more: &[&str]) -> Vec<Value> {
     let ran =
         bench.tidegate(&[&["audit", "show", "m.yaml", "-n", "1000", "--format", "json"], more].concat());
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
     ran.json().as_array().unwrap().clone()
 }
 
@@ -37,7 +37,7 @@ fn words(entries: &[Value]) -> Vec<&str> {
 
 fn verified(bench: &Bench, code: i32, more: &[&str]) -> Value {
     let ran = bench.tidegate(&[&["audit", "verify", "m.yaml", "--format", "json"], more].concat());
-    assert_eq!(ran.code, Some(code), "{}\n{}", ran.stdout, ran.stderr);
+    assert_eq!(ran.code, code, "{}\n{}", ran.stdout, ran.stderr);
     ran.json()[0].clone()
 }
 
@@ -63,7 +63,7 @@ fn every_decision_of_a_run_is_entered() {
     );
     assert!(whole["key"].is_string());
     // A second run goes on in the same book.
-    assert_eq!(bench.run(&[]).code, Some(4));
+    assert_eq!(bench.run(&[]).code, 4);
     assert_eq!(verified(&bench, 0, &[])["entries"], 48);
     let table = bench.tidegate(&["audit", "show", "--act", "commit"]);
     assert!(table.stdout.contains("commit") && table.stdout.lines().count() == 9, "{}", table.stdout);
@@ -75,7 +75,7 @@ fn a_halt_is_entered_and_quotes_nothing() {
     bench.write("in.csv", "id,secret\n1,a\n2,hush-hush\n");
     bench.manifest("source: { file: in.csv, crs: EPSG:4326 }\ngates:\n  - { check: one_of, fields: [secret], values: [a], severity: halt }\nsink: { file: out.gpkg }");
     let ran = bench.run(&[]);
-    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
     let reason = ran.json()["halt"]["reason"].as_str().unwrap().to_owned();
     let halts = entries(&bench, &["--act", "halt"]);
     assert_eq!(halts.len(), 1);
@@ -87,7 +87,7 @@ fn a_halt_is_entered_and_quotes_nothing() {
         assert!(!String::from_utf8_lossy(&bytes).contains("hush"), "a value reached the audit");
     }
     let is = |value: &str| bench.tidegate(&["audit", "match", "m.yaml", &n, value]);
-    assert_eq!((is(&reason).code, is("something else").code), (Some(0), Some(1)));
+    assert_eq!((is(&reason).code, is("something else").code), (0, 1));
 }
 
 #[test]
@@ -171,13 +171,9 @@ fn another_books_entries_are_forged() {
 fn a_key_of_ones_own_signs_and_copies_go_elsewhere() {
     let bench = bench("file: out.gpkg, key: [id]");
     let made = bench.tidegate(&["keys", "audit", "--key", "audit.secret"]);
-    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    assert_eq!(made.code, 0, "{}", made.stderr);
     bench.write("auditor.pub", &made.stdout);
-    assert_eq!(
-        bench.tidegate(&["keys", "audit", "--key", "audit.secret"]).code,
-        Some(2),
-        "it is not replaced"
-    );
+    assert_eq!(bench.tidegate(&["keys", "audit", "--key", "audit.secret"]).code, 2, "it is not replaced");
     let manifest = bench.read("m.yaml");
     let key = bench.path("audit.secret").display().to_string();
     bench.write(
@@ -201,7 +197,7 @@ fn a_killed_run_enters_each_batch_once() {
         };
         kill(&["run", "m.yaml"]);
         let ran = bench.run(&["--resume"]);
-        assert_eq!(ran.code, Some(4), "{point}: {}", ran.stderr);
+        assert_eq!(ran.code, 4, "{point}: {}", ran.stderr);
         let all = entries(&bench, &[]);
         let routes: Vec<_> = all.iter().filter(|e| e["act"] == "route").map(|e| e["key"].clone()).collect();
         let wanted: Vec<_> = (0..10).map(|n| json!(format!("record {}", 4 * n + 3))).collect();
@@ -219,8 +215,8 @@ fn letters_have_the_same_audit() {
     let features: String = (0..3).map(|n| polygon(BOW_TIE, &format!(r#"{{"id":{n}}}"#))).collect();
     bench.write("in.geojsonl", &format!("{features}{}", polygon(SQUARE, r#"{"id":9}"#)));
     let put = bench.tidegate(&["dlq", "capture", "in.geojsonl", "--into", "out.geojson"]);
-    assert_eq!(put.code, Some(4), "{}", put.stderr);
-    assert_eq!(bench.tidegate(&["dlq", "hold", "--all", "--why", "court"]).code, Some(0));
+    assert_eq!(put.code, 4, "{}", put.stderr);
+    assert_eq!(bench.tidegate(&["dlq", "hold", "--all", "--why", "court"]).code, 0);
     let ran = bench.tidegate(&[
         "audit",
         "show",
@@ -237,7 +233,7 @@ fn letters_have_the_same_audit() {
     let verify =
         || bench.tidegate(&["audit", "verify", "--store", ".tidegate/letters.db", "--format", "json"]);
     let whole = verify();
-    assert_eq!(whole.code, Some(0), "{}{}", whole.stdout, whole.stderr);
+    assert_eq!(whole.code, 0, "{}{}", whole.stdout, whole.stderr);
     assert_eq!(whole.json()[0]["entries"], whole.json()[0]["copied"]);
     Connection::open(bench.path(".tidegate/letters.db"))
         .unwrap()
@@ -246,7 +242,7 @@ fn letters_have_the_same_audit() {
     let found = verify();
     assert_eq!(
         (found.code, &found.json()[0]["entry"], &found.json()[0]["fault"]),
-        (Some(1), &json!(2), &json!("edited"))
+        (1, &json!(2), &json!("edited"))
     );
     assert!(bench.tidegate(&["dlq", "audit", "--verify"]).stderr.contains("entry 2 was edited"));
 }
@@ -255,7 +251,7 @@ fn letters_have_the_same_audit() {
 fn where_nothing_is_it_says_so() {
     let bench = Bench::new();
     let ran = bench.tidegate(&["audit", "verify"]);
-    assert_eq!(ran.code, Some(2));
+    assert_eq!(ran.code, 2);
     assert!(ran.stderr.contains("there is no audit in .tidegate"), "{}", ran.stderr);
     assert!(!bench.path(".tidegate").exists(), "looking makes nothing");
 }

@@ -1,14 +1,28 @@
 //! A server that says what the test tells it to, and remembers what it was sent.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Asked {
+    /// Whether the body holds this text.
+    pub(crate) fn holds(&self, text: &str) -> bool {
+        self.body.windows(text.len()).any(|part| part == text.as_bytes())
+    }
+}
 
 /// Answers every request with what a function makes of it.
 pub(crate) struct Canned {
     addr: SocketAddr,
-    seen: Arc<Mutex<Vec<String>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
     connections: Arc<Mutex<u64>>,
 }
 
@@ -19,17 +33,17 @@ impl Canned {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let canned = Canned {
             addr: listener.local_addr().unwrap(),
-            seen: Arc::default(),
+            asked: Arc::default(),
             connections: Arc::default(),
         };
-        let (seen, connections) = (Arc::clone(&canned.seen), Arc::clone(&canned.connections));
+        let (asked, connections) = (Arc::clone(&canned.asked), Arc::clone(&canned.connections));
         let answer = Arc::new(answer);
         // Ends with the process.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 *connections.lock().unwrap() += 1;
-                let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
-                std::thread::spawn(move || serve(stream, &seen, &*answer));
+                let (asked, answer) = (Arc::clone(&asked), Arc::clone(&answer));
+                std::thread::spawn(move || serve(stream, &asked, &*answer));
             }
         });
         canned
@@ -48,9 +62,14 @@ impl Canned {
         self.addr.port()
     }
 
-    /// The heads of all requests.
+    /// All requests, also those that have no answer yet.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    /// Their heads.
     pub(crate) fn seen(&self) -> Vec<String> {
-        self.seen.lock().unwrap().clone()
+        self.asked().into_iter().map(|asked| asked.head).collect()
     }
 
     /// Connections made, also those without a request.
@@ -67,22 +86,27 @@ pub(crate) fn json(status: &str, body: &str) -> String {
     format!("{status}\r\nContent-Type: application/json\r\n\r\n{body}")
 }
 
-fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>, answer: &dyn Fn(&str) -> String) {
-    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
-    while !bytes.windows(4).any(|w| w == b"\r\n\r\n") {
-        match stream.read(&mut buffer) {
-            Ok(n) if n > 0 => bytes.extend_from_slice(&buffer[..n]),
-            _ => return,
+fn serve(stream: TcpStream, asked: &Mutex<Vec<Asked>>, answer: &dyn Fn(&str) -> String) {
+    let mut stream = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if !stream.read_line(&mut head).is_ok_and(|n| n > 0) {
+            return;
         }
     }
-    let head = String::from_utf8_lossy(&bytes).into_owned();
+    let mut headers = head.lines().filter_map(|line| line.split_once(": "));
+    let length = headers.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let mut body = vec![0; length.map_or(0, |(_, n)| n.parse().unwrap())];
+    if stream.read_exact(&mut body).is_err() {
+        return;
+    }
+    asked.lock().unwrap().push(Asked { head: head.clone(), body });
     let said = answer(&head);
-    seen.lock().unwrap().push(head);
     let (head, body) = said.split_once("\r\n\r\n").unwrap_or((&said, ""));
     let length = body.len();
     let text = format!("HTTP/1.1 {head}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
     // A client that has gone has its reasons.
-    let _ = stream.write_all(text.as_bytes());
+    let _ = stream.get_mut().write_all(text.as_bytes());
 }
 
 /// An address where nobody listens, and nobody can while the socket lives.

@@ -1,18 +1,15 @@
 //! Runs the built binary and compares what it says with files.
 #![allow(dead_code, reason = "each test binary uses a part")]
-#![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may fail loudly")]
+
+mod running;
+
+pub(crate) use running::Ran;
 
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-
-/// What a run of the command left behind.
-pub(crate) struct Ran {
-    pub(crate) code: i32,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-}
 
 /// Runs `tidegate` with nothing on standard input.
 pub(crate) fn tidegate(args: &[&str]) -> Ran {
@@ -35,9 +32,7 @@ pub(crate) fn tidegate_with(args: &[&str], stdin: &[u8]) -> Ran {
         .unwrap();
     // The command may refuse before it has read everything.
     let _ = child.stdin.take().unwrap().write_all(stdin);
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran { code: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    child.wait_with_output().unwrap().into()
 }
 
 /// The manifests in a directory under `tests/manifests`, in order.

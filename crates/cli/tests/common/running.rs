@@ -1,15 +1,24 @@
 //! A run of the built binary, under way and at its end.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::process::{Child, Command};
+use std::process::{Child, Command, Output};
 
 use serde_json::Value;
 
 /// What a run left behind.
 pub(crate) struct Ran {
+    /// -1 if a signal ended it.
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        Ran { code: output.status.code().unwrap_or(-1), stdout, stderr }
+    }
 }
 
 impl Ran {
@@ -51,13 +60,7 @@ impl Running {
 
     /// Waits for the end.
     pub(crate) fn end(mut self) -> Ran {
-        let output = self.0.take().unwrap().wait_with_output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ran {
-            code: output.status.code().unwrap_or(-1),
-            stdout: text(output.stdout),
-            stderr: text(output.stderr),
-        }
+        self.0.take().unwrap().wait_with_output().unwrap().into()
     }
 }
 

@@ -2,26 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::running::Ran;
+
 pub(crate) struct Bench {
     pub(crate) dir: tempfile::TempDir,
-}
-
-pub(crate) struct Ran {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-}
-
-impl Ran {
-    /// The result for machines.
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout)
-            .unwrap_or_else(|_| panic!("no JSON: {}\n{}", self.stdout, self.stderr))
-    }
 }
 
 /// What every manifest of these tests has besides its parts.
@@ -70,7 +58,7 @@ impl Bench {
     }
 
     pub(crate) fn tidegate(&self, args: &[&str]) -> Ran {
-        ran(self.command(args).output().unwrap())
+        self.command(args).output().unwrap().into()
     }
 
     /// Runs the manifest; the result is JSON.
@@ -81,14 +69,14 @@ impl Bench {
     /// Runs the manifest and asserts how it ends.
     pub(crate) fn runs(&self, code: i32) -> Value {
         let ran = self.run(&[]);
-        assert_eq!(ran.code, Some(code), "{}\n{}", ran.stdout, ran.stderr);
+        assert_eq!(ran.code, code, "{}\n{}", ran.stdout, ran.stderr);
         ran.json()
     }
 
     /// Runs the manifest and asserts that it cannot begin, with these words.
     pub(crate) fn refused(&self, says: &str) {
         let ran = self.run(&[]);
-        assert_eq!(ran.code, Some(2), "{}\n{}", ran.stdout, ran.stderr);
+        assert_eq!(ran.code, 2, "{}\n{}", ran.stdout, ran.stderr);
         assert!(ran.stderr.contains(says), "{says:?} is not in\n{}", ran.stderr);
     }
 
@@ -143,11 +131,6 @@ impl Bench {
         });
         rows.unwrap().map(Result::unwrap).collect()
     }
-}
-
-pub(crate) fn ran(output: Output) -> Ran {
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
 fn indent(text: &str) -> String {

@@ -5,8 +5,9 @@ use std::path::Path;
 use serde_json::json;
 use tidegate_cli::chaos::{Config, Dialect, Fault, FaultKind, Handle, Unrest, spec};
 
-use crate::bench::{Bench, Ran, ran};
+use crate::bench::Bench;
 use crate::postgis::{Db, url};
+use crate::running::Ran;
 use crate::service::{chaos, layer};
 
 fn file(name: &str) -> String {
@@ -16,13 +17,13 @@ fn file(name: &str) -> String {
 
 fn example(bench: &Bench, name: &str, out: &str) -> Ran {
     let mut command = bench.command(&["run", &file(name), "--format", "json"]);
-    ran(command.env("OUT", bench.path(out)).output().unwrap())
+    command.env("OUT", bench.path(out)).output().unwrap().into()
 }
 
 /// The same against a provider.
 fn against(bench: &Bench, server: &Handle, name: &str, out: &str) -> Ran {
     let mut command = bench.command(&["run", &file(name), "--format", "json"]);
-    ran(command.env("OUT", bench.path(out)).env("SERVICE", server.url()).output().unwrap())
+    command.env("OUT", bench.path(out)).env("SERVICE", server.url()).output().unwrap().into()
 }
 
 #[test]
@@ -36,8 +37,8 @@ fn wfs_to_postgis() {
     let run = |inserted: u64| {
         let mut command = bench.command(&["run", &file("wfs-to-postgis.yaml"), "--format", "json"]);
         command.env("SERVICE", server.url()).env("DATABASE_URL", url()).env("SCHEMA", &db.schema);
-        let ran = ran(command.output().unwrap());
-        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let ran = Ran::from(command.output().unwrap());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
         let result = ran.json();
         assert_eq!((&result["written"], &result["inserted"]), (&json!(500), &json!(inserted)));
         assert_eq!(result["source"]["verdict"], "exact");
@@ -54,7 +55,7 @@ fn arcgis_to_geopackage() {
     let server = chaos(Config { unrest, ..layer(500) });
     let bench = Bench::new();
     let ran = against(&bench, &server, "arcgis-to-geopackage.yaml", "city.gpkg");
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
     let rows = bench.sql("city.gpkg", "SELECT count(*), count(DISTINCT id) FROM parcels");
     let written = ran.json()["written"].as_u64().unwrap();
     assert_eq!(rows, [format!("{written}|{written}")]);
@@ -67,7 +68,7 @@ fn stac_to_geoparquet() {
     let server = chaos(layer(500));
     let bench = Bench::new();
     let ran = against(&bench, &server, "stac-to-geoparquet.yaml", "scenes.parquet");
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(ran.json()["written"], 500);
     let seen = bench.tidegate(&["inspect", "scenes.parquet", "--format", "json"]);
     assert!(seen.stdout.contains("500"), "{}", seen.stdout);
@@ -79,7 +80,7 @@ fn geocode_addresses() {
     let server = chaos(Config { limit, headers: Dialect::RetryAfter, no_match: 0.2, ..Config::default() });
     let bench = Bench::new();
     let ran = against(&bench, &server, "geocode-addresses.yaml", "addresses.gpkg");
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
     let result = ran.json();
     let found = bench.sql("addresses.gpkg", "SELECT count(*) FROM addresses WHERE geom IS NOT NULL");
     let missed = result["no_match"].as_u64().unwrap();
@@ -91,7 +92,7 @@ fn parcels() {
     let bench = Bench::new();
     for inserted in [39, 0] {
         let ran = example(&bench, "parcels.yaml", "out.gpkg");
-        assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+        assert_eq!(ran.code, 4, "{}", ran.stderr);
         let result = ran.json();
         assert_eq!(
             (&result["written"], &result["inserted"], &result["repaired"]),
@@ -108,7 +109,7 @@ fn parcels() {
 fn large_parcels() {
     let bench = Bench::new();
     let ran = example(&bench, "large-parcels.yaml", "out.geojson");
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
     let result = ran.json();
     assert_eq!((&result["read"], &result["balanced"]), (&json!(40), &json!(true)));
     let page: serde_json::Value = serde_json::from_str(&bench.read("out.geojson")).unwrap();

@@ -78,13 +78,13 @@ fn atomic_shows_all_or_nothing() {
     bench.write("in.geojsonl", &(input(100..150, 16.0) + &point(1.0, 2.0, r#"{"id":null,"s":"x"}"#)));
     bench.manifest("source: { file: in.geojsonl, batch_size: 10 }\ngates:\n  - { check: not_null, fields: [id], severity: halt }\nsink: { file: out.gpkg, key: [id] }");
     let ran = bench.run(&["--atomic"]);
-    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
     assert_eq!(bench.sql("out.gpkg", "SELECT count(*) FROM out"), ["100"], "nothing of the run shows");
     let ran = bench.run(&[]);
-    assert_eq!(ran.code, Some(3));
+    assert_eq!(ran.code, 3);
     assert_eq!(bench.sql("out.gpkg", "SELECT count(*) FROM out"), ["150"], "without it the good batches do");
     bench.write("in.geojsonl", &input(150..160, 16.0));
-    assert_eq!(bench.run(&["--atomic"]).code, Some(0));
+    assert_eq!(bench.run(&["--atomic"]).code, 0);
     assert_eq!(bench.sql("out.gpkg", "SELECT count(*) FROM out"), ["160"]);
     assert_eq!(bench.sql("out.gpkg", "SELECT count(*) FROM rtree_out_geom"), ["160"]);
 }
@@ -154,7 +154,7 @@ fn a_dry_run_writes_nothing() {
         "source: { file: in.geojsonl }\nsteps:\n  - rename: { s: t }\nsink: { file: out.gpkg, key: [id] }",
     );
     let ran = bench.tidegate(&["run", "m.yaml", "--dry-run"]);
-    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     let planned = bench.tidegate(&["plan", "m.yaml"]);
     assert_eq!(ran.stdout, planned.stdout);
     assert!(ran.stdout.contains("read     10 records of in in 1 batch, in OGC:CRS84"), "{}", ran.stdout);
@@ -193,7 +193,7 @@ fn what_gml_and_esri_json_cannot_hold_is_rejected_alone() {
         assert_eq!(killed.status.code(), None);
         assert!(!bench.path(name).exists(), "{name}");
         let ran = bench.run(&["--resume"]);
-        assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+        assert_eq!(ran.code, 4, "{}", ran.stderr);
         assert_eq!(ran.json()["written"], written, "{name}");
         let rejects: Vec<(u64, String)> =
             bench.rejects().into_iter().map(|(n, _, code, _)| (n, code)).collect();

@@ -97,7 +97,7 @@ fn an_invalid_geometry_halts_or_is_rejected_as_tolerance_says() {
     };
     bench.manifest(&with(true));
     let ran = bench.run(&[]);
-    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
     assert!(
         ran.stderr.contains("gate tolerance.halt_on_geometry_invalid: record 3: Self-intersection[1 1]"),
         "{}",
@@ -113,7 +113,7 @@ fn an_invalid_geometry_halts_or_is_rejected_as_tolerance_says() {
     // The gate is relaxed and the run goes on where it halted.
     bench.manifest(&with(false));
     let ran = bench.run(&["--resume"]);
-    assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
     let result = ran.json();
     assert_eq!(
         (&result["written"], &result["rejected"], &result["resumed_at"]),
@@ -177,7 +177,7 @@ fn a_share_is_of_a_batch_or_of_the_run() {
             "source: {{ file: in.geojsonl, batch_size: 10 }}\ngates:\n{gate}\nsink: {{ file: out.gpkg }}"
         ));
         let ran = bench.run(&[]);
-        (ran.code.unwrap(), ran.json())
+        (ran.code, ran.json())
     };
     let (code, result) = with(gate("batch", "halt"));
     assert_eq!((code, &result["written"]), (3, &json!(50)));

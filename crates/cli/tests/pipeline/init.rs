@@ -11,15 +11,15 @@ fn what_init_writes_runs() {
         &(polygon(SQUARE, r#"{"parcel_id":1,"s":null}"#) + &polygon(BOW_TIE, r#"{"parcel_id":2,"s":"x"}"#)),
     );
     let made = bench.tidegate(&["init", "a.geojsonl", "-o", "m.yaml"]);
-    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    assert_eq!(made.code, 0, "{}", made.stderr);
     let text = bench.read("m.yaml");
     assert!(text.starts_with("# yaml-language-server: $schema=tidegate.schema.json\n"));
     assert!(text.contains("key: [\"parcel_id\"]") && text.contains("make_valid: true"), "{text}");
     let ran = bench.run(&[]);
-    assert_eq!(ran.code, Some(0), "{text}\n{}", ran.stderr);
+    assert_eq!(ran.code, 0, "{text}\n{}", ran.stderr);
     assert_eq!(bench.sql("a.out.gpkg", "SELECT count(*) FROM \"a.out\""), ["2"]);
     let again = bench.tidegate(&["init", "a.geojsonl", "-o", "m.yaml"]);
-    assert_eq!(again.code, Some(2), "it overwrites nothing");
+    assert_eq!(again.code, 2, "it overwrites nothing");
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn other_sources_and_sinks() {
     bench.write("b.csv", "name,lon,lat\na,1.5,2.5\nb,3.5,4.5\n");
     let made = bench.tidegate(&["init", "b.csv", "--sink", "b.fgb"]);
     bench.write("m.yaml", &made.stdout);
-    assert_eq!(bench.run(&[]).code, Some(0), "{}", made.stdout);
+    assert_eq!(bench.run(&[]).code, 0, "{}", made.stdout);
     bench.write(
         "c.geojson",
         &format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, point(1.5, 2.5, r#"{"id":7}"#).trim()),
@@ -40,8 +40,8 @@ fn other_sources_and_sinks() {
         made.stdout
     );
     bench.write("m.yaml", &made.stdout);
-    assert_eq!(bench.tidegate(&["validate", "m.yaml"]).code, Some(0));
-    assert_eq!(bench.tidegate(&["init", "none.geojson"]).code, Some(2));
+    assert_eq!(bench.tidegate(&["validate", "m.yaml"]).code, 0);
+    assert_eq!(bench.tidegate(&["init", "none.geojson"]).code, 2);
 }
 
 #[test]
@@ -57,16 +57,16 @@ fn a_service_becomes_a_manifest_that_runs() {
         let bench = Bench::new();
         let url = format!("{}{path}", server.url());
         let made = bench.tidegate(&[&["init", &url, "-o", "m.yaml", "--sink", "out.gpkg"], more].concat());
-        assert_eq!(made.code, Some(0), "{path}: {}", made.stderr);
+        assert_eq!(made.code, 0, "{path}: {}", made.stderr);
         let text = bench.read("m.yaml");
         assert!(text.contains("120 records; of the first 50") && text.contains(key), "{path}: {text}");
         assert!(text.contains("area: real") && text.contains("is in "), "{path}: {text}");
         let ran = bench.run(&[]);
-        assert_eq!(ran.code, Some(0), "{path}: {text}\n{}", ran.stderr);
+        assert_eq!(ran.code, 0, "{path}: {text}\n{}", ran.stderr);
         assert_eq!(ran.json()["written"], 120, "{path}");
     }
     let bench = Bench::new();
     let refused = bench.tidegate(&["init", &format!("{}/nothing", server.url())]);
-    assert_eq!(refused.code, Some(2), "{}", refused.stdout);
+    assert_eq!(refused.code, 2, "{}", refused.stdout);
     assert!(refused.stderr.contains("does not show what it is"), "{}", refused.stderr);
 }

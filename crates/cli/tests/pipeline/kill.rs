@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, point};
+use crate::running::Ran;
 
 pub(crate) const BATCHES: u32 = 20;
 const PER_BATCH: u32 = 25;
@@ -65,7 +66,7 @@ pub(crate) fn chain(bench: &Bench) -> (Value, u32) {
         bench.command(&["run", "m.yaml", "--resume"]).env("TIDEGATE_CRASH", "finish:0").output().unwrap();
     assert_eq!(output.status.code(), None, "it was not killed at the end");
     let ran = bench.run(&["--resume"]);
-    assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
     (ran.json(), kills + 1)
 }
 
@@ -132,7 +133,7 @@ fn an_unfinished_append_is_not_begun_again() {
     let output = bench.command(&["run", "m.yaml"]).env("TIDEGATE_CRASH", "commit:3").output().unwrap();
     assert_eq!(output.status.code(), None);
     bench.refused("`mode: append` would add its records again; use --resume");
-    assert_eq!(bench.run(&["--resume"]).code, Some(4));
+    assert_eq!(bench.run(&["--resume"]).code, 4);
 }
 
 #[test]
@@ -145,14 +146,14 @@ fn a_resume_refuses_another_manifest_and_another_source() {
     assert_eq!(output.status.code(), None);
     bench.manifest(&format!("{}\n{sink}", STEPS.replace("dedupe: [id]", "dedupe: [u]")));
     let ran = bench.run(&["--resume"]);
-    assert_eq!(ran.code, Some(2));
+    assert_eq!(ran.code, 2);
     assert!(ran.stderr.contains("source, steps or sink of the manifest have changed"), "{}", ran.stderr);
     bench.manifest(&format!("{STEPS}\n{sink}"));
     bench.write("in.geojsonl", &(input() + &point(1.0, 1.0, r#"{"id":9999,"v":"1","u":9999}"#)));
     let ran = bench.run(&["--resume"]);
-    assert_eq!(ran.code, Some(2));
+    assert_eq!(ran.code, 2);
     assert!(ran.stderr.contains("the source has changed since the run"), "{}", ran.stderr);
-    assert_eq!(bench.run(&[]).code, Some(4), "and begins anew without --resume");
+    assert_eq!(bench.run(&[]).code, 4, "and begins anew without --resume");
 }
 
 /// Whatever moment the kill falls on, the end is the same.
@@ -176,9 +177,9 @@ fn kills_at_random_moments_change_nothing() {
     let last = bench.run(&["--resume"]);
     // It may have been complete before the last kill.
     if last.stderr.contains("nothing to resume") {
-        assert_eq!(last.code, Some(0));
+        assert_eq!(last.code, 0);
     } else {
-        assert_eq!(last.code, Some(4), "{}", last.stderr);
+        assert_eq!(last.code, 4, "{}", last.stderr);
         assert_eq!(books(&last.json()), books(&expected));
     }
     assert_eq!(bench.sql("out.gpkg", ROWS), whole.sql("out.gpkg", ROWS));
@@ -223,11 +224,11 @@ fn a_polite_kill_drains_and_can_be_resumed() {
     }
     let killed = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(killed.success());
-    let ran = crate::bench::ran(child.wait_with_output().unwrap());
-    if ran.code == Some(1) {
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    if ran.code == 1 {
         assert_eq!(ran.json()["status"], "stopped");
         assert!(ran.stderr.contains("run m.yaml --resume"), "{}", ran.stderr);
-        assert_eq!(bench.run(&["--resume"]).code, Some(0));
+        assert_eq!(bench.run(&["--resume"]).code, 0);
     }
     assert_eq!(
         bench.sql("out.gpkg", "SELECT count(*), count(DISTINCT id) FROM out"),

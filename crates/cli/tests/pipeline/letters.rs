@@ -4,8 +4,9 @@
 use serde_json::{Value, json};
 use tidegate_cli::chaos::{Config, Fault, FaultKind, spec};
 
-use crate::bench::{BOW_TIE, Bench, Ran, SQUARE, point, polygon};
+use crate::bench::{BOW_TIE, Bench, SQUARE, point, polygon};
 use crate::kill::{BATCHES, STEPS, books, chain, input};
+use crate::running::Ran;
 
 const DEAD: &str = "dead_letters: {}\n";
 
@@ -16,7 +17,7 @@ fn dlq(bench: &Bench, args: &[&str]) -> Ran {
 /// The letters: stage, code, message and key, sorted.
 fn letters(bench: &Bench, args: &[&str]) -> Vec<String> {
     let ran = dlq(bench, &[&["ls", "--format", "ndjson", "--limit", "10000"], args].concat());
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
     let mut all: Vec<String> = ran
         .stdout
         .lines()
@@ -82,16 +83,16 @@ fn what_cannot_be_stored_stops_the_run_before_its_batch_counts() {
     bench.write("in.geojsonl", &input());
     bench.manifest(&format!("{DEAD}{STEPS}\nsink: {{ file: out.gpkg, key: [id] }}"));
     std::fs::create_dir_all(bench.path(".tidegate")).unwrap();
-    assert_eq!(dlq(&bench, &["capacity", "3"]).code, Some(0));
+    assert_eq!(dlq(&bench, &["capacity", "3"]).code, 0);
     let ran = bench.run(&[]);
-    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
     assert!(ran.stderr.contains("store is full"), "{}", ran.stderr);
     assert!(!bench.path("out.gpkg").exists());
     assert!(letters(&bench, &[]).len() <= 3);
     // With room again it goes on, and nothing was lost.
-    assert_eq!(dlq(&bench, &["capacity", "1000"]).code, Some(0));
+    assert_eq!(dlq(&bench, &["capacity", "1000"]).code, 0);
     let ran = bench.run(&["--resume"]);
-    assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
     let result = ran.json();
     assert_eq!(json!(letters(&bench, &[]).len()), result["rejected"]);
     assert_eq!((&result["read"], &result["balanced"]), (&json!(500), &json!(true)));
@@ -112,19 +113,19 @@ fn a_batch_that_fails_as_a_whole_is_one_incident() {
     };
     bench.manifest(&parts(""));
     let ran = bench.run(&[]);
-    assert_eq!(ran.code, Some(75), "{}", ran.stderr);
+    assert_eq!(ran.code, 75, "{}", ran.stderr);
     let result = ran.json();
     assert_eq!((&result["status"], &result["written"]), (&json!("suspended"), &json!(25)));
     assert!(ran.stderr.contains("25 of 25 records failed"), "{}", ran.stderr);
     assert_eq!(letters(&bench, &[]).len(), 0);
     let ran = bench.run(&["--resume"]);
-    assert_eq!(ran.code, Some(75), "{}", ran.stderr);
+    assert_eq!(ran.code, 75, "{}", ran.stderr);
     assert!(ran.stderr.contains("suspended by incident 1"), "{}", ran.stderr);
-    assert_eq!(dlq(&bench, &["incidents", "--close", "1"]).code, Some(0));
+    assert_eq!(dlq(&bench, &["incidents", "--close", "1"]).code, 0);
     // A person has looked at it: these are letters after all.
     bench.manifest(&parts("incident_share: 1"));
     let ran = bench.run(&["--resume"]);
-    assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
     assert_eq!(letters(&bench, &[]).len(), 25);
 }
 
@@ -152,16 +153,16 @@ fn letters_are_mended_by_the_rules_of_the_manifest_and_replayed_from_their_stage
     ));
     assert_eq!(bench.runs(4)["rejected_by_code"], json!({"INVALID_GEOMETRY": 1, "SCHEMA_MISMATCH": 1}));
     let fixed = dlq(&bench, &["fix", "--manifest", "m.yaml"]);
-    assert_eq!(fixed.code, Some(0), "{}", fixed.stderr);
+    assert_eq!(fixed.code, 0, "{}", fixed.stderr);
     let replayed = dlq(&bench, &["replay", "--state", "validated", "--verify"]);
-    assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
+    assert_eq!(replayed.code, 0, "{}", replayed.stderr);
     let rows = "SELECT id, v, ST_GeometryType(geom) FROM out ORDER BY id";
     let rows = rows.replace("ST_GeometryType(geom)", "length(geom) > 100");
     assert_eq!(bench.sql("out.gpkg", &rows), ["1|1|1", "2|2|1"]);
     assert_eq!(bench.sql("out.gpkg", "SELECT count(*) FROM rtree_out_geom"), ["2"]);
     // What nobody mended dies again, at its stage, and is linked to its first death.
     let replayed = dlq(&bench, &["replay", "--code", "SCHEMA_MISMATCH"]);
-    assert_eq!(replayed.code, Some(4), "{}", replayed.stderr);
+    assert_eq!(replayed.code, 4, "{}", replayed.stderr);
     // An edit of the payload as it was at that stage is enough: names and system are those there.
     let open = dlq(&bench, &["ls", "--state", "captured", "--format", "ndjson"]);
     let letter: Value = serde_json::from_str(open.stdout.lines().next().unwrap()).unwrap();
@@ -174,9 +175,9 @@ fn letters_are_mended_by_the_rules_of_the_manifest_and_replayed_from_their_stage
     payload["properties"]["v"] = json!("33");
     bench.write("edited.json", &payload.to_string());
     let edited = dlq(&bench, &["edit", letter["id"].as_str().unwrap(), "--from", "edited.json"]);
-    assert_eq!(edited.code, Some(0), "{}", edited.stderr);
+    assert_eq!(edited.code, 0, "{}", edited.stderr);
     let replayed = dlq(&bench, &["replay", "--state", "validated", "--verify"]);
-    assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
+    assert_eq!(replayed.code, 0, "{}", replayed.stderr);
     assert_eq!(bench.sql("out.gpkg", "SELECT id, v FROM out ORDER BY id"), ["1|1", "2|2", "3|33"]);
     assert_eq!(letters(&bench, &["--state", "captured"]).len(), 0);
 }
@@ -199,11 +200,11 @@ fn a_replay_that_is_killed_appends_nothing_twice() {
         "dead_letters: {{ remedies: [{{ rule: make_valid, tolerance: 0.1 }}] }}\n{MENDED}sink: {{ file: out.gpkg, mode: append }}"
     ));
     bench.runs(4);
-    assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, Some(0));
+    assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, 0);
     replay_killed(&bench);
     assert_eq!(bench.sql("out.gpkg", "SELECT id FROM out ORDER BY id"), ["1", "2"], "it is in the sink");
     let replayed = dlq(&bench, &["replay", "--resume", "1", "--verify"]);
-    assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
+    assert_eq!(replayed.code, 0, "{}", replayed.stderr);
     assert_eq!(bench.sql("out.gpkg", "SELECT id FROM out ORDER BY id"), ["1", "2"], "once");
 }
 
@@ -215,7 +216,7 @@ fn a_replay_waits_for_the_run_and_refuses_what_is_written_whole() {
     let output = bench.command(&["run", "m.yaml"]).env("TIDEGATE_CRASH", "commit:3").output().unwrap();
     assert_eq!(output.status.code(), None);
     let replayed = dlq(&bench, &["replay", "--all"]);
-    assert_eq!(replayed.code, Some(75), "{}", replayed.stderr);
+    assert_eq!(replayed.code, 75, "{}", replayed.stderr);
     assert!(replayed.stderr.contains("did not finish"), "{}", replayed.stderr);
     let bench = Bench::new();
     bench.write("in.geojsonl", &input());
@@ -223,7 +224,7 @@ fn a_replay_waits_for_the_run_and_refuses_what_is_written_whole() {
     bench.runs(4);
     let before = bench.read("out.geojsonl");
     let replayed = dlq(&bench, &["replay", "--all"]);
-    assert_eq!(replayed.code, Some(75), "{}", replayed.stderr);
+    assert_eq!(replayed.code, 75, "{}", replayed.stderr);
     assert!(
         replayed.stderr.contains("without a key a replayed record does not find its row"),
         "{}",
@@ -237,7 +238,7 @@ fn a_replay_waits_for_the_run_and_refuses_what_is_written_whole() {
         bench.manifest(&format!("{DEAD}{STEPS}\nsink: {{ file: {sink} }}"));
         bench.runs(4);
         let replayed = dlq(&bench, &["replay", "--all"]);
-        assert_eq!(replayed.code, Some(75), "{}", replayed.stderr);
+        assert_eq!(replayed.code, 75, "{}", replayed.stderr);
         assert!(replayed.stderr.contains(says), "{}", replayed.stderr);
     }
     assert_eq!(bench.read("out.geojsonl"), before);
@@ -264,12 +265,12 @@ fn a_file_that_is_written_whole_takes_replayed_records_by_their_key() {
         );
         bench.manifest(&parts);
         assert_eq!(bench.runs(4)["written"], 2, "{name}");
-        assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, Some(0));
+        assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, 0);
         // Killed after the file took its place and before the letter was closed.
         replay_killed(&bench);
         let once = std::fs::read(bench.path(name)).unwrap();
         let replayed = dlq(&bench, &["replay", "--resume", "1", "--verify"]);
-        assert_eq!(replayed.code, Some(0), "{name}: {}", replayed.stderr);
+        assert_eq!(replayed.code, 0, "{name}: {}", replayed.stderr);
         assert!(std::fs::read(bench.path(name)).unwrap() == once, "{name}: twice is once");
         // Back again, through a second pipeline: what was there is as it was, what came is there.
         bench.manifest(&format!(
@@ -298,9 +299,9 @@ fn a_file_that_is_written_whole_takes_replayed_records_by_their_key() {
         payload["properties"]["id"] = json!("a1");
         payload["properties"]["v"] = json!("11");
         bench.write("edited.json", &payload.to_string());
-        assert_eq!(dlq(&bench, &["edit", id, "--from", "edited.json"]).code, Some(0));
+        assert_eq!(dlq(&bench, &["edit", id, "--from", "edited.json"]).code, 0);
         let replayed = dlq(&bench, &["replay", "--state", "validated", "--verify"]);
-        assert_eq!(replayed.code, Some(0), "{name}: {}", replayed.stderr);
+        assert_eq!(replayed.code, 0, "{name}: {}", replayed.stderr);
         if name != "out.geojsons" {
             assert_eq!(bench.runs(0)["written"], 3, "{name}");
             let found = bench.properties("back.geojsonl");
@@ -317,9 +318,9 @@ fn a_key_that_does_not_tell_records_apart_leaves_the_file_alone() {
     bench.manifest("tolerance: { max_null_rate: 1, halt_on_geometry_invalid: false }\ndead_letters: { remedies: [{ rule: make_valid, tolerance: 0.1 }] }\nsource: { file: in.geojsonl }\nsteps:\n  - coerce: { fields: { v: int } }\n  - promote_to_multi: true\nsink: { file: out.geojsonl, mode: replace, key: [id] }");
     bench.runs(4);
     let before = bench.read("out.geojsonl");
-    assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, Some(0));
+    assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, 0);
     let replayed = dlq(&bench, &["replay", "--state", "validated"]);
-    assert_eq!(replayed.code, Some(75), "{}", replayed.stderr);
+    assert_eq!(replayed.code, 75, "{}", replayed.stderr);
     assert!(replayed.stderr.contains("several records have the key"), "{}", replayed.stderr);
     assert_eq!(bench.read("out.geojsonl"), before);
 }
@@ -342,7 +343,7 @@ fn a_rate_bounds_letters_and_calls_of_a_replay() {
     assert_eq!((server.stats().requests, server.stats().throttled), (12, 0));
     let began = std::time::Instant::now();
     let replayed = dlq(&bench, &["replay", "--stage", "steps[0] geocode", "--rate", "4/s"]);
-    assert_eq!(replayed.code, Some(0), "{}\n{}", replayed.stdout, replayed.stderr);
+    assert_eq!(replayed.code, 0, "{}\n{}", replayed.stdout, replayed.stderr);
     assert_eq!((server.stats().requests, server.stats().throttled), (24, 0), "each once, and never too fast");
     // Four may go at once; nothing can be faster than that.
     assert!(began.elapsed().as_secs_f64() >= 2.0, "{:?}", began.elapsed());
@@ -358,8 +359,8 @@ fn a_rate_bounds_a_replay_that_asks_nobody() {
     assert!(dead > 10, "{dead}");
     let began = std::time::Instant::now();
     let replayed = dlq(&bench, &["replay", "--all", "--rate", "10/s"]);
-    assert_eq!(replayed.code, Some(4), "{}", replayed.stderr);
+    assert_eq!(replayed.code, 4, "{}", replayed.stderr);
     assert!(began.elapsed().as_secs_f64() >= (dead - 10) as f64 / 10.0, "{:?} for {dead}", began.elapsed());
     let wrong = dlq(&bench, &["replay", "--all", "--rate", "fast"]);
-    assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
+    assert_eq!(wrong.code, 2, "{}", wrong.stderr);
 }

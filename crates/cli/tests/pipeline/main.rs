@@ -13,6 +13,8 @@ mod letters;
 mod manifest;
 mod postgis;
 mod remote;
+#[path = "../common/running.rs"]
+mod running;
 mod service;
 mod steps;
 mod stranger;

@@ -4,7 +4,7 @@ use crate::bench::{Bench, point};
 
 fn problems(bench: &Bench) -> Vec<(String, u64, String, String)> {
     let ran = bench.tidegate(&["validate", "--format", "json", "m.yaml"]);
-    assert_eq!(ran.code, Some(2), "{}", ran.stdout);
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
     let list = ran.json();
     let word = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     list.as_array()
@@ -105,7 +105,7 @@ fn variables_take_the_kind_that_is_wanted() {
     let bench = Bench::new();
     bench.write("data.geojsonl", &point(1.5, 2.5, r#"{"id":1}"#));
     bench.manifest("source: { file: \"${TG_NAME:data}.geojsonl\", batch_size: \"${TG_BATCH:7}\" }\nsink: { file: out.gpkg, key: [id] }");
-    assert_eq!(bench.run(&[]).code, Some(0));
+    assert_eq!(bench.run(&[]).code, 0);
     let ran = bench.command(&["validate", "m.yaml"]).env("TG_BATCH", "many").output().unwrap();
     assert_eq!(ran.status.code(), Some(2));
     let ran = bench.command(&["run", "m.yaml"]).env("TG_NAME", "none").output().unwrap();
@@ -126,7 +126,7 @@ fn includes_hold_where_the_manifest_does_not_say_otherwise() {
         "include: [shared/policy.yaml]\npipeline:\n  id: test\n  retry_policy: { base_delay_seconds: 3 }\n",
     );
     let ran = bench.tidegate(&["validate", "m.yaml"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(
         ran.stdout.contains("9 at most")
             && ran.stdout.contains("at most 3s, 6s")

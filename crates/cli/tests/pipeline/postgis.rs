@@ -177,10 +177,10 @@ fn append_replace_and_atomic() {
         "source: {{ file: in.geojsonl, batch_size: 20 }}\ngates:\n  - {{ check: count, min: 31 }}\n{}",
         db.sink("mode: replace")
     ));
-    assert_eq!(bench.run(&["--atomic"]).code, Some(3));
+    assert_eq!(bench.run(&["--atomic"]).code, 3);
     assert_eq!(db.rows("SELECT count(*) FROM {}.out"), ["(50)"], "nothing of the run shows");
     bench.manifest(&format!("source: {{ file: in.geojsonl, batch_size: 20 }}\n{}", db.sink("mode: replace")));
-    assert_eq!(bench.run(&["--atomic"]).code, Some(0));
+    assert_eq!(bench.run(&["--atomic"]).code, 0);
     assert_eq!(db.rows("SELECT count(*) FROM {}.out"), ["(30)"]);
 }
 
@@ -260,12 +260,12 @@ fn letters_in_the_database_are_mended_and_replayed_into_the_table() {
     assert_eq!(bench.runs(4)["rejected"], 2);
     let dlq = |args: &[&str]| bench.tidegate(&[&["dlq", "--store", &store], args].concat());
     let fixed = dlq(&["fix", "--manifest", "m.yaml"]);
-    assert_eq!(fixed.code, Some(0), "{}", fixed.stderr);
+    assert_eq!(fixed.code, 0, "{}", fixed.stderr);
     let replayed = dlq(&["replay", "--state", "validated", "--verify"]);
-    assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
+    assert_eq!(replayed.code, 0, "{}", replayed.stderr);
     assert_eq!(db.rows("SELECT id FROM {}.out ORDER BY id"), ["(1)", "(2)"]);
     // What the sink refused dies again, and says so.
     let replayed = dlq(&["replay", "--stage", "sink"]);
-    assert_eq!(replayed.code, Some(4), "{}", replayed.stderr);
+    assert_eq!(replayed.code, 4, "{}", replayed.stderr);
     assert_eq!(db.rows("SELECT id FROM {}.out ORDER BY id"), ["(1)", "(2)"]);
 }

@@ -78,7 +78,7 @@ fn http_takes_values_out_of_the_answer() {
         server.url()
     ));
     let ran = bench.run(&[]);
-    assert_eq!(ran.code, Some(0), "{}\n{}", ran.stderr, bench.rejects().len());
+    assert_eq!(ran.code, 0, "{}\n{}", ran.stderr, bench.rejects().len());
     let found: Vec<_> =
         bench.properties("out.geojsonl").iter().map(|p| (p["id"].clone(), p["kind"].clone())).collect();
     assert_eq!(found, [(json!(1), json!("Polygon")), (json!(2), json!("Polygon")), (json!(99), json!(null))]);

@@ -113,7 +113,7 @@ fn killed_at_every_point_of_every_page_each_feature_is_there_once() {
         }
         assert!(kills >= 15, "{}: {kills}", way.0);
         let last = bench.run(&["--resume"]);
-        assert_eq!(last.code, Some(0), "{}: {}", way.0, last.stderr);
+        assert_eq!(last.code, 0, "{}: {}", way.0, last.stderr);
         all_once(&bench, way.0);
     }
 }
@@ -130,7 +130,7 @@ fn a_resumed_run_asks_for_no_page_again() {
         let output = bench.command(&["run", "m.yaml"]).env("TIDEGATE_CRASH", "commit:2").output().unwrap();
         assert_eq!(output.status.code(), None, "{}", way.0);
         let ran = bench.run(&["--resume"]);
-        assert_eq!(ran.code, Some(0), "{}: {}", way.0, ran.stderr);
+        assert_eq!(ran.code, 0, "{}: {}", way.0, ran.stderr);
         let result = ran.json();
         assert!(result["resumed_at"].as_u64().unwrap() >= 140, "{}: {result}", way.0);
         assert_eq!(
@@ -161,7 +161,7 @@ fn a_layer_that_changes_while_it_is_read_loses_nothing() {
                 bench.command(&["run", "m.yaml"]).env("TIDEGATE_CRASH", "commit:2").output().unwrap();
             assert_eq!(output.status.code(), None, "{}", way.0);
             let ran = bench.run(&["--resume"]);
-            assert_eq!(ran.code, Some(0), "{}: {}", way.0, ran.stderr);
+            assert_eq!(ran.code, 0, "{}: {}", way.0, ran.stderr);
             let gone: Vec<u64> =
                 server.layer()["deleted"].as_array().unwrap().iter().filter_map(Value::as_u64).collect();
             let found = parcels(&bench);
@@ -182,14 +182,14 @@ fn another_count_than_declared_fails_unless_it_is_tolerated() {
     let sink = "sink: { file: out.gpkg, mode: append }";
     bench.manifest(&(from(&server, WAYS[0]) + sink));
     let ran = bench.run(&[]);
-    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
     assert!(ran.stderr.contains("237 features were declared and 230 received"), "{}", ran.stderr);
     assert!(ran.stderr.contains("COUNT_MISMATCH") && !bench.path("out.gpkg").exists(), "{}", ran.stderr);
     let tolerant = |more| (WAYS[0].0, WAYS[0].1, WAYS[0].2, more);
     for (more, verdict) in [(", tolerate: 7", 0), (", tolerate: 1%", 1), (", tolerate: 4%", 0)] {
         let bench = Bench::new();
         bench.manifest(&(from(&server, tolerant(more)) + sink));
-        assert_eq!(bench.run(&[]).code, Some(verdict), "{more}");
+        assert_eq!(bench.run(&[]).code, verdict, "{more}");
     }
 }
 
@@ -202,7 +202,7 @@ fn the_lists_of_the_manifest_say_which_status_is_tried_again() {
             &(from(&server, WAYS[3])
                 + "circuit_breaker: { minimum_calls: 1000 }\nsink: { file: out.gpkg, mode: append }"),
         );
-        assert_eq!(bench.run(&[]).code, Some(if code == 0 { 0 } else { 2 }), "{status}");
+        assert_eq!(bench.run(&[]).code, if code == 0 { 0 } else { 2 }, "{status}");
     }
 }
 
@@ -216,7 +216,7 @@ fn a_spent_quota_ends_with_75_and_goes_on_another_day() {
             + "rate_limit: { max_in_flight: 1 }\nsink: { file: out.gpkg, mode: append }"),
     );
     let ran = bench.run(&[]);
-    assert_eq!(ran.code, Some(75), "{}\n{}", ran.stdout, ran.stderr);
+    assert_eq!(ran.code, 75, "{}\n{}", ran.stdout, ran.stderr);
     assert_eq!(
         (&ran.json()["status"], &ran.json()["written"]),
         (&json!("try_later"), &json!(148)),
@@ -225,7 +225,7 @@ fn a_spent_quota_ends_with_75_and_goes_on_another_day() {
     );
     server.reset();
     let ran = bench.run(&["--resume"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
     all_once(&bench, "quota");
 }
 
@@ -247,7 +247,7 @@ fn features_that_no_list_of_numbers_holds_are_known_again() {
     // The service has forgotten its links meanwhile: it is read from its start.
     server.forget();
     let ran = bench.run(&["--resume"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!((&ran.json()["read"], &ran.json()["source"]["verdict"]), (&json!(120), &json!("exact")));
     assert_eq!(bench.sql("out.gpkg", "SELECT count(*), count(DISTINCT n) FROM out"), ["120|120"]);
 }

@@ -101,7 +101,7 @@ fn prefixes_of_a_bucket_are_counted_with_the_rest() {
 fn attempts(bench: &Bench) -> Vec<Value> {
     let ran = bench
         .tidegate(&["audit", "show", "m.yaml", "--act", "attempt", "--format", "ndjson", "--limit", "10000"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
     ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -120,7 +120,7 @@ fn calls_of_the_source_are_in_the_audit() {
     let quiet = "circuit_breaker: { minimum_calls: 1000 }\n";
     bench.manifest(&(both(&server.url(), "") + quiet + "audit: { attempts: true }\n"));
     let result = bench.run(&[]);
-    assert_eq!(result.code, Some(0), "{}", result.stderr);
+    assert_eq!(result.code, 0, "{}", result.stderr);
     let all = result.json();
     let source = all["source"]["calls"].as_u64().unwrap();
     assert_eq!((calls(&bench, "far"), calls(&bench, "near")), (source, server.stats().requests - source));
@@ -128,7 +128,7 @@ fn calls_of_the_source_are_in_the_audit() {
     let pages = attempts(&bench).iter().filter(|entry| entry["key"] == "parcels, a page").count();
     assert_eq!(json!(pages), all["source"]["pages"]);
     let sound = bench.tidegate(&["audit", "verify", "m.yaml"]);
-    assert_eq!(sound.code, Some(0), "{}", sound.stderr);
+    assert_eq!(sound.code, 0, "{}", sound.stderr);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn calls_of_the_source_are_in_the_metrics() {
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
-    assert_eq!(held.go().code, Some(0));
+    assert_eq!(held.go().code, 0);
     let host = server.url().replace("http://", "");
     let sent = |attempt: u64| -> f64 {
         let label = format!("host=\"{host}\"");
@@ -169,7 +169,7 @@ fn calls_that_failed_are_in_the_audit_of_a_run_that_could_not_begin() {
     let bench = Bench::new();
     bench.manifest(&both(&server.url(), ""));
     let ran = bench.run(&[]);
-    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert_eq!((calls(&bench, "far"), server.stats().requests), (3, 3));
     let entry = &attempts(&bench)[0];
     assert_eq!(
@@ -219,7 +219,7 @@ fn the_plan_foresees_every_request_of_a_run() {
         ));
         let before = server.stats().requests;
         let ran = bench.tidegate(&["plan", "m.yaml", "--format", "json"]);
-        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
         let plan = ran.json();
         let source = &plan["asked"][0]["source"];
         assert_eq!(source["opening"], json!(server.stats().requests - before), "{path}{more}");

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Ran, ran};
+use crate::bench::Bench;
 use crate::postgis::Db;
+use crate::running::Ran;
 
 const SQUARE: &str = "[16.3,48.1],[16.4,48.1],[16.4,48.2],[16.3,48.2],[16.3,48.1]";
 const BOW_TIE: &str = "[16.1,48.1],[16.2,48.2],[16.2,48.1],[16.1,48.2],[16.1,48.1]";
@@ -39,7 +40,7 @@ impl Held {
 
     pub(crate) fn go(self) -> Ran {
         std::fs::write(&self.gate, "").unwrap();
-        ran(self.child.wait_with_output().unwrap())
+        self.child.wait_with_output().unwrap().into()
     }
 }
 
@@ -63,7 +64,7 @@ fn prepared(sink: &str) -> Bench {
     ));
     assert_eq!(bench.runs(4)["written"], 2);
     let fixed = bench.tidegate(&["dlq", "fix", "--manifest", "m.yaml"]);
-    assert_eq!(fixed.code, Some(0), "{}", fixed.stderr);
+    assert_eq!(fixed.code, 0, "{}", fixed.stderr);
     bench.write("in.geojsonl", &parcels(SQUARE));
     bench
 }
@@ -79,20 +80,20 @@ fn resolved(bench: &Bench) {
 /// sink is between the two.
 fn orders(bench: &Bench, order: usize) {
     let run = ["run", "m.yaml", "--state", "elsewhere", "--format", "json"];
-    let (replayed, ran) = match order {
+    let (replayed, ran): (Ran, Ran) = match order {
         // The replay has put its row and not committed it.
         0 => {
             let replay = Held::start(bench, &REPLAY, "replay_put:0");
             let run = bench.command(&run).spawn().unwrap();
             let replayed = replay.go();
-            (replayed, ran(run.wait_with_output().unwrap()))
+            (replayed, run.wait_with_output().unwrap().into())
         }
         // The run has put the twin and not committed it.
         1 => {
             let run = Held::start(bench, &run, "put:0");
             let replay = bench.command(&REPLAY).spawn().unwrap();
-            let ran_ = run.go();
-            (ran(replay.wait_with_output().unwrap()), ran_)
+            let ran = run.go();
+            (replay.wait_with_output().unwrap().into(), ran)
         }
         // The replay has opened the sink, and the whole run comes in between.
         2 => {
@@ -107,8 +108,8 @@ fn orders(bench: &Bench, order: usize) {
             (replayed, run.go())
         }
     };
-    assert_eq!(replayed.code, Some(0), "order {order}, the replay: {}", replayed.stderr);
-    assert_eq!(ran.code, Some(0), "order {order}, the run: {}", ran.stderr);
+    assert_eq!(replayed.code, 0, "order {order}, the replay: {}", replayed.stderr);
+    assert_eq!(ran.code, 0, "order {order}, the run: {}", ran.stderr);
     let result = ran.json();
     assert_eq!((&result["written"], &result["balanced"]), (&json!(3), &json!(true)), "order {order}");
     resolved(bench);
@@ -152,13 +153,13 @@ fn on_one_machine_the_second_is_told_to_wait() {
     let bench = prepared("sink: { file: out.gpkg, key: [id] }");
     let run = Held::start(&bench, &["run", "m.yaml", "--format", "json"], "put:0");
     let replayed = bench.tidegate(&REPLAY);
-    assert_eq!(replayed.code, Some(75), "{}", replayed.stderr);
-    assert_eq!(run.go().code, Some(0));
+    assert_eq!(replayed.code, 75, "{}", replayed.stderr);
+    assert_eq!(run.go().code, 0);
     let replay = Held::start(&bench, &REPLAY, "replay_put:0");
     let second = bench.run(&[]);
-    assert_eq!(second.code, Some(2), "{}", second.stderr);
+    assert_eq!(second.code, 2, "{}", second.stderr);
     let replayed = replay.go();
-    assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
+    assert_eq!(replayed.code, 0, "{}", replayed.stderr);
     assert_eq!(
         bench.sql("out.gpkg", "SELECT id, count(*) FROM out GROUP BY id ORDER BY id"),
         ["1|1", "2|1", "3|1"]

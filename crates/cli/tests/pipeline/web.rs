@@ -22,7 +22,7 @@ fn a_file_of_a_web_server_is_fetched_read_and_known_again() {
     assert_eq!(output.status.code(), None, "{}", String::from_utf8_lossy(&output.stderr));
     let asked = server.stats().requests;
     let ran = bench.run(&["--resume"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!((&ran.json()["read"], server.stats().requests), (&json!(MANY), asked));
     assert_eq!(bench.sql("out.gpkg", "SELECT count(*), count(DISTINCT id) FROM out"), ["3000|3000"]);
     // A new run asks again.

@@ -5,15 +5,16 @@ use std::sync::Mutex;
 
 use serde_json::Value;
 
-use crate::bench::{Bench, Server, reply};
+use crate::bench::{Bench, taking};
+use crate::canned::{Canned, json};
 
 /// 40 records that ask a service which refuses every first attempt.
-fn fighting(bench: &Bench, alerts: &str) -> Server {
+fn fighting(bench: &Bench, alerts: &str) -> Canned {
     let seen = Mutex::new(HashSet::new());
-    let server = Server::start(move |_, head| {
+    let server = Canned::start(move |head| {
         let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
         let first = seen.lock().unwrap().insert(path);
-        if first { reply("503 Busy", "{}") } else { reply("200 OK", "{\"kind\":\"x\"}") }
+        if first { json("503 Busy", "{}") } else { json("200 OK", "{\"kind\":\"x\"}") }
     });
     let rows: String = (0..40).map(|i| format!("{i},{}\n", i * 2)).collect();
     bench.write("in.csv", &format!("id,area\n{rows}"));
@@ -27,7 +28,7 @@ fn fighting(bench: &Bench, alerts: &str) -> Server {
 #[test]
 fn an_alert_is_logged_posted_run_and_in_the_exit_code() {
     let bench = Bench::new();
-    let hook = Server::taking();
+    let hook = taking();
     let _server = fighting(
         &bench,
         &format!(
@@ -46,8 +47,8 @@ fn an_alert_is_logged_posted_run_and_in_the_exit_code() {
     let posted = hook.asked();
     assert_eq!(posted.len(), 1, "{posted:?}");
     assert!(
-        posted[0].head.starts_with("post /hook ")
-            && posted[0].head.contains("authorization: bearer open-sesame-now")
+        posted[0].head.starts_with("POST /hook ")
+            && posted[0].head.contains("authorization: Bearer open-sesame-now")
     );
     let body: Value = serde_json::from_slice(&posted[0].body).unwrap();
     assert_eq!(

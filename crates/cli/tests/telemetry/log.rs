@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::bench::{Bench, Server};
+use crate::bench::{Bench, geocoder};
 
 fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
@@ -10,7 +10,7 @@ fn lines(text: &str) -> Vec<Value> {
 
 #[test]
 fn every_line_is_json_with_its_trace_and_without_secrets() {
-    let geocoder = Server::geocoder(|n| if n < 2 { "503 Busy" } else { "200 OK" });
+    let geocoder = geocoder(|n| if n < 2 { "503 Busy" } else { "200 OK" });
     let bench = Bench::addresses(3);
     let url = geocoder.url();
     let args = [

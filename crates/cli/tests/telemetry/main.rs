@@ -9,8 +9,12 @@
 
 mod alert;
 mod bench;
+#[path = "../common/canned.rs"]
+mod canned;
 mod log;
 mod metrics;
 mod push;
 mod report;
+#[path = "../common/running.rs"]
+mod running;
 mod serve;

@@ -2,10 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex};
+use std::process::Child;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::bench::{Bench, Server, reply};
+use crate::bench::Bench;
+use crate::canned::{Canned, Gate, MATCH, json};
 
 fn get(port: u16) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -15,20 +17,22 @@ fn get(port: u16) -> String {
     text
 }
 
+/// Waits for so many requests of a run under way.
+fn until_asked(server: &Canned, requests: usize, run: &mut Child) {
+    while server.asked().len() < requests {
+        assert_eq!(run.try_wait().unwrap(), None, "it ended before it asked");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_pipeline_serves_its_metrics_while_it_runs() {
     // The answers to the second batch are held back until the metrics have been read.
-    let gate = Arc::new((Mutex::new((0, false)), Condvar::new()));
+    let gate = Arc::new(Gate::default());
     let held = Arc::clone(&gate);
-    let server = Server::start(move |n, _| {
-        let (state, bell) = &*held;
-        let mut now = state.lock().unwrap();
-        now.0 = n + 1;
-        bell.notify_all();
-        while n >= 10 && !now.1 {
-            now = bell.wait(now).unwrap();
-        }
-        reply("200 OK", "{\"kind\":\"x\"}")
+    let server = Canned::start(move |_| {
+        held.pass(10);
+        json("200 OK", "{\"kind\":\"x\"}")
     });
     let bench = Bench::new();
     let rows: String = (0..20).map(|i| format!("{i}\n")).collect();
@@ -42,13 +46,7 @@ fn a_pipeline_serves_its_metrics_while_it_runs() {
         .command(&["run", "m.yaml", "--quiet", "--metrics", &format!("127.0.0.1:{port}")])
         .spawn()
         .unwrap();
-    let (state, bell) = &*gate;
-    let mut now = state.lock().unwrap();
-    while now.0 < 11 {
-        now = bell.wait_timeout(now, Duration::from_millis(100)).unwrap().0;
-        assert_eq!(child.try_wait().unwrap(), None, "it ended before it asked");
-    }
-    drop(now);
+    until_asked(&server, 11, &mut child);
     let text = get(port);
     for part in [
         "tidegate_attempts_total{pipeline=\"parcels\",host=\"127.0.0.1:",
@@ -60,8 +58,7 @@ fn a_pipeline_serves_its_metrics_while_it_runs() {
     ] {
         assert!(text.contains(part) || part.contains("alert_firing"), "{part}\n{text}");
     }
-    state.lock().unwrap().1 = true;
-    bell.notify_all();
+    gate.open();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -94,15 +91,11 @@ fn deploy_writes_what_is_committed() {
 #[test]
 fn metrics_are_for_those_who_know_the_address() {
     // A name that leads to this address is not the address: it may be somebody else's page that asks.
-    let (held, free) = (Arc::new((Mutex::new(false), Condvar::new())), Bench::addresses(1));
-    let gate = Arc::clone(&held);
-    let server = Server::start(move |_, _| {
-        let (state, bell) = &*gate;
-        let mut now = state.lock().unwrap();
-        while !*now {
-            now = bell.wait(now).unwrap();
-        }
-        reply("200 OK", r#"{"results":[{"lon":16.3725,"lat":48.2083,"label":"Wien"}]}"#)
+    let (gate, free) = (Arc::new(Gate::default()), Bench::addresses(1));
+    let held = Arc::clone(&gate);
+    let server = Canned::start(move |_| {
+        held.pass(0);
+        json("200 OK", MATCH)
     });
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (url, addr) = (server.url(), format!("127.0.0.1:{port}"));
@@ -122,10 +115,7 @@ fn metrics_are_for_those_who_know_the_address() {
         ])
         .spawn()
         .unwrap();
-    while server.asked().is_empty() {
-        assert_eq!(child.try_wait().unwrap(), None, "it ended before it asked");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until_asked(&server, 1, &mut child);
     let asked = |head: &str| {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.write_all(head.as_bytes()).unwrap();
@@ -137,7 +127,6 @@ fn metrics_are_for_those_who_know_the_address() {
     assert!(refused.starts_with("HTTP/1.1 421 ") && !refused.contains("tidegate_"), "{refused}");
     assert!(asked("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").starts_with("HTTP/1.1 404 "));
     assert!(get(port).starts_with("HTTP/1.1 200 "));
-    *held.0.lock().unwrap() = true;
-    held.1.notify_all();
+    gate.open();
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }

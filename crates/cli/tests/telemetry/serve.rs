@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_core::Code;
 use tidegate_engine::letter::{DAY_MS, Defect, Filter, Letter, Letters, Place, Spatial, Store, now_ms};
 
-use crate::bench::{Bench, Server};
+use crate::bench::{Bench, taking};
 
 /// Longer than anything here takes; only a failure waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -320,12 +320,12 @@ fn a_store_that_cannot_be_read_is_told_and_a_missing_one_is_not_made() {
 fn a_collector_gets_what_is_served() {
     let bench = Bench::new();
     ran(&bench);
-    let collector = Server::taking();
+    let collector = taking();
     let served = Served::start(&bench, &[], &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]);
     served.end();
     let pushed = collector.asked();
     let last = pushed.last().expect("a last push");
-    assert!(last.head.starts_with("post /v1/metrics "), "{}", last.head);
+    assert!(last.head.starts_with("POST /v1/metrics "), "{}", last.head);
     for part in ["tidegate_letter_open", "letters:.tidegate/letters", "tidegate_last_run_records", "parcels"]
     {
         assert!(last.holds(part), "{part}");
