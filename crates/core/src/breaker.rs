@@ -3,7 +3,8 @@
 //! States and what moves between them:
 //!
 //! ```text
-//!            failure rate ≥ threshold, or slow rate ≥ threshold
+//!            failure rate ≥ threshold, or slow rate ≥ threshold,
+//!            or so many failures in a row as decide anything
 //!   closed ────────────────────────────────────────────────────▶ open
 //!     ▲                                                        │    ▲
 //!     │ all probes succeed                       cooldown over │    │ a probe fails:
@@ -12,7 +13,9 @@
 //! ```
 //!
 //! The rates are taken over a sliding window of time, held as [`SLOTS`] counters: memory and time
-//! per call are constant, also after a year of silence. Throttles are neutral: a server that says
+//! per call are constant, also after a year of silence. A service that goes down after a minute of
+//! thousands of good calls would take thousands of failures to be noticed by rates alone; so failures
+//! in a row, with no good call between them, open the breaker too. Throttles are neutral: a server that says
 //! "slower" is alive. A probe whose permit was dropped frees its place; one that never came back
 //! is given up after a cooldown, so that no lost permit can lock the breaker.
 
@@ -22,6 +25,9 @@ use core::time::Duration;
 /// Counters in the sliding window; the window is exact to one part in this many.
 pub const SLOTS: usize = 12;
 
+/// Fewer failures in a row than this are no outage, whatever the settings say.
+const IN_A_ROW: u32 = 5;
+
 /// The settings of a [`Breaker`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BreakerConfig {
@@ -29,7 +35,8 @@ pub struct BreakerConfig {
     pub window: Duration,
     /// Opens at this share of failures.
     pub failure_rate: f64,
-    /// Fewer calls than this in the window decide nothing.
+    /// Fewer calls than this in the window decide nothing; so many failures in a row, and five at least,
+    /// open it.
     pub calls_min: u32,
     /// How long it stays open the first time.
     pub cooldown: Duration,
@@ -124,6 +131,8 @@ pub struct Breaker {
     probe_sent: Mono,
     slots: [Slot; SLOTS],
     sum: Slot,
+    /// Failures since the last good call of the window.
+    in_a_row: u32,
     slot_nanos: u64,
     tick: u64,
 }
@@ -143,6 +152,7 @@ impl Breaker {
             probe_sent: Mono::ZERO,
             slots: [Slot::default(); SLOTS],
             sum: Slot::default(),
+            in_a_row: 0,
             slot_nanos: (nanos(config.window) / SLOTS as u64).max(1),
             tick: 0,
         }
@@ -212,10 +222,13 @@ impl Breaker {
             return false;
         }
         self.slide(now);
+        let bad = health == Health::Bad;
+        let before = if self.sum.calls > 0 { self.in_a_row } else { 0 };
+        self.in_a_row = if bad { before.saturating_add(1) } else { 0 };
         let slot = &mut self.slots[(self.tick % SLOTS as u64) as usize];
         for s in [slot, &mut self.sum] {
             s.calls = s.calls.saturating_add(1);
-            s.bad = s.bad.saturating_add(u32::from(health == Health::Bad));
+            s.bad = s.bad.saturating_add(u32::from(bad));
             s.slow = s.slow.saturating_add(u32::from(slow));
         }
         if self.streak > 0 && now.since(self.closed_at) >= self.config.window {
@@ -225,7 +238,8 @@ impl Breaker {
         let enough = self.sum.calls >= self.config.calls_min.max(1);
         let failing = self.sum.bad > 0 && f64::from(self.sum.bad) >= self.config.failure_rate * calls;
         let slowing = self.sum.slow > 0 && f64::from(self.sum.slow) >= self.config.slow_rate * calls;
-        if enough && (failing || slowing) {
+        let down = self.in_a_row >= self.config.calls_min.max(IN_A_ROW);
+        if enough && (failing || slowing || down) {
             self.open(now);
             return true;
         }
@@ -343,6 +357,34 @@ mod tests {
         call(&mut b, Health::Good, now);
         call(&mut b, Health::Bad, now);
         assert_eq!(b.state(now), State::Open(now + Duration::from_secs(30)));
+    }
+
+    #[test]
+    fn failures_in_a_row_open_it_whatever_was_good_before() {
+        let mut b = Breaker::new(&BreakerConfig::default());
+        for _ in 0..10_000 {
+            call(&mut b, Health::Good, at(1.0));
+        }
+        for i in 0..40 {
+            let good = i % 10 == 9;
+            assert!(!call(&mut b, if good { Health::Good } else { Health::Bad }, at(2.0)));
+        }
+        for i in 0..10 {
+            assert!(!call(&mut b, Health::Neutral, at(3.0)), "a throttle is no failure");
+            assert_eq!(call(&mut b, Health::Bad, at(3.0)), i == 9);
+        }
+        assert_eq!(b.state(at(3.0)), State::Open(at(33.0)));
+    }
+
+    #[test]
+    fn four_failures_in_a_row_are_no_outage() {
+        let mut b = Breaker::new(&BreakerConfig { calls_min: 1, ..Default::default() });
+        for _ in 0..100 {
+            call(&mut b, Health::Good, at(1.0));
+        }
+        for i in 0..5 {
+            assert_eq!(call(&mut b, Health::Bad, at(2.0)), i == 4);
+        }
     }
 
     #[test]

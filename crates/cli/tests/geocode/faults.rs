@@ -91,6 +91,16 @@ fn a_service_that_stays_away_ends_the_run_until_later() {
 }
 
 #[test]
+fn an_outage_after_many_good_calls_costs_no_row() {
+    let outage = spec::outage("1s..11s,collapse=20").unwrap();
+    let server = chaos(Config { outages: vec![outage], ..crate::bench::throttled("bucket:1000/s,burst=50") });
+    let bench = Bench::of_rows(3000);
+    let ran = bench.geocode(&server.url(), &[]);
+    assert_eq!((ran.code, ran.ends()), (0, [3000, 0, 0]), "{}", ran.stderr);
+    assert_eq!((server.stats().executed, server.stats().duplicates_executed), (3000, 0));
+}
+
+#[test]
 fn an_outage_with_a_fragile_recovery_loses_nothing() {
     let outage = spec::outage("300ms..1500ms,collapse=20,again=500ms,fragile=1s").unwrap();
     let service = spec::service_ms("3").unwrap();
