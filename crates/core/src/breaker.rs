@@ -15,8 +15,8 @@
 //! The rates are taken over a sliding window of time, held as [`SLOTS`] counters: memory and time
 //! per call are constant, also after a year of silence. A service that goes down after a minute of
 //! thousands of good calls would take thousands of failures to be noticed by rates alone; so failures
-//! in a row, with no good call between them, open the breaker too. Throttles are neutral: a server that says
-//! "slower" is alive. A probe whose permit was dropped frees its place; one that never came back
+//! in a row, with no good call between them, open the breaker too. Throttles are neutral: a server that
+//! says "slower" is alive. A probe whose permit was dropped frees its place; one that never came back
 //! is given up after a cooldown, so that no lost permit can lock the breaker.
 
 use crate::time::{Mono, nanos};

@@ -49,6 +49,21 @@ impl Climb {
     const fn from(pace: f64) -> Climb {
         Climb { pace, at: 0.0, noted: pace }
     }
+
+    /// A call goes at that time into the run, whose pace doubles in `double` seconds. True if the pace has
+    /// grown: one that held nothing back does not.
+    fn grow(&mut self, time: f64, double: f64, paced: bool) -> bool {
+        if !paced {
+            self.at = time;
+            return false;
+        }
+        let grown = libm::exp2((time - self.at) / double).min(STRIDE);
+        if grown < 1.01 {
+            return false;
+        }
+        (self.pace, self.at) = (self.pace * grown, time);
+        true
+    }
 }
 
 /// How a run ended.
@@ -98,9 +113,10 @@ pub(super) struct Pauses {
     gain: f64,
     /// The gain, or at first the calls, at the last remembered point.
     noted: f64,
-    /// Runs in a row that were far too short, and probes in a row that found what was known.
+    /// Runs in a row that were far too short.
     short: u32,
-    calm: u32,
+    /// The last probe found what was known.
+    calm: bool,
     /// Runs were as long in calls whatever the time.
     window: bool,
 }
@@ -126,7 +142,7 @@ impl Pauses {
         gain: 0.0,
         noted: 0.0,
         short: 0,
-        calm: 0,
+        calm: false,
         window: false,
     };
 
@@ -167,20 +183,12 @@ impl Pauses {
             return false;
         }
         if let Some(climb) = &mut self.climb {
-            if !paced {
-                climb.at = time;
-                return false;
-            }
-            let grown = libm::exp2((time - climb.at) / (RAMP * self.longest)).min(STRIDE);
-            if grown < 1.01 {
-                return false;
-            }
-            (climb.pace, climb.at) = (climb.pace * grown, time);
+            let grown = climb.grow(time, RAMP * self.longest, paced);
             if climb.pace > STEP * climb.noted {
                 climb.noted = climb.pace;
                 self.run.note(time, calls);
             }
-            return true;
+            return grown;
         }
         let (quiet, double) = self.growth;
         if time <= quiet {
@@ -245,7 +253,7 @@ impl Pauses {
         }
         // What a refusal costs, in seconds of the server's work.
         let cost = (self.silence - self.credit() / self.rate).max(0.3 * self.silence);
-        let calm = if self.calm > 0 { 2.0 } else { 1.0 };
+        let calm = if self.calm { 2.0 } else { 1.0 };
         (3.0 * self.longest + calm * cost / self.doubt, self.longest + cost)
     }
 
@@ -265,25 +273,11 @@ impl Pauses {
         let rounded = self.silence <= ROUNDED;
         let long = end.before.min(self.silence) > ROUNDED;
         if self.runs > 1 && end.gain < EVEN && is_window(run, last, long) {
-            let window = USUAL.iter().rev().find(|w| **w <= whole).map_or(whole, |w| w.max(run.time));
-            self.set((run.calls / window).min(run.pace), 0.0, 0.5 / whole);
-            (self.brief, self.window, self.short) = (*run, true, 0);
-            self.share = self.share.min(FORGOT);
+            self.count_in_windows(run, whole);
             return;
         }
         if !rounded {
-            // A long wait is that of a window, or of a second limit behind the rate.
-            let first = self.runs == 1;
-            let rate = match () {
-                () if first => by_run,
-                () if end.climbed => run.pace.min(run.calls / run.time),
-                () => self.rate,
-            };
-            self.set(rate, 0.0, 0.0);
-            if first {
-                (self.window, self.share) = (true, FORGOT);
-            }
-            self.short = 0;
+            self.wait_long(end, by_run);
             return;
         }
         let few = run.time < 0.3 * end.before || run.calls < 20.0 && self.short == 0;
@@ -297,26 +291,58 @@ impl Pauses {
         // A climb that was refused at once tells nothing but that it began too high.
         let high = end.climbed && run.time < 0.1 * end.before && self.short < 2;
         if high || short || self.runs == 1 {
-            let from = if high { least } else { start(run, end.rtt, by_run, self.silence) };
             self.short = if high { self.short + 1 } else { 0 };
-            (self.climb, self.rate, self.brief) = (Some(Climb::from(from)), from, *run);
-            (self.share, self.firm, self.calm) = (1.0, 0, 0);
-            (self.credit, self.window) = (true, false);
+            self.climb_anew(run, if high { least } else { start(run, end.rtt, by_run, self.silence) });
             return;
         }
         let alike = brief.time > 0.5 * run.time && run.time > 0.5 * brief.time;
         if end.is_even() && (self.window || alike) {
-            // Such a run says only that the pace was a hair too fast.
-            let most = if run.time > end.before { run.calls / run.time } else { run.pace };
-            let slower = [0.97, 0.94, 0.9][self.short.min(2) as usize];
-            self.short = self.short.saturating_add(1);
-            let rate = (slower * self.rate).max(run.calls / whole).min(most).min(run.pace);
-            (self.rate, self.margin, self.credit) = (rate, 0.01, false);
-            self.share = (2.0 * self.share).min(self.most_share());
+            self.slow_down(end, whole);
             return;
         }
         self.short = 0;
         self.solve(end, &brief, least);
+    }
+
+    /// The server counts in windows, of the longest usual length that fits.
+    fn count_in_windows(&mut self, run: &Run, whole: f64) {
+        let window = USUAL.iter().rev().find(|w| **w <= whole).map_or(whole, |w| w.max(run.time));
+        self.set((run.calls / window).min(run.pace), 0.0, 0.5 / whole);
+        (self.brief, self.window, self.short) = (*run, true, 0);
+        self.share = self.share.min(FORGOT);
+    }
+
+    /// A long wait is that of a window, or of a second limit behind the rate.
+    fn wait_long(&mut self, end: &End, by_run: f64) {
+        let (run, first) = (&end.run, self.runs == 1);
+        let rate = match () {
+            () if first => by_run,
+            () if end.climbed => run.pace.min(run.calls / run.time),
+            () => self.rate,
+        };
+        self.set(rate, 0.0, 0.0);
+        if first {
+            (self.window, self.share) = (true, FORGOT);
+        }
+        self.short = 0;
+    }
+
+    /// Nothing is known but the burst that this run tells.
+    fn climb_anew(&mut self, run: &Run, from: f64) {
+        (self.climb, self.rate, self.brief) = (Some(Climb::from(from)), from, *run);
+        (self.share, self.firm, self.calm) = (1.0, 0, false);
+        (self.credit, self.window) = (true, false);
+    }
+
+    /// The run says only that the pace was a hair too fast.
+    fn slow_down(&mut self, end: &End, whole: f64) {
+        let run = &end.run;
+        let most = if run.time > end.before { run.calls / run.time } else { run.pace };
+        let slower = [0.97, 0.94, 0.9][self.short.min(2) as usize];
+        self.short = self.short.saturating_add(1);
+        let rate = (slower * self.rate).max(run.calls / whole).min(most).min(run.pace);
+        (self.rate, self.margin, self.credit) = (rate, 0.01, false);
+        self.share_more();
     }
 
     /// The rate for which this run and the brief one agree.
@@ -339,20 +365,21 @@ impl Pauses {
             return;
         }
         if end.gain < EVEN {
-            (self.share, self.firm) = ((2.0 * self.share).min(self.most_share()), FIRM);
+            self.share_more();
+            self.firm = FIRM;
         } else if self.firm > 0 {
             self.firm -= 1;
         } else {
             // It may have spent less than that, and the rate be higher.
             self.share = (0.5 * self.share).max(0.01);
         }
-        let known = (rate / was - 1.0).abs() < 0.1;
-        self.calm = if known { self.calm.saturating_add(1) } else { 0 };
+        self.calm = (rate / was - 1.0).abs() < 0.1;
     }
 
-    /// The most of its burst that a server may have given back.
-    const fn most_share(&self) -> f64 {
-        if self.window { FORGOT } else { 1.0 }
+    /// The run has spent more of its burst than was thought.
+    const fn share_more(&mut self) {
+        let most = if self.window { FORGOT } else { 1.0 };
+        self.share = (2.0 * self.share).min(most);
     }
 
     /// The rate is this; the pace must stay so far below, and it may be so far off.
@@ -379,4 +406,19 @@ fn start(run: &Run, rtt: f64, by_run: f64, silence: f64) -> f64 {
     let time = run.time.max(rtt);
     let slower = (silence / time).clamp(1.3, 80.0);
     (2.0 * run.calls / time / slower).clamp(by_run, 8.0 * by_run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_that_held_nothing_back_does_not_grow() {
+        let mut climb = Climb::from(2.0);
+        assert!(!climb.grow(5.0, 0.4, false));
+        assert_eq!(climb.pace, 2.0);
+        // Not even after a long time by more than a stride.
+        assert!(climb.grow(9.0, 0.4, true));
+        assert_eq!(climb.pace, 2.0 * STRIDE);
+    }
 }
