@@ -24,7 +24,8 @@ pub struct CircuitBreaker {
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))]
     pub failure_rate: f64,
 
-    /// How many calls the window must hold before the shares mean anything.
+    /// How many calls the window must hold before the shares mean anything, and how many failures in a row
+    /// open the breaker by themselves, five at least.
     ///
     /// Touch it together with the window.
     #[schemars(range(min = 1, max = u32::MAX))]
