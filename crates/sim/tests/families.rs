@@ -51,6 +51,21 @@ fn what_once_went_wrong_goes_well() {
         (Family::Counter, 7, 21, 1, 97.0, 1.0),
         (Family::Combined, 23, 96, 1, 97.0, 1.0),
         (Family::Tiny, 7, 62, 3, 80.0, 8.0),
+        // Slow again after each fall: the shut time of a window was taken for its rate.
+        (Family::Combined, 23, 33, 0, 85.0, 1.0),
+        (Family::Combined, 7, 71, 0, 98.0, 1.0),
+        (Family::Tiny, 7, 99, 0, 90.0, 3.0),
+        // Headers in whole seconds say nothing about windows and buckets that are back sooner.
+        (Family::Fixed, 7, 4, 2, 93.0, 1.0),
+        (Family::Sliding, 7, 94, 2, 90.0, 1.0),
+        (Family::Counter, 7, 114, 2, 93.0, 1.0),
+        (Family::Fixed, 7, 22, 3, 98.0, 1.0),
+        (Family::Fixed, 7, 105, 3, 88.0, 1.0),
+        (Family::Steps, 7, 40, 3, 94.0, 1.0),
+        (Family::Steps, 7, 80, 3, 85.0, 2.0),
+        (Family::Bucket, 23, 3, 3, 87.0, 1.0),
+        (Family::Sliding, 7, 64, 3, 97.0, 1.0),
+        (Family::Combined, 7, 96, 3, 99.0, 0.2),
     ] {
         let told = &TOLD[told];
         let out = run(family, seed, n, told);

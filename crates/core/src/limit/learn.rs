@@ -61,6 +61,8 @@ pub(super) struct Track {
     run: u32,
     /// When a longer limit was last seen to open, and what had been accepted.
     long: Option<Mark>,
+    /// It was refusing then, and was not seen to open since.
+    unopened: bool,
     /// How long after the opening before that was.
     lap: f64,
     laps: u32,
@@ -80,6 +82,7 @@ impl Track {
         closed: 0.0,
         run: 0,
         long: None,
+        unopened: false,
         lap: 0.0,
         laps: 0,
     };
@@ -215,11 +218,13 @@ impl Track {
             Some((n, span)) if self.gain < 0.5 && n >= BELIEVED => {
                 (self.base, self.calls) = (n / span, n.min(50.0));
             }
-            // Much: what was measured before says nothing about the limit as it is now.
+            // Much: what was measured before says nothing about the limit as it is now. That lies between
+            // what was accepted and the pace, which grows past it before a burst is spent.
             _ => {
-                self.base *= 1.0 + 0.9 * self.gain;
-                self.calls = 4.0;
-                (self.long, self.laps) = (Some(refused), 0);
+                let pace = self.base * (1.0 + 0.9 * self.gain);
+                let sure = seen.filter(|s| s.0 >= BELIEVED).map_or(pace, |(n, span)| (n / span).min(pace));
+                (self.base, self.calls) = (sure + 0.25 * (pace - sure), 4.0);
+                (self.long, self.laps, self.unopened) = (Some(refused), 0, true);
             }
         }
         self.len = 0;
@@ -229,8 +234,9 @@ impl Track {
     pub(super) fn accepted(&mut self, seq: u64, sent: Mono, before: u64) -> bool {
         let Some((_, from, last)) = self.shut.filter(|shut| seq > shut.0) else { return false };
         let spent = before.saturating_sub(self.long.map_or(0, |mark| mark.accepted)) as f64 >= BELIEVED;
-        let long = spent && self.run > 2 && (self.calls < BELIEVED || secs(from, sent) * self.base > 8.0);
-        if self.run > 2 {
+        let shut = self.run > 2;
+        let long = spent && shut && (self.calls < BELIEVED || secs(from, sent) * self.base > 8.0);
+        if shut {
             self.closed = self.closed.max(secs(from, sent));
         } else {
             self.closed *= 0.95;
@@ -241,6 +247,10 @@ impl Track {
         let usual = if self.known() { 1.5 / self.base } else { 0.0 };
         let slack = if gap > usual { 0.5 * gap } else { 0.0 };
         let mark = Mark { at: sent.back(seconds(slack)), seq, accepted: before, slack };
+        // A window is measured from where it opened, not from where it was spent.
+        if core::mem::take(&mut self.unopened) && shut && !long {
+            self.long = Some(mark);
+        }
         if long {
             self.reopened(mark);
             return true;

@@ -13,9 +13,11 @@
 //!   That is the calls accepted so far plus those left; it grows with time and nothing else. A
 //!   slope that is too small does no harm: what it leaves shows up as calls left and is spent.
 //!
-//! Headers lie, count only some calls, or are shared with other clients. When refusals come where
-//! calls should be left, the meter is given up and the refusals themselves are the measure.
+//! Headers lie, count only some calls, are shared with other clients, or speak too coarsely (`back`).
+//! When refusals come where calls should be left, or the quota comes back faster than it is told, the
+//! meter is given up and the refusals themselves are the measure.
 
+use super::back::Back;
 use super::learn::secs;
 use super::window::Window;
 use crate::hint::Quota;
@@ -75,19 +77,20 @@ pub(super) struct Meter {
     told: Mono,
     /// A call asks whether it has come back.
     asks: bool,
-    /// The share of a rounded wait that is really waited, and whether that is the least.
-    share: f64,
-    found: bool,
     /// What the server has granted since the start: calls accepted and left.
     granted: Point,
     /// Points behind, for the slope.
     old: Point,
     mid: Option<Point>,
     slope: Option<f64>,
+    /// It comes back in steps: there is no slope.
+    stepped: bool,
     /// Nothing goes faster than this share of the rate.
     ease: f64,
     /// The most that was ever left: a bucket may be much smaller than its policy.
     most: f64,
+    /// The share of the quota that the last answer left, beyond what is kept.
+    spare: f64,
     /// The last call that went without anything left.
     paced: Mono,
     calls: f64,
@@ -97,8 +100,7 @@ pub(super) struct Meter {
     /// Answers that told nothing, and that told other quotas.
     silent: u32,
     others: u32,
-    /// How often it has come back as a whole.
-    whole: u32,
+    back: Back,
     /// It has just come back as a whole.
     fresh: bool,
     /// Calls spread at the end of the first quota.
@@ -137,21 +139,21 @@ impl Meter {
             reset: wait(quota, stand.now),
             told: stand.sent,
             asks: false,
-            share: 1.0,
-            found: false,
             granted: point,
             old: point,
             mid: None,
             slope: None,
+            stepped: false,
             ease: 0.999,
             most: left,
+            spare: 0.0,
             paced: stand.sent,
             calls: 0.0,
             misses: 0.0,
             refusals: 0,
             silent,
             others: 0,
-            whole: 0,
+            back: Back::new(stand.sent),
             fresh: false,
             tries: 0,
         })
@@ -163,11 +165,10 @@ impl Meter {
         same && quota.limit.is_some_and(|l| l as f64 == self.limit)
     }
 
-    /// Whether it has been wrong too often: a counter that is mirrored well brings no refusal. Or it
-    /// tells nothing, because it is full again whenever an answer comes.
+    /// Whether it is no measure: it comes back too fast, or has been wrong too often. A counter that is
+    /// mirrored well brings no refusal.
     pub(super) fn lies(&self) -> bool {
-        let idle = self.window.length().is_none() && self.whole > 10 && self.share < 0.02;
-        idle || self.misses > 6.0 + 0.004 * self.calls
+        self.back.is_hasty() || self.misses > 6.0 + 0.004 * self.calls
     }
 
     /// Calls per second, as far as they are known.
@@ -181,18 +182,19 @@ impl Meter {
         let Some(left) = quota.remaining.map(|r| r as f64) else { return };
         let (asked, old, way) = (self.asks, self.reset, secs(stand.sent, stand.now));
         (self.silent, self.asks) = (0, false);
+        self.most = self.most.max(left);
         if stand.sent >= self.told {
             (self.told, self.reset) = (stand.sent, wait(quota, stand.now));
+            self.spare = ((left - self.margin() - 1.0) / self.limit).max(0.0);
         }
         if let Some(reset) = quota.reset {
-            if self.whole == 0 && self.full {
+            if self.back.times() == 0 && self.full {
                 self.window.first(secs(self.began, stand.sent + reset));
             } else if self.fresh && stand.sent > self.began {
                 self.fresh = false;
                 self.window.infer(secs(self.began, stand.now + reset), way);
             }
         }
-        self.most = self.most.max(left);
         if left >= 1.0 {
             self.refusals = 0;
         }
@@ -201,11 +203,12 @@ impl Meter {
         if grown <= 0.5 {
             return;
         }
+        self.refusals = 0;
         let whole = grown >= 0.5 * self.limit && left >= 2.0;
         if whole {
-            self.returned(quota, left, secs(self.before, stand.sent), way);
+            self.returned(quota, left, stand, way);
         }
-        if asked && self.whole == 0 && self.window.length().is_none() {
+        if asked && self.back.times() == 0 && self.window.length().is_none() {
             self.window.slid(old.zip(self.reset).map_or(f64::INFINITY, |(a, b)| secs(a, b)), way);
         }
         if self.window.told().is_none() || !self.is_steady() {
@@ -220,21 +223,21 @@ impl Meter {
             // A full quota earns nothing: the slope begins anew, and was too small.
             (self.old, self.mid) = (point, None);
             self.slope = self.slope.map(|s| s * 1.005);
+            if self.puzzles() && grown >= 0.3 * self.limit {
+                self.back.filled();
+            }
         } else {
             self.measure(stand.out);
         }
     }
 
-    /// It came back as a whole. What was asked for too late may be asked for sooner.
-    fn returned(&mut self, quota: &Quota, left: f64, after: f64, way: f64) {
-        self.whole += 1;
+    /// It came back as a whole.
+    fn returned(&mut self, quota: &Quota, left: f64, stand: &Stand, way: f64) {
         self.fresh = left + 1.0 >= self.limit;
-        self.window.returned(after, self.fresh, way);
-        // A wait of up to a second may be any shorter one, rounded up.
+        self.window.returned(secs(self.before, stand.sent), self.fresh, way);
+        let untold = self.window.told().is_none();
         let second = quota.reset.is_some_and(|reset| reset.as_secs_f64() <= 1.0);
-        if second && self.window.told().is_none() && !self.found {
-            self.share = (0.5 * self.share).max(0.01);
-        }
+        self.back.returned(stand.sent, untold && second, untold && self.slope().is_none());
     }
 
     /// Calls that may go at once: a bucket may be smaller than its policy.
@@ -245,7 +248,7 @@ impl Meter {
     /// The slope, if it is one: a bucket is full again when it says so, a window lets only a few go before.
     fn slope(&self) -> Option<f64> {
         let full = self.reset.map_or(0.0, |reset| secs(self.told, reset) - 1.0);
-        self.slope.filter(|slope| full < 1.0 || slope * full < 3.0 * self.limit)
+        self.slope.filter(|slope| !self.stepped && (full < 1.0 || slope * full < 3.0 * self.limit))
     }
 
     fn measure(&mut self, out: f64) {
@@ -288,14 +291,14 @@ impl Meter {
             return Left::Now;
         }
         if free.is_some() || self.is_spent() {
-            let after = self.window.length().map(|w| self.began + seconds(w * 1.0005));
+            let after = self.window.due().map(|w| self.began + seconds(w));
             let told = self.reset.and_then(|reset| {
                 let wait = secs(self.told, reset);
                 match () {
                     () if wait > 1.5 => Some(reset),
                     // The log knows better.
                     () if free.is_some() => None,
-                    () => Some(self.told + seconds(wait * self.share)),
+                    () => Some(self.told + seconds(wait * self.back.share())),
                 }
             });
             let at = match (free.or(after), told) {
@@ -310,12 +313,18 @@ impl Meter {
         }
         match self.rate() {
             Some(rate) => {
-                let at = self.paced + seconds(1.0 / (rate * self.ease));
+                let at = self.paced + seconds(1.0 / (rate * self.hurry()));
                 if now >= at { Left::Now } else { Left::At(at) }
             }
             None if out > 0 => Left::Unknown,
             None => Left::Now,
         }
+    }
+
+    /// By how much faster than the rate calls go: what the last answer left unused is to be spent.
+    fn hurry(&self) -> f64 {
+        let untold = self.window.told().is_none();
+        self.ease * if untold { 1.0 + 0.3 * self.spare } else { 1.0 }
     }
 
     /// Whether the quota was spent, and comes back as a whole.
@@ -334,7 +343,7 @@ impl Meter {
 
     /// Whether it is not known yet how the quota comes back.
     fn puzzles(&self) -> bool {
-        self.window.told().is_none() && self.slope().is_none() && self.whole == 0
+        self.window.told().is_none() && self.slope().is_none() && self.back.times() == 0
     }
 
     /// Calls that a bucket keeps, because calls do not arrive as evenly as they are sent. They cost
@@ -373,7 +382,7 @@ impl Meter {
             false
         } else {
             // A late call may be caught up, but only one.
-            let gap = seconds(self.rate().map_or(0.0, |r| 1.0 / (r * self.ease)));
+            let gap = seconds(self.rate().map_or(0.0, |r| 1.0 / (r * self.hurry())));
             self.paced = (self.paced + gap).max(now.back(gap)).min(now);
             // A quota that is used evenly comes back evenly, and is never spent.
             self.spent += 0.93;
@@ -395,15 +404,16 @@ impl Meter {
         }
         self.granted.granted = self.granted.granted.min(committed);
         self.paced = now;
-        if self.asks && self.share < 1.0 {
-            // It asked too soon.
-            (self.share, self.found) = ((2.0 * self.share).min(1.0), true);
-        } else {
+        if !self.asks || !self.back.too_soon() {
             self.ease *= 0.998;
         }
         let whole = self.window.told().is_none_or(|w| w >= 5.0) || self.most >= 0.5 * self.limit;
         if whole && (self.refusals > 2 || self.spent >= 0.9 * self.limit) {
             self.spent = self.limit;
+        }
+        // A bucket accepts every now and then.
+        if self.refusals > 3 {
+            (self.stepped, self.spent) = (true, self.limit);
         }
         self.asks = false;
         if let Some(slope) = &mut self.slope {

@@ -15,6 +15,7 @@
 //!
 //! After an outage the lane begins again slowly (`restart`).
 
+mod back;
 mod flight;
 mod learn;
 mod log;

@@ -31,6 +31,8 @@ pub(super) struct Window {
     strikes: f64,
     /// Another quota may be spent without being told.
     wary: bool,
+    /// How often its least length was doubted.
+    doubted: u32,
 }
 
 impl Window {
@@ -47,6 +49,7 @@ impl Window {
             guard: (0.03 * way).max(0.001),
             strikes: 0.0,
             wary: false,
+            doubted: 0,
         }
     }
 
@@ -61,6 +64,13 @@ impl Window {
             }
         };
         self.told.or(self.guess.map(guess))
+    }
+
+    /// After how many seconds to ask whether it has come back. What is taken for a second may be half a
+    /// second, until a call was refused by then.
+    pub(super) fn due(&self) -> Option<f64> {
+        let short = self.guess.is_some_and(|(low, high)| low < 0.52 && 1.0 < high && high < 2.0);
+        self.length().map(|length| if short { 0.53 } else { 1.0005 * length })
     }
 
     /// Its seconds, if the headers name them.
@@ -96,6 +106,10 @@ impl Window {
         if let Some((low, high)) = &mut self.guess {
             if after > *low {
                 *high = high.min(after);
+            }
+            // What refused a call before may have been something else.
+            if all && self.doubted < 2 {
+                (*low, self.doubted) = (0.6 * *low, self.doubted + 1);
             }
         } else if let Some(first) = self.first.take().filter(|_| !all) {
             self.infer(first, way);
@@ -217,6 +231,25 @@ mod tests {
         let mut window = Window::new(Some(60.0), at(0.0), 1.0, 30.0, 0.0);
         window.infer(61.9, 0.0);
         assert_eq!(window.length(), Some(60.0));
+    }
+
+    #[test]
+    fn what_is_taken_for_a_second_is_asked_for_after_half_of_one() {
+        let mut window = Window::new(None, at(0.0), 1.0, 30.0, 0.0);
+        window.infer(1.51, 0.0);
+        assert_eq!((window.length(), window.due()), (Some(1.0), Some(0.53)));
+        assert!(window.is_longer(0.53));
+        assert_eq!(window.due(), Some(1.0005));
+    }
+
+    #[test]
+    fn a_window_that_always_comes_back_whole_may_be_shorter() {
+        let mut window = Window::new(None, at(0.0), 1.0, 30.0, 0.0);
+        window.infer(2.98, 0.0);
+        assert!(window.is_longer(2.01));
+        assert_eq!(window.length(), Some(3.0));
+        window.returned(3.0, true, 0.0);
+        assert_eq!(window.length(), Some(2.0));
     }
 
     #[test]
