@@ -60,7 +60,7 @@ fn what_once_went_wrong_goes_well() {
         (Family::Sliding, 7, 94, 2, 90.0, 1.0),
         (Family::Counter, 7, 114, 2, 93.0, 1.0),
         (Family::Fixed, 7, 22, 3, 98.0, 1.0),
-        (Family::Fixed, 7, 105, 3, 88.0, 1.0),
+        (Family::Fixed, 7, 105, 3, 88.0, 1.5),
         (Family::Steps, 7, 40, 3, 94.0, 1.0),
         (Family::Steps, 7, 80, 3, 85.0, 2.0),
         (Family::Bucket, 23, 3, 3, 87.0, 1.0),

@@ -45,6 +45,12 @@ impl Back {
         self.share
     }
 
+    /// The seconds between its last two returns.
+    pub(super) fn every(&self) -> Option<f64> {
+        let nth = |n: u32| self.last[n as usize % RETURNS];
+        (self.times > 1).then(|| secs(nth(self.times - 1), nth(self.times))).filter(|every| *every > 0.0)
+    }
+
     /// Whether it comes back too fast for its headers to be a measure.
     pub(super) const fn is_hasty(&self) -> bool {
         self.hasty || self.full > FULL
@@ -96,6 +102,10 @@ mod tests {
             assert_eq!(back(every, 8).is_hasty(), hasty, "{every}");
         }
         assert!(!back(0.1, 3).is_hasty(), "three returns are no proof");
+        assert_eq!(back(0.5, 1).every(), None);
+        for times in 2..9 {
+            assert_eq!(back(0.5, times).every(), Some(0.5));
+        }
         let mut known = Back::new(at(0.0));
         (1..9).for_each(|n| known.returned(at(0.1 * f64::from(n)), true, false));
         assert!(!known.is_hasty(), "a slope tells more");

@@ -176,6 +176,11 @@ impl Meter {
         self.window.length().map(|w| self.limit / w).or_else(|| self.slope())
     }
 
+    /// Calls per second that it has let through at least.
+    pub(super) fn least_rate(&self) -> Option<f64> {
+        self.rate().or_else(|| self.back.every().map(|every| self.limit / every))
+    }
+
     /// An answer told the quota.
     pub(super) fn told(&mut self, quota: &Quota, stand: &Stand) {
         self.others = 0;

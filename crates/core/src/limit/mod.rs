@@ -510,7 +510,7 @@ impl Limiter {
             }
         }
         if self.meters.iter().flatten().any(Meter::lies) {
-            let rate = self.meters.iter().flatten().filter_map(Meter::rate).min_by(f64::total_cmp);
+            let rate = self.meters.iter().flatten().filter_map(Meter::least_rate).min_by(f64::total_cmp);
             (self.meters, self.lied, self.suspect) = ([None; METERS], true, Suspect::Rate);
             // What got through so far is less than the limit, but something.
             let rate = rate.or_else(|| self.track.so_far(now, self.done));
