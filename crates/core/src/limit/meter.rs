@@ -22,6 +22,7 @@ use super::learn::secs;
 use super::window::Window;
 use crate::hint::Quota;
 use crate::time::{Mono, seconds};
+use core::time::Duration;
 
 /// Calls granted that a slope must rest on.
 const GRANTS: f64 = 4.0;
@@ -240,7 +241,9 @@ impl Meter {
     fn returned(&mut self, quota: &Quota, left: f64, stand: &Stand, way: f64) {
         self.fresh = left + 1.0 >= self.limit;
         self.window.returned(secs(self.before, stand.sent), self.fresh, way);
-        let untold = self.window.told().is_none();
+        // Some headers tell waits in milliseconds: those are right.
+        let fine = quota.reset.is_some() && quota.reset_step < Duration::from_secs(1);
+        let untold = self.window.told().is_none() && !fine;
         let second = quota.reset.is_some_and(|reset| reset.as_secs_f64() <= 1.0);
         self.back.returned(stand.sent, untold && second, untold && self.slope().is_none());
     }

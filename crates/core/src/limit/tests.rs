@@ -137,6 +137,52 @@ fn after_an_outage_the_lane_begins_gently() {
     assert!((10..=14).contains(&sent), "{sent}");
 }
 
+/// Five calls in each fifth of a second, told with a reset as coarse as `step`: calls accepted and refused in
+/// twenty seconds, by a lane one millisecond away.
+fn fifths(step: Duration) -> (u32, u32) {
+    let mut l = Limiter::new(&LimitConfig { in_flight_max: 1, ..LimitConfig::default() });
+    let (mut now, mut window, mut left) = (0.0, 0.0, 5u64);
+    let (mut accepted, mut refused) = (0, 0);
+    while now < 20.0 {
+        match l.admit(at(now)) {
+            Admit::Go(ticket) => {
+                let this = libm::floor(now / 0.2);
+                (left, window) = if this > window { (5, this) } else { (left, window) };
+                let seen = if left > 0 { Seen::Accepted } else { Seen::Throttled { until: None } };
+                (accepted, refused) = (accepted + u32::from(left > 0), refused + u32::from(left == 0));
+                left = left.saturating_sub(1);
+                let unit = step.as_secs_f64();
+                let reset = libm::ceil((0.2 * (this + 1.0) - now) / unit) * unit;
+                let quota = Quota {
+                    limit: Some(5),
+                    window: None,
+                    remaining: Some(left),
+                    reset: Some(Duration::from_secs_f64(reset)),
+                    reset_step: step,
+                };
+                now += 0.001;
+                l.settle(
+                    ticket,
+                    at(now),
+                    seen,
+                    &Hints { quotas: [Some(quota), None, None, None], ..Hints::default() },
+                );
+            }
+            Admit::At(t) => now = t.as_secs_f64().max(now + 1e-6),
+            Admit::Full => panic!("nothing is out"),
+        }
+    }
+    (accepted, refused)
+}
+
+#[test]
+fn a_short_window_told_in_milliseconds_is_followed_and_in_seconds_it_is_learned() {
+    let (accepted, refused) = fifths(Duration::from_millis(1));
+    assert!(accepted >= 490 && refused == 0, "{accepted} of 500, {refused} refused");
+    let (accepted, refused) = fifths(Duration::from_secs(1));
+    assert!(accepted >= 400 && refused <= 15, "{accepted} of 500, {refused} refused");
+}
+
 fn any_quota() -> impl Strategy<Value = Option<Quota>> {
     let n = || prop::option::of(prop_oneof![0u64..200, Just(u64::MAX), any::<u64>()]);
     let span = || prop::option::of((0u64..100_000_000_000).prop_map(Duration::from_nanos));
