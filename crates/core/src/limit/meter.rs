@@ -90,7 +90,7 @@ pub(super) struct Meter {
     ease: f64,
     /// The most that was ever left: a bucket may be much smaller than its policy.
     most: f64,
-    /// The share of the quota that the last answer left, beyond what is kept.
+    /// The share of the quota that the last answer left, beyond what is kept; of a told window nothing.
     spare: f64,
     /// The last call that went without anything left.
     paced: Mono,
@@ -191,7 +191,9 @@ impl Meter {
         self.most = self.most.max(left);
         if stand.sent >= self.told {
             (self.told, self.reset) = (stand.sent, wait(quota, stand.now));
-            self.spare = ((left - self.margin() - 1.0) / self.limit).max(0.0);
+            if self.window.told().is_none() {
+                self.spare = ((left - self.margin() - 1.0) / self.limit).max(0.0);
+            }
         }
         if let Some(reset) = quota.reset {
             if self.back.times() == 0 && self.full {
@@ -201,15 +203,14 @@ impl Meter {
                 self.window.infer(secs(self.began, stand.now + reset), way);
             }
         }
-        if left >= 1.0 {
-            self.refusals = 0;
-        }
         let point = Point { at: stand.sent, granted: stand.accepted + left };
         let grown = point.granted - self.granted.granted;
+        if left >= 1.0 || grown > 0.5 {
+            self.refusals = 0;
+        }
         if grown <= 0.5 {
             return;
         }
-        self.refusals = 0;
         let whole = grown >= 0.5 * self.limit && left >= 2.0;
         if whole {
             self.returned(quota, left, stand, way);
@@ -331,8 +332,7 @@ impl Meter {
 
     /// By how much faster than the rate calls go: what the last answer left unused is to be spent.
     fn hurry(&self) -> f64 {
-        let untold = self.window.told().is_none();
-        self.ease * if untold { 1.0 + 0.3 * self.spare } else { 1.0 }
+        self.ease * (1.0 + 0.3 * self.spare)
     }
 
     /// Whether the quota was spent, and comes back as a whole.

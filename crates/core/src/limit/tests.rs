@@ -160,13 +160,9 @@ fn fifths(step: Duration) -> (u32, u32) {
                     reset: Some(Duration::from_secs_f64(reset)),
                     reset_step: step,
                 };
+                let hints = Hints { quotas: [Some(quota), None, None, None], ..Hints::default() };
                 now += 0.001;
-                l.settle(
-                    ticket,
-                    at(now),
-                    seen,
-                    &Hints { quotas: [Some(quota), None, None, None], ..Hints::default() },
-                );
+                l.settle(ticket, at(now), seen, &hints);
             }
             Admit::At(t) => now = t.as_secs_f64().max(now + 1e-6),
             Admit::Full => panic!("nothing is out"),
