@@ -24,7 +24,10 @@ pub(crate) fn pipeline(
             End::Done if report.counts.dead() > 0 => {
                 (format!("done; {} records were given up", thousands(report.counts.dead())), Tone::Fair)
             }
-            End::Done => ("done: every record is where it belongs".to_owned(), Tone::Good),
+            End::Done if report.counts.read == 0 => {
+                ("done: the source had no records".to_owned(), Tone::Fair)
+            }
+            End::Done => ("done: every record is accounted for".to_owned(), Tone::Good),
             End::Halted(halt) => (format!("halted: {halt}"), Tone::Bad),
             End::Stopped => ("stopped from outside; --resume goes on".to_owned(), Tone::Fair),
             End::Suspended(what) => (what.clone(), Tone::Bad),

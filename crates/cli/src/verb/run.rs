@@ -22,14 +22,16 @@ use crate::stop::Stop;
 ///
 /// Takes every record from the source through steps and gates into the sink. Each batch is
 /// committed together with the position after it, so a run that was cut off, by Ctrl-C or by
-/// `kill -9`, goes on exactly there with --resume. A record that cannot be handled is rejected with
+/// `kill -9`, continues exactly there with --resume. Each run has an id, which the sink's checkpoint
+/// carries: --resume never continues an older run, and refuses a sink that was dropped, truncated
+/// or restored since. A record that cannot be handled is rejected with
 /// its reason, as a dead letter if the manifest has `dead_letters`; a gate that halts leaves its
 /// batch uncommitted.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tidegate run parcels.yaml
-  tidegate run parcels.yaml --resume
+  tidegate run parcels.yaml --resume     # continue, or start: the line for cron
   tidegate run parcels.yaml --atomic
   tidegate run parcels.yaml --dry-run
   tidegate run parcels.yaml --report run.html --metrics 127.0.0.1:9090
@@ -37,13 +39,14 @@ Examples:
 
 Exit codes: 0 all done; 1 failure or stopped; 2 the manifest, the source or the sink cannot be used;
 3 a gate halted the run; 4 finished with rejected records; 5 finished, and an alert fired that the
-manifest wants told so; 75 a service wants no calls, or the pipeline is suspended by an incident: try later.")]
+manifest asks to report; 75 try later: a service asks for time, another run is under way, or an
+incident suspends the pipeline.")]
 pub(crate) struct Args {
     /// The manifest
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Go on from the last committed batch
+    /// Continue the last run if it did not finish; otherwise start a new one
     #[arg(long)]
     resume: bool,
 
@@ -104,7 +107,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     listen(&watch.stop);
     let done = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
-        scope.spawn(|| draw(&watch, &done, args.quiet));
+        scope.spawn(|| draw(&watch, &done, args));
         let result = go(&manifest, &options, &watch);
         done.store(true, Ordering::Relaxed);
         result
@@ -146,13 +149,23 @@ fn listen(stop: &Arc<AtomicBool>) {
 }
 
 /// Draws what happens until it is done.
-fn draw(watch: &Watch, done: &AtomicBool, quiet: bool) {
+fn draw(watch: &Watch, done: &AtomicBool, args: &Args) {
+    let quiet = args.quiet;
     let terminal = io::stderr().is_terminal();
     let mut began = Instant::now();
     let mut last = Instant::now();
     let mut drawn = false;
+    // Whoever asked to resume is told which of the two it is.
+    let mut told = quiet || !args.resume;
+    let mut announce = || {
+        if let Some(run) = watch.run.get().filter(|_| !told) {
+            out::say(&run.to_string());
+            told = true;
+        }
+    };
     while !done.load(Ordering::Relaxed) {
         std::thread::park_timeout(Duration::from_millis(20));
+        announce();
         let pause = if terminal { Progress::EVERY } else { Duration::from_secs(10) };
         if quiet || crate::log::is_json() || last.elapsed() < pause {
             continue;
@@ -174,6 +187,7 @@ fn draw(watch: &Watch, done: &AtomicBool, quiet: bool) {
     if drawn {
         let _ = write!(io::stderr().lock(), "\r\x1b[2K");
     }
+    announce();
 }
 
 const BAR: usize = 24;
@@ -282,8 +296,11 @@ fn summary(args: &Args, report: &Report) -> String {
         if counts.repaired > 0 {
             row("repaired", counts.repaired, "geometries".into());
         }
-        let adds_up = if counts.balanced() { "adds up: none lost, none doubled" } else { "DOES NOT ADD UP" };
-        add(format!("  {adds_up}"));
+        if report.end == End::Done {
+            // Asked of the sink, not only of our own counters.
+            let holds = report.sink_rows.map(|rows| format!("; the sink holds {} rows", thousands(rows)));
+            add(format!("  adds up: none lost, none doubled{}", holds.unwrap_or_default()));
+        }
     }
     if report.end == End::Done && counts.read > 0 {
         add(format!("  written to {}", report.sink));

@@ -141,7 +141,9 @@ fn a_second_run_at_once_is_refused() {
     std::fs::create_dir_all(bench.path(".tidegate/test")).unwrap();
     let lock = std::fs::File::create(bench.path(".tidegate/test/lock")).unwrap();
     lock.lock().unwrap();
-    bench.refused("another run of test is under way");
+    let ran = bench.run(&[]);
+    assert_eq!(ran.code, 75, "{}", ran.stderr);
+    assert!(ran.stderr.contains("another run of test is under way"), "{}", ran.stderr);
     drop(lock);
     bench.runs(0);
 }

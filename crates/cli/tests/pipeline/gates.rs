@@ -202,8 +202,9 @@ fn the_count_is_judged_before_the_last_commit() {
     assert_eq!(&result["written"], &json!(20), "the last batch is not committed");
     bench.manifest("source: { file: in.geojsonl, batch_size: 10 }\ngates:\n  - { check: count, min: 30, max: 30 }\nsink: { file: out.gpkg, key: [id] }");
     bench.runs(0);
-    let held = bench.run(&["--resume"]);
-    assert!(held.stderr.contains("nothing to resume"), "{}", held.stderr);
+    let next = bench.run(&["--resume"]);
+    assert!(next.stderr.contains("is complete"), "{}", next.stderr);
+    assert_eq!((next.code, &next.json()["unchanged"]), (0, &json!(30)), "{}", next.stderr);
 }
 
 #[test]

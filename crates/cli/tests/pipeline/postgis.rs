@@ -39,6 +39,11 @@ impl Db {
         rows.iter().map(|row| row.get::<_, String>(0)).collect()
     }
 
+    /// Runs statements; `{}` stands for the schema.
+    pub(crate) fn execute(&mut self, sql: &str) {
+        self.client.batch_execute(&sql.replace("{}", &self.schema)).unwrap();
+    }
+
     fn has_postgis(&mut self) -> bool {
         !self.client.query("SELECT 1 FROM pg_extension WHERE extname = 'postgis'", &[]).unwrap().is_empty()
     }

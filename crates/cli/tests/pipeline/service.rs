@@ -93,11 +93,12 @@ fn killed_at_every_point_of_every_page_each_feature_is_there_once() {
         let bench = Bench::new();
         bench.manifest(&(from(&server, way) + "sink: { file: out.gpkg, mode: append }"));
         let mut args = vec!["run", "m.yaml"];
-        let mut kills = 0;
+        let (mut kills, mut done) = (0, false);
         'pages: for _ in 0..10 {
             for point in ["put:0", "rejects:0", "commit:0"] {
                 let output = bench.command(&args).env("TIDEGATE_CRASH", point).output().unwrap();
                 if output.status.code() == Some(0) {
+                    done = true;
                     break 'pages;
                 }
                 assert_eq!(
@@ -112,8 +113,11 @@ fn killed_at_every_point_of_every_page_each_feature_is_there_once() {
             }
         }
         assert!(kills >= 15, "{}: {kills}", way.0);
-        let last = bench.run(&["--resume"]);
-        assert_eq!(last.code, 0, "{}: {}", way.0, last.stderr);
+        // A further run would append all of it once more.
+        if !done {
+            let last = bench.run(&["--resume"]);
+            assert_eq!(last.code, 0, "{}: {}", way.0, last.stderr);
+        }
         all_once(&bench, way.0);
     }
 }
@@ -219,7 +223,7 @@ fn a_spent_quota_ends_with_75_and_goes_on_another_day() {
     assert_eq!(ran.code, 75, "{}\n{}", ran.stdout, ran.stderr);
     assert_eq!(
         (&ran.json()["status"], &ran.json()["written"]),
-        (&json!("try_later"), &json!(148)),
+        (&json!("waiting"), &json!(148)),
         "{}",
         ran.stdout
     );

@@ -10,7 +10,7 @@ use super::Finding;
 use crate::audit::{Book, Copies, PUBLIC_FILE, PublicKey, Signer, Trust};
 use crate::letter::{Place, Store};
 use crate::manifest::{self, Manifest};
-use crate::run::{AUDIT_COPIES, AUDIT_FILE, State, Status, plan};
+use crate::run::{AUDIT_COPIES, AUDIT_FILE, State, StateError, Status, plan};
 use crate::secret::SecretRef;
 use crate::sink::postgis::{config, quote};
 
@@ -220,13 +220,17 @@ fn last_run(manifest: &Manifest, state: &Path) -> Option<Finding> {
         return None;
     }
     Some(match State::open(state, id) {
-        Err(what) => Finding::warn(check, what, "wait for it to end"),
-        Ok(state) => match state.last() {
-            None | Some(Status::Done) => Finding::ok(check, "finished, or there was none"),
-            Some(Status::Running) => {
-                Finding::warn(check, "was killed", "`tidegate run --resume` goes on where it was")
+        Err(StateError::Locked(what)) => Finding::warn(check, what, "wait for it to end"),
+        Err(StateError::Failed(what)) => {
+            Finding::fail(check, what, "check the directory and its permissions")
+        }
+        Ok(state) => match state.last().map(|last| last.status()) {
+            Err(what) => Finding::fail(check, what, "remove the file to start a new run"),
+            Ok(None | Some(Status::Done)) => Finding::ok(check, "finished, or there was none"),
+            Ok(Some(Status::Started | Status::Running)) => {
+                Finding::warn(check, "was killed", "`tidegate run --resume` continues it")
             }
-            Some(_) => Finding::warn(check, "did not finish", "`tidegate run --resume` goes on where it was"),
+            Ok(Some(_)) => Finding::warn(check, "did not finish", "`tidegate run --resume` continues it"),
         },
     })
 }

@@ -20,8 +20,9 @@ use tidegate_geo::{Batch, Problem, Schema};
 
 use super::build::{Parts, Start, build_from};
 use super::crash;
-use super::kept::Kept;
-use super::state::{State, Status};
+use super::described::Described;
+use super::lifecycle::Last;
+use super::state::State;
 use crate::gate::Gates;
 use crate::letter::replay::{Rerun, died_again};
 use crate::letter::store::Ended;
@@ -40,7 +41,7 @@ struct Kit {
     manifest: Manifest,
     folder: PathBuf,
     state: PathBuf,
-    source: Kept,
+    source: Described,
 }
 
 /// Who runs the letters of a manifest again.
@@ -73,8 +74,10 @@ impl Again {
             Some(ready) => ready,
             None => {
                 let kit = &self.kit;
-                let lock = State::open(&kit.state, &kit.manifest.pipeline.id)?;
-                if lock.last().is_some_and(|last| last != Status::Done) {
+                let lock = State::open(&kit.state, &kit.manifest.pipeline.id).map_err(|e| e.to_string())?;
+                if let Last::Unfinished(run) = lock.last()?
+                    && run.has_committed()
+                {
                     return Err(
                         "its last run did not finish; finish it with `tidegate run … --resume` first".into(),
                     );

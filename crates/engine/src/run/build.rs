@@ -9,8 +9,8 @@ use tidegate_geo::crs::Grids;
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
 
+use super::described::{Described, Memory};
 use super::fetched::{Fetched, Scratch, fetch, is_remote};
-use super::kept::{Kept, Memory};
 use super::paged::Paged;
 use super::service;
 use super::source::{FileSource, Source};
@@ -66,9 +66,9 @@ pub(super) enum Start<'a> {
     /// From nothing.
     New,
     /// From where an earlier run stopped, with what it knew of the source.
-    Resumed(Option<&'a Kept>),
+    Resumed(Option<&'a Described>),
     /// From letters, without a source.
-    Replay(&'a Kept),
+    Replay(&'a Described),
 }
 
 /// Opens a source that is on this machine, or a table.
@@ -164,7 +164,7 @@ pub(super) fn build_from(
         _ => None,
     };
     let source = match begin {
-        Start::Replay(kept) => Box::new(Memory::new(kept)?),
+        Start::Replay(described) => Box::new(Memory::new(described)?),
         Start::New | Start::Resumed(_) => {
             open(manifest, from, (folder, fetched.as_ref()), (&stop, &traffic), begin).map_err(of_source)?
         }
@@ -233,14 +233,14 @@ fn open(
     let Some(name) = from.service.as_ref().filter(|_| from.file.is_none()) else {
         return Ok(open_source(from, folder, fetched)?);
     };
-    let kept = match begin {
-        Start::Resumed(kept) => *kept,
+    let described = match begin {
+        Start::Resumed(described) => *described,
         Start::New | Start::Replay(_) => None,
     };
     let (manifest, form, name) = (manifest.clone(), from.clone(), name.clone());
     let shared = traffic.clone();
     let make = Box::new(move || service::job(&manifest, &form, &name, &shared));
-    Ok(Box::new(Paged::new(make, kept, stop.clone(), traffic)?))
+    Ok(Box::new(Paged::new(make, described, stop.clone(), traffic)?))
 }
 
 /// What is known of the records before the first step.
@@ -293,7 +293,7 @@ fn first_pass(
 
 /// Of what a checkpoint is: the source, the steps and the sink, but not the policies and gates,
 /// which may change between a halt and its resume.
-fn fingerprint(manifest: &Manifest) -> String {
+pub(super) fn fingerprint(manifest: &Manifest) -> String {
     let pipeline = &manifest.pipeline;
     let mut json = serde_json::json!([pipeline.source, pipeline.steps, pipeline.sink]);
     if let (Some(list), false) = (json.as_array_mut(), pipeline.grids.is_empty()) {

@@ -1,26 +1,30 @@
-//! A run from its beginning to its end: what it starts from, its three threads, what it leaves.
+//! A run from its beginning to its end: its identity, what it starts from, its three threads, what
+//! it leaves.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use serde_json::json;
 
-use super::build::{Named, Parts, Start, build_from};
+use super::begin::{self, Begin, Found};
+use super::build::{Named, Parts, Start, build_from, fingerprint};
 use super::crash;
-use super::kept::Kept;
-use super::landing::Landing;
+use super::described::Described;
+use super::landing::{Landing, check_rows};
 use super::letters::{self, DeadRejects};
+use super::lifecycle::{Entry, Started, Status};
 use super::rejects::{NdjsonRejects, Rejects};
-use super::report::{End, Report, RunError};
+use super::report::{Began, End, Report, RunError};
 use super::source::{self, Source, Told};
-use super::state::{Checkpoint, State, Status};
+use super::state::{Checkpoint, State};
 use super::trail::Trail;
 use super::transform::{Ended, Read, transform};
 use crate::gate::Gates;
-use crate::manifest::{Manifest, Mode, Policy};
+use crate::manifest::{self, Manifest, Mode, Policy};
+use crate::sink::{Sink, Standing, Target};
 use crate::telemetry::{Telemetry, Teller};
 use crate::traffic::Traffic;
 
@@ -31,7 +35,7 @@ pub struct Options {
     pub folder: PathBuf,
     /// Where state is kept.
     pub state: PathBuf,
-    /// Go on from the last checkpoint.
+    /// Continue the unfinished run, if there is one.
     pub resume: bool,
     /// All becomes visible at once, or nothing.
     pub atomic: bool,
@@ -50,6 +54,8 @@ pub struct Watch {
     pub done: AtomicU64,
     /// Of those, how many an earlier run did.
     pub resumed: AtomicU64,
+    /// Which run it is, once that is decided and written down.
+    pub run: OnceLock<Began>,
     /// Reading has begun; before that the source is looked at.
     pub begun: AtomicBool,
     /// Records in the source; 0 if that is unknown.
@@ -65,182 +71,321 @@ pub struct Watch {
 /// # Errors
 /// When it cannot begin, or breaks off.
 pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Report, RunError> {
-    let began = Instant::now();
-    let setup = RunError::Setup;
+    let clock = Instant::now();
     let id = &manifest.pipeline.id;
-    let state = State::open(&options.state, id).map_err(setup)?;
-    let last = state.last();
-    if options.resume && last == Some(Status::Done) {
-        return Ok(Report::nothing_to_resume(id, began));
-    }
-    let mut trail = Trail::open(manifest, &options.folder, &options.state, &state).map_err(setup)?;
-    let letters = manifest.pipeline.dead_letters.as_ref();
-    if let Some(form) = letters {
-        let place = letters::place(form, &options.folder, &options.state).map_err(setup)?;
-        let why = letters::suspended(&place, id).map_err(|e| setup(e.to_string()))?;
+    let state = State::open(&options.state, id)?;
+    let last = state.last().map_err(RunError::Broken)?;
+    if let Some(form) = &manifest.pipeline.dead_letters {
+        let place = letters::place(form, &options.folder, &options.state).map_err(RunError::Setup)?;
+        let why = letters::suspended(&place, id).map_err(|e| RunError::Setup(e.to_string()))?;
         why.map_or(Ok(()), |why| Err(RunError::Later(why)))?;
     }
-    let kept = state.kept().filter(|_| options.resume);
-    let begin = if options.resume { Start::Resumed(kept.as_ref()) } else { Start::New };
-    let cache = Some(state.dir().to_owned());
+    let mode = manifest.pipeline.sink.as_ref().map_or(Mode::Replace, manifest::Sink::mode);
     let traffic = Traffic::new(manifest, None, Some(watch.telemetry.clone()));
-    let ways = (watch.stop.clone(), traffic.clone());
-    let parts = match build_from(manifest, (&options.folder, cache), ways, &begin) {
-        Ok(parts) => parts,
+    let before = last.status();
+    let setup = Setup { manifest, options, watch, state: &state, clock, before, traffic: traffic.clone() };
+    let fingerprint = fingerprint(manifest);
+    let begin = begin::decide(last, options.resume, &fingerprint, mode)?;
+    // Before the source, the sink or a service is touched.
+    let mut identity = Identity::new(begin, &state, id, &fingerprint).map_err(RunError::Broken)?;
+    crash::point("started", 0);
+    let mut trail = match Trail::open(manifest, &options.folder, &options.state, &state) {
+        Ok(trail) => trail,
+        Err(why) => return Err(identity.started.fail(RunError::Setup(why))),
+    };
+    let (parts, rejects) = match setup.look(&identity) {
+        Ok(found) => found,
         Err(why) => {
-            trail.calls(traffic.noted()).map_err(setup)?;
-            return Err(why.into());
+            let why = identity.started.fail(why);
+            trail.calls(traffic.noted()).map_err(RunError::Broken)?;
+            return Err(why);
         }
     };
-    let mut rejects: Box<dyn Rejects> = match letters {
-        None => Box::new(NdjsonRejects::new(&state.file("rejects.ndjson"), id)),
-        Some(form) => {
-            let places = (options.folder.as_path(), options.state.as_path());
-            Box::new(DeadRejects::open(form, manifest, &parts, places).map_err(setup)?)
+    match begin::same_source(&identity.started.entry, identity.committed, (&parts.source.stamp(), mode)) {
+        Ok(None) => {}
+        Ok(Some(why)) => {
+            let begin = Begin::New(why);
+            identity = Identity::new(begin, &state, id, &fingerprint).map_err(RunError::Broken)?;
         }
-    };
-    let Parts { fingerprint, mut source, mut steps, mut gates, mut sink, flow, .. } = parts;
-    (sink.resume, sink.atomic) = (options.resume, options.atomic);
-    let unfinished = matches!(
-        last,
-        Some(
-            Status::Running
-                | Status::Halted
-                | Status::Stopped
-                | Status::TryLater
-                | Status::Suspended
-                | Status::Failed
-        )
-    );
-    if !options.resume && unfinished && sink.mode == Mode::Append && sink.keeps_checkpoints() {
-        return Err(setup(format!(
-            "the last run of {id} did not finish, and `mode: append` would add its records again; use --resume, or take them out and remove {}",
-            state.file("run.json").display()
-        )));
+        Err(why) => return Err(identity.started.fail(why)),
     }
-    let mut target = sink.open().map_err(setup)?;
-    crash::point("opened", 0);
-    let mut from =
-        Checkpoint { pipeline: fingerprint.clone(), stamp: source.stamp(), ..Checkpoint::default() };
-    let saved = if options.resume { target.saved().map_err(|e| setup(e.to_string()))? } else { None };
-    let mut resumed_at = 0;
-    if let Some(saved) = saved {
-        let known: Checkpoint = serde_json::from_str(&saved.checkpoint)
-            .map_err(|e| setup(format!("the checkpoint cannot be read: {e}")))?;
-        if known.pipeline != fingerprint {
-            return Err(setup("source, steps or sink of the manifest have changed since the run that is to be resumed; run without --resume".into()));
+    watch.run.get_or_init(|| identity.began.clone());
+    let Identity { began, started, committed } = identity;
+    match setup.open(parts, rejects, (&began, &started.entry, committed)) {
+        Err(why) => Err(started.fail(why)),
+        Ok(Opened::Completed(report)) => {
+            started.done(report.to_json(Status::Done)).map_err(RunError::Broken)?;
+            Ok(*report)
         }
-        if known.stamp != from.stamp {
-            return Err(setup(format!(
-                "the source has changed since the run that is to be resumed (it was {}, it is {}); run without --resume",
-                known.stamp, from.stamp
-            )));
+        Ok(Opened::Ready(ready)) => setup.go(*ready, began, started, &mut trail),
+    }
+}
+
+/// Which run this is.
+struct Identity<'a> {
+    began: Began,
+    started: Started<'a>,
+    /// The last batch that an earlier attempt at this run committed.
+    committed: u64,
+}
+
+impl<'a> Identity<'a> {
+    /// Writes it down.
+    fn new(begin: Begin, state: &'a State, id: &str, fingerprint: &str) -> Result<Identity<'a>, String> {
+        let (started, committed, resumed, why) = match begin {
+            Begin::New(why) => (Started::new(state, id, fingerprint)?, 0, false, why),
+            Begin::Continue(run) => {
+                let why = format!("it was {}", run.entry.status.ending());
+                let committed = run.committed;
+                (run.resume(state)?, committed, true, why)
+            }
+        };
+        Ok(Identity { began: Began { run: started.entry.run.clone(), resumed, why }, started, committed })
+    }
+}
+
+/// What a run has before its source and sink are opened.
+struct Setup<'a> {
+    manifest: &'a Manifest,
+    options: &'a Options,
+    watch: &'a Watch,
+    state: &'a State,
+    clock: Instant,
+    /// How the run before it ended.
+    before: Option<Status>,
+    traffic: Traffic,
+}
+
+/// A run whose sink is open, and from where it goes on.
+struct Ready {
+    parts: Parts,
+    rejects: Box<dyn Rejects>,
+    sink: Box<dyn Sink>,
+    from: Checkpoint,
+}
+
+enum Opened {
+    Ready(Box<Ready>),
+    /// The run was killed after the sink was complete, and there is nothing left to do.
+    Completed(Box<Report>),
+}
+
+impl Setup<'_> {
+    /// Looks at the source and builds the parts.
+    fn look(&self, identity: &Identity<'_>) -> Result<(Parts, Box<dyn Rejects>), RunError> {
+        let start = match &identity.began {
+            Began { resumed: true, .. } => Start::Resumed(identity.started.entry.layer.as_ref()),
+            _ => Start::New,
+        };
+        let ways = (self.watch.stop.clone(), self.traffic.clone());
+        let (folder, cache) = (self.options.folder.as_path(), self.state.dir().to_owned());
+        let parts = build_from(self.manifest, (folder, Some(cache)), ways, &start)?;
+        let rejects: Box<dyn Rejects> = match &self.manifest.pipeline.dead_letters {
+            None => Box::new(NdjsonRejects::new(&self.state.file("rejects.ndjson"), &parts.id)),
+            Some(form) => {
+                let places = (folder, self.options.state.as_path());
+                Box::new(DeadRejects::open(form, self.manifest, &parts, places).map_err(RunError::Setup)?)
+            }
+        };
+        Ok((parts, rejects))
+    }
+
+    /// Opens the sink and finds from where the run goes on.
+    fn open(
+        &self,
+        mut parts: Parts,
+        mut rejects: Box<dyn Rejects>,
+        (began, entry, committed): (&Began, &Entry, u64),
+    ) -> Result<Opened, RunError> {
+        let setup = RunError::Setup;
+        let asked = |e: crate::sink::SinkError| RunError::Setup(e.to_string());
+        let spec = &mut parts.sink;
+        (spec.resume, spec.atomic) = (began.resumed, self.options.atomic);
+        spec.must_exist = committed > 0 && spec.keeps_checkpoints();
+        if let Some(last) = entry.finishing.as_deref().filter(|_| began.resumed)
+            && let Some(standing) = spec.completed().map_err(RunError::Broken)?
+        {
+            let standing = check_rows(&last.sink, standing).map_err(RunError::Broken)?;
+            rejects.verify(last.rejects, last.counts.dead()).map_err(RunError::Broken)?;
+            let report = self.report((began, &parts, rejects.as_ref()), last, standing.rows);
+            return Ok(Opened::Completed(Box::new(report)));
         }
-        if !known.position.is_empty() {
-            let own = saved.seen.iter().filter(|seen| seen.scope == source::SCOPE);
-            source.seek(&known.position, own.map(|seen| seen.hash).collect())?;
+        let gone = |what: String| {
+            if committed > 0 && began.resumed { begin::refuse(entry, &what) } else { RunError::Setup(what) }
+        };
+        let mut sink = spec.open().map_err(gone)?;
+        crash::point("opened", 0);
+        let mut saved = sink.saved().map_err(asked)?;
+        let mut standing = sink.standing().map_err(asked)?;
+        let mut from = Checkpoint {
+            pipeline: parts.fingerprint.clone(),
+            stamp: parts.source.stamp(),
+            run: entry.run.clone(),
+            rejects_in: rejects.identity().map_err(setup)?,
+            ..Checkpoint::default()
+        };
+        let keeps = spec.keeps_checkpoints();
+        let found = if began.resumed {
+            begin::find(entry, (committed, keeps), saved.as_ref(), standing.clone())?
+        } else {
+            if spec.mode == Mode::Append {
+                begin::stray(saved.as_ref())?;
+            }
+            Found::Nothing
+        };
+        match found {
+            Found::Nothing => {
+                if began.resumed {
+                    // What an older run left is not of this one.
+                    drop(sink);
+                    spec.resume = false;
+                    sink = spec.open().map_err(setup)?;
+                    standing = sink.standing().map_err(asked)?;
+                }
+                // A table is emptied with the first batch.
+                let rows = standing.rows.map(|rows| if spec.mode == Mode::Replace { 0 } else { rows });
+                from.sink = Standing { rows, ..standing };
+                rejects.begin().map_err(setup)?;
+            }
+            Found::Checkpoint(known) => {
+                if known.rejects_in != from.rejects_in && known.counts.dead() > 0 {
+                    let what = format!(
+                        "its dead letters are no longer in {}, the store was removed or replaced",
+                        rejects.place()
+                    );
+                    return Err(begin::refuse(entry, &what));
+                }
+                rejects.rewind(known.rejects).map_err(|what| begin::refuse(entry, &what))?;
+                let seen = saved.take().map(|saved| saved.seen).unwrap_or_default();
+                if !known.position.is_empty() {
+                    let own = seen.iter().filter(|seen| seen.scope == source::SCOPE);
+                    parts.source.seek(&known.position, own.map(|seen| seen.hash).collect())?;
+                }
+                for seen in seen.iter().filter(|seen| seen.scope != source::SCOPE) {
+                    parts.steps.iter_mut().for_each(|named| named.step.remember(seen));
+                    parts.gates.remember(seen);
+                }
+                parts.gates.restore(&known.gates);
+                from = *known;
+            }
         }
-        for seen in saved.seen.iter().filter(|seen| seen.scope != source::SCOPE) {
-            steps.iter_mut().for_each(|named| named.step.remember(seen));
-            gates.remember(seen);
+        Ok(Opened::Ready(Box::new(Ready { parts, rejects, sink, from })))
+    }
+
+    /// Lets it run, and writes down how it ended.
+    fn go(
+        &self,
+        ready: Ready,
+        began: Began,
+        started: Started<'_>,
+        trail: &mut Trail,
+    ) -> Result<Report, RunError> {
+        let Ready { parts, mut rejects, sink: mut target, mut from } = ready;
+        let (watch, broken) = (self.watch, RunError::Broken);
+        let Parts { source, steps, mut gates, sink, flow, .. } = parts;
+        let running = started.running(Described::of(source.as_ref())).map_err(broken)?;
+        let resumed_at = from.counts.read;
+        let detail = json!({
+            "resume": self.options.resume, "atomic": self.options.atomic, "records": source.layer().records,
+        });
+        trail
+            .begin(&mut from, (sink.describe(), sink.keeps_checkpoints()), self.before, detail)
+            .map_err(broken)?;
+        watch.begin(source.as_ref(), &from);
+        watch.telemetry.begin(gates.readings(None), &from.counts);
+        let stages = steps.iter().map(|named| (named.label.as_str(), named.crs.as_ref()));
+        let teller = Teller::new(&watch.telemetry, stages, flow.crs.as_ref());
+        let one_transaction = self.options.atomic && matches!(sink.target, Target::Table(_));
+        let mut landing = Landing {
+            sink: target.as_mut(),
+            rejects: rejects.as_mut(),
+            trail,
+            checkpoint: from,
+            policy: Policy::from(self.manifest),
+            retry: !one_transaction,
+            watch,
+            teller,
+            rejected: Vec::new(),
+            batches: 0,
+            running,
+            keeps: sink.keeps_checkpoints(),
+        };
+        let (ended, told) = pump(source, steps, &mut gates, &mut landing, (watch, &self.traffic));
+        let ended = landing.complete(ended, &flow.schema);
+        let halted = if let Ended::Halted(halt) = &ended { Some(halt.gate.as_str()) } else { None };
+        watch.telemetry.gates(gates.readings(halted));
+        let mut warnings = gates.warnings();
+        warnings.extend(landing.sink.notes());
+        let Landing { checkpoint, running, batches, .. } = landing;
+        let (end, status, failure) = ended.into_end();
+        let finished = status == Status::Done || running.is_finishing();
+        if status != Status::Done && !finished && !sink.keeps_checkpoints() {
+            warnings.push(
+                "nothing was written: this sink shows a run when it is whole, and begins again".to_owned(),
+            );
         }
-        gates.restore(&known.gates);
-        resumed_at = known.counts.read;
-        from = known;
+        let report = Report {
+            pipeline: self.manifest.pipeline.id.clone(),
+            began,
+            end,
+            sink_rows: checkpoint.sink.rows.filter(|_| checkpoint.ended),
+            counts: checkpoint.counts,
+            gates: gates.tallies(),
+            warnings,
+            rejects: rejects.place(),
+            sink: sink.describe(),
+            resumed_at,
+            calls: self.traffic.calls(),
+            source: told,
+            operations: flow.operations,
+            batches,
+            elapsed: self.clock.elapsed(),
+        };
+        trail
+            .end(&checkpoint.run, &report, status, (failure.as_deref(), self.traffic.noted()))
+            .map_err(broken)?;
+        running.end(status, report.to_json(status)).map_err(broken)?;
+        match failure {
+            Some(what) => Err(RunError::Broken(what)),
+            None => Ok(report),
+        }
     }
-    if resumed_at == 0 {
-        rejects.begin().map_err(setup)?;
-    } else {
-        rejects.rewind(from.rejects).map_err(setup)?;
+
+    /// The report of a run whose end was written down before it was killed.
+    fn report(
+        &self,
+        (began, parts, rejects): (&Began, &Parts, &dyn Rejects),
+        last: &Checkpoint,
+        sink_rows: Option<u64>,
+    ) -> Report {
+        Report {
+            pipeline: parts.id.clone(),
+            began: began.clone(),
+            end: End::Done,
+            counts: last.counts.clone(),
+            gates: last.gates.clone(),
+            warnings: Vec::new(),
+            rejects: rejects.place(),
+            sink: parts.sink.describe(),
+            sink_rows,
+            resumed_at: last.counts.read,
+            calls: self.traffic.calls(),
+            source: None,
+            operations: parts.flow.operations.clone(),
+            batches: 0,
+            elapsed: self.clock.elapsed(),
+        }
     }
-    if kept.is_none() {
-        state.keep_source(&Kept::of(source.as_ref())).map_err(setup)?;
-    }
-    state.keep(json!({ "pipeline": id, "status": Status::Running })).map_err(setup)?;
-    let detail =
-        json!({ "resume": options.resume, "atomic": options.atomic, "records": source.layer().records });
-    trail.begin(&mut from, (sink.describe(), sink.keeps_checkpoints()), last, detail).map_err(setup)?;
-    watch.total.store(source.layer().records.unwrap_or(0), Ordering::Relaxed);
-    watch.read.store(from.counts.read, Ordering::Relaxed);
-    watch.done.store(from.counts.read, Ordering::Relaxed);
-    watch.resumed.store(from.counts.read, Ordering::Relaxed);
-    watch.begun.store(true, Ordering::Relaxed);
-    watch.telemetry.begin(gates.readings(None), &from.counts);
-    let stages = steps.iter().map(|named| (named.label.as_str(), named.crs.as_ref()));
-    let teller = Teller::new(&watch.telemetry, stages, flow.crs.as_ref());
-    let policy = Policy::from(manifest);
-    let retry = !(options.atomic && matches!(sink.target, crate::sink::Target::Table(_)));
-    let mut landing = Landing {
-        sink: target.as_mut(),
-        rejects: rejects.as_mut(),
-        trail: &mut trail,
-        checkpoint: from,
-        policy,
-        retry,
-        watch,
-        teller,
-        rejected: Vec::new(),
-        batches: 0,
-    };
-    let (ended, told) = pump(source, steps, &mut gates, &mut landing, (watch, &traffic));
-    let (counts, gate_tallies, batches) =
-        (landing.checkpoint.counts.clone(), gates.tallies(), landing.batches);
-    // Before the sink forgets its checkpoint.
-    let ended = match (landing.trail.flush(&mut landing.checkpoint), ended) {
-        (Err(what), Ended::Done) => Ended::Broken(what),
-        (_, ended) => ended,
-    };
-    let run = landing.checkpoint.run.clone();
-    let halted = if let Ended::Halted(halt) = &ended { Some(halt.gate.as_str()) } else { None };
-    watch.telemetry.gates(gates.readings(halted));
-    let ended = match ended {
-        // What is to be visible at once must be whole.
-        Ended::Done => match landing.sink.finish() {
-            Ok(()) => Ended::Done,
-            Err(e) => Ended::Broken(e.to_string()),
-        },
-        other => other,
-    };
-    crash::point("finish", 0);
-    let mut warnings = gates.warnings();
-    warnings.extend(landing.sink.notes());
-    let (end, status, broken) = match ended {
-        Ended::Done if !counts.balanced() => (
-            End::Stopped,
-            Status::Failed,
-            Some(format!("the books do not balance, records are missing; please report this: {counts:?}")),
-        ),
-        Ended::Done => (End::Done, Status::Done, None),
-        Ended::Halted(halt) => (End::Halted(halt), Status::Halted, None),
-        Ended::Stopped => (End::Stopped, Status::Stopped, None),
-        Ended::TryLater(code, until) => (End::TryLater(code, until), Status::TryLater, None),
-        Ended::Suspended(what) => (End::Suspended(what), Status::Suspended, None),
-        Ended::Broken(what) => (End::Stopped, Status::Failed, Some(what)),
-    };
-    if end != End::Done && !sink.keeps_checkpoints() {
-        warnings
-            .push("nothing was written: this sink shows a run when it is whole, and begins again".to_owned());
-    }
-    let report = Report {
-        pipeline: id.clone(),
-        end,
-        counts,
-        gates: gate_tallies,
-        warnings,
-        rejects: rejects.place(),
-        sink: sink.describe(),
-        resumed_at,
-        calls: traffic.calls(),
-        source: told,
-        operations: flow.operations,
-        batches,
-        elapsed: began.elapsed(),
-    };
-    trail.end(&run, &report, status, (broken.as_deref(), traffic.noted())).map_err(RunError::Broken)?;
-    state.keep(report.to_json(status)).map_err(RunError::Broken)?;
-    match broken {
-        Some(what) => Err(RunError::Broken(what)),
-        None => Ok(report),
+}
+
+impl Watch {
+    /// Reading begins, from here.
+    fn begin(&self, source: &dyn Source, from: &Checkpoint) {
+        self.total.store(source.layer().records.unwrap_or(0), Ordering::Relaxed);
+        for counter in [&self.read, &self.done, &self.resumed] {
+            counter.store(from.counts.read, Ordering::Relaxed);
+        }
+        self.begun.store(true, Ordering::Relaxed);
     }
 }
 
@@ -249,7 +394,7 @@ fn pump(
     source: Box<dyn Source>,
     steps: Vec<Named>,
     gates: &mut Gates,
-    landing: &mut Landing<'_>,
+    landing: &mut Landing<'_, '_>,
     (watch, traffic): (&Watch, &Traffic),
 ) -> (Ended, Option<Told>) {
     let (pages, incoming) = sync_channel(2);

@@ -1,23 +1,26 @@
 //! The third thread of a run: rejects durable, then rows and checkpoint together.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tidegate_core::Rng;
+use tidegate_geo::{Batch, Schema};
 
 use super::crash;
 use super::drive::Watch;
+use super::lifecycle::Running;
 use super::rejects::{Refused, Rejects};
 use super::state::Checkpoint;
 use super::trail::Trail;
 use super::transform::{Ended, Work};
 use crate::manifest::Policy;
-use crate::sink::{Put, Sink, SinkError};
+use crate::sink::{Put, Sink, SinkError, Standing};
 use crate::step::{Aside, Reject};
 use crate::telemetry::{Landed, Teller};
 
 /// The last stage: rejects durable, then rows and checkpoint together.
-pub(super) struct Landing<'a> {
+pub(super) struct Landing<'a, 's> {
     pub(super) sink: &'a mut dyn Sink,
     pub(super) rejects: &'a mut dyn Rejects,
     pub(super) trail: &'a mut Trail,
@@ -29,9 +32,13 @@ pub(super) struct Landing<'a> {
     /// What was given up of the batch under way, the sink's refusals included.
     pub(super) rejected: Vec<Reject>,
     pub(super) batches: u64,
+    /// The run, which notes what the sink has confirmed.
+    pub(super) running: Running<'s>,
+    /// The sink keeps checkpoints, so that what is confirmed stays after a kill.
+    pub(super) keeps: bool,
 }
 
-impl Landing<'_> {
+impl Landing<'_, '_> {
     /// Makes a batch durable, with the position after it.
     pub(super) fn land(&mut self, work: Work) -> Result<(), Ended> {
         let mut rng = Rng::new(self.batches);
@@ -50,7 +57,9 @@ impl Landing<'_> {
             let (checkpoint, error) = match failed {
                 Failed::Put(error) => (None, error),
                 Failed::Commit(text, error) => (Some(text), error),
-                Failed::Rejects(Refused::Failed(what)) => return Err(Ended::Broken(what)),
+                Failed::Missing(what) | Failed::Rejects(Refused::Failed(what)) => {
+                    return Err(Ended::Broken(what));
+                }
                 Failed::Rejects(Refused::Incident(what)) => return Err(Ended::Suspended(what)),
             };
             let SinkError::Transient { .. } = &error else {
@@ -90,7 +99,53 @@ impl Landing<'_> {
         self.checkpoint = checkpoint;
         crash::point("commit", self.batches);
         self.batches += 1;
+        if self.keeps {
+            self.running.committed(self.checkpoint.batch)?;
+        }
         self.trail.landed(&mut self.checkpoint)
+    }
+
+    /// Completes a run whose source has ended: the last questions to the sink and to whoever keeps
+    /// the rejects, then the sink itself.
+    pub(super) fn complete(&mut self, ended: Ended, schema: &Arc<Schema>) -> Ended {
+        let ended = match ended {
+            Ended::Done => self.end(schema).err().unwrap_or(Ended::Done),
+            other => other,
+        };
+        // Before the sink forgets its checkpoint.
+        let flushed = self.trail.flush(&mut self.checkpoint);
+        let Ended::Done = ended else { return ended };
+        let counts = &self.checkpoint.counts;
+        let balanced = if counts.balanced() {
+            Ok(())
+        } else {
+            Err(format!("the books do not balance, records are missing; please report this: {counts:?}"))
+        };
+        let (mark, dead) = (self.checkpoint.rejects, counts.dead());
+        let finished = flushed
+            .and(balanced)
+            .and_then(|()| self.rejects.verify(mark, dead))
+            .and_then(|()| self.running.finishing(&self.checkpoint))
+            .and_then(|()| {
+                crash::point("finishing", 0);
+                // What is to be visible at once must be whole.
+                self.sink.finish().map_err(|e| e.to_string())
+            });
+        crash::point("finish", 0);
+        finished.map_or_else(Ended::Broken, |()| Ended::Done)
+    }
+
+    /// Ends a run whose last page is committed already, or that had none: the sink is asked
+    /// whether it holds what was written.
+    fn end(&mut self, schema: &Arc<Schema>) -> Result<(), Ended> {
+        if !self.checkpoint.ended {
+            let position = self.checkpoint.position.clone();
+            let gates = self.checkpoint.gates.clone();
+            return self.land(Work::empty(Batch::new(schema.clone()), position, gates));
+        }
+        let standing = self.sink.standing().map_err(|e| Ended::Broken(format!("the sink: {e}")))?;
+        self.checkpoint.sink = check_rows(&self.checkpoint.sink, standing).map_err(Ended::Broken)?;
+        Ok(())
     }
 
     /// One attempt.
@@ -101,6 +156,7 @@ impl Landing<'_> {
         let mut next = self.checkpoint.clone();
         next.counts.add(&work.delta);
         next.counts.put(&put);
+        let put_rows = put.inserted;
         let mut rejected = work.rejected.clone();
         if !put.refused.is_empty() {
             drop(aside.set_aside(work.batch.clone(), put.refused));
@@ -113,6 +169,11 @@ impl Landing<'_> {
         next.position.clone_from(&work.position);
         next.gates.clone_from(&work.gates);
         next.ended = work.ended;
+        next.sink.rows = next.sink.rows.map(|rows| rows + put_rows);
+        if work.ended {
+            let standing = self.sink.standing().map_err(Failed::Put)?;
+            next.sink = check_rows(&next.sink, standing).map_err(Failed::Missing)?;
+        }
         self.trail.batch(&mut next, &self.checkpoint.gates, work, &rejected, &self.rejects.place());
         self.rejected = rejected;
         let text = serde_json::to_string(&next).map_err(|e| Failed::Put(SinkError::Fatal(e.to_string())))?;
@@ -121,10 +182,26 @@ impl Landing<'_> {
     }
 }
 
+/// Holds the rows that a sink has against those that it must have at least: others may have added
+/// some, but what a run wrote must be there.
+///
+/// # Errors
+/// If rows are missing.
+pub(super) fn check_rows(expected: &Standing, found: Standing) -> Result<Standing, String> {
+    match (expected.rows, found.rows) {
+        (Some(expected), Some(found)) if found < expected => Err(format!(
+            "the sink holds {found} rows, and at least {expected} were expected: rows were deleted by another program while this run was writing; run again without --resume to write them"
+        )),
+        _ => Ok(found),
+    }
+}
+
 /// At what an attempt failed.
 enum Failed {
     /// The rows.
     Put(SinkError),
+    /// The sink has lost rows.
+    Missing(String),
     /// The rejects.
     Rejects(Refused),
     /// The commit, whose checkpoint this was.

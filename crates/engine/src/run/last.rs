@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use serde::Deserialize;
 
-use super::state::Status;
+use super::lifecycle::Status;
 
 /// What is kept of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -14,7 +14,7 @@ use tidegate_core::letter::Class;
 use tidegate_core::letter::incident::Threshold;
 
 use super::build::Parts;
-use super::kept::Kept;
+use super::described::Described;
 use super::rejects::{Refused, Rejects};
 use crate::letter::feature::Feature;
 use crate::letter::{
@@ -69,6 +69,8 @@ fn absolute(path: &Path) -> PathBuf {
 /// The dead letters of a run.
 pub(super) struct DeadRejects {
     letters: Letters,
+    /// Which store it was when the run began.
+    identity: String,
     place: Place,
     pipeline: String,
     fingerprint: String,
@@ -101,10 +103,13 @@ impl DeadRejects {
             "manifest": manifest,
             "folder": absolute(folder),
             "state": absolute(state),
-            "source": Kept::of(parts.source.as_ref()),
+            "source": Described::of(parts.source.as_ref()),
         });
-        Store::open(&place)
-            .and_then(|mut store| store.pipeline_set(&parts.id, &spec.to_string()))
+        let identity = Store::open(&place)
+            .and_then(|mut store| {
+                store.pipeline_set(&parts.id, &spec.to_string())?;
+                store.identity()
+            })
             .map_err(say)?;
         let system = |flow: &crate::step::Flow| flow.crs.as_ref().map(ToString::to_string);
         let steps = parts.steps.iter().map(|step| (step.label.clone(), system(&step.before)));
@@ -112,6 +117,7 @@ impl DeadRejects {
         let ends = ends.into_iter().map(|(stage, flow)| (stage.to_owned(), system(flow)));
         Ok(DeadRejects {
             letters: Letters::open(&place).map_err(say)?,
+            identity,
             place,
             pipeline: parts.id.clone(),
             fingerprint: parts.fingerprint.clone(),
@@ -219,6 +225,28 @@ impl Rejects for DeadRejects {
     fn rewind(&mut self, _: u64) -> Result<(), String> {
         // The same letters are put again, and are known.
         Ok(())
+    }
+
+    fn identity(&mut self) -> Result<String, String> {
+        Ok(self.identity.clone())
+    }
+
+    fn verify(&mut self, _: u64, rejected: u64) -> Result<(), String> {
+        if rejected == 0 {
+            return Ok(());
+        }
+        let say = |e: LetterError| format!("dead_letters: {e}");
+        let lost = || {
+            format!(
+                "the dead letters of this run are no longer in {}: the store was removed or replaced",
+                self.place
+            )
+        };
+        let found = match Store::look(&self.place).map_err(say)? {
+            Some(mut store) => store.identity().map_err(say)?,
+            None => return Err(lost()),
+        };
+        if found == self.identity { Ok(()) } else { Err(lost()) }
     }
 
     fn place(&self) -> String {

@@ -16,10 +16,12 @@
 //! | [`source`], `table`, `paged` | where pages come from: files, tables, services |
 //! | `service` | from a service of the manifest to a job |
 //! | `fetched` | files of web servers and buckets |
-//! | `kept` | what a source said of itself when the run began |
+//! | `described` | what a source said of itself when the run began |
 //! | [`rejects`], [`letters`] | where rejected records go: a file, or the store of dead letters |
 //! | `again` | dead letters back into the sink |
-//! | `state`, `last` | lock, checkpoint, result; the results as others read them |
+//! | `lifecycle` | the states of a run, one type each; its id, durable before the first I/O |
+//! | `state`, `last` | lock and files; the results as others read them |
+//! | `begin` | continue the unfinished run, or start a new one |
 //! | `counts` | what became of the records |
 //! | `drive` | the run: what it starts from, its threads, what it leaves |
 //! | `transform` | the second thread: steps and gates |
@@ -28,15 +30,17 @@
 //! | `plan` | what would happen |
 
 mod again;
+mod begin;
 mod build;
 mod counts;
 mod crash;
+mod described;
 mod drive;
 mod fetched;
-mod kept;
 mod landing;
 mod last;
 pub mod letters;
+mod lifecycle;
 mod paged;
 mod plan;
 pub mod rejects;
@@ -52,10 +56,11 @@ pub use again::Again;
 pub(crate) use build::grids;
 pub use build::{Parts, build, look};
 pub use counts::Counts;
+pub use described::Described;
 pub use drive::{Options, Watch, run};
-pub use kept::Kept;
 pub use last::{HaltedBy, LastRun, last_runs};
+pub use lifecycle::{Entry, Last, Status, Unfinished};
 pub use plan::{Asked, Pages, Plan, plan};
-pub use report::{End, Report, RunError, operation};
-pub use state::{Checkpoint, State, Status};
+pub use report::{Began, End, Report, RunError, operation};
+pub use state::{Checkpoint, State, StateError};
 pub use trail::{AUDIT_COPIES, AUDIT_FILE, Pending};

@@ -13,7 +13,7 @@ use tidegate_geo::format::Layer;
 use tidegate_geo::wkb::Shape;
 use tokio::runtime::Runtime;
 
-use super::kept::Kept;
+use super::described::Described;
 use super::source::{Left, Page, Source, Told};
 use crate::lane::Clock;
 use crate::source::{Agreement, Job, Known, Mark, Position, SourceError, Trouble, Wire};
@@ -64,7 +64,7 @@ impl Paged {
     /// A layer, with what an earlier run knew of it.
     pub(super) fn new(
         make: Make,
-        kept: Option<&Kept>,
+        described: Option<&Described>,
         stop: Arc<AtomicBool>,
         traffic: &Traffic,
     ) -> Result<Paged, StepError> {
@@ -72,9 +72,9 @@ impl Paged {
         let job = make().map_err(broken)?;
         let id = job.id();
         let runtime = traffic.runtime()?;
-        if let Some(kept) = kept.filter(|kept| kept.stamp == id) {
-            let layer = kept.layer().map_err(broken)?;
-            let (shape, crs) = (kept.shape(), layer.crs.clone());
+        if let Some(described) = described.filter(|described| described.stamp == id) {
+            let layer = described.layer().map_err(broken)?;
+            let (shape, crs) = (described.shape(), layer.crs.clone());
             let known = Known { schema: Some(layer.schema.clone()), shape, crs, marks: Vec::new() };
             return Ok(Paged { open: None, runtime, make, known, layer, shape, id, stop });
         }

@@ -42,6 +42,20 @@ pub trait Rejects: Send {
     /// When that failed.
     fn rewind(&mut self, mark: u64) -> Result<(), String>;
 
+    /// Which store this is; a resumed run must find the same. Empty where the mark tells enough.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    fn identity(&mut self) -> Result<String, String> {
+        Ok(String::new())
+    }
+
+    /// Asks at the end of a run whether all of them are there: those up to the mark, so many.
+    ///
+    /// # Errors
+    /// When some are missing, or it cannot be asked.
+    fn verify(&mut self, mark: u64, rejected: u64) -> Result<(), String>;
+
     /// Where they are, for people.
     fn place(&self) -> String;
 }
@@ -60,6 +74,14 @@ impl NdjsonRejects {
     pub fn new(path: &Path, pipeline: &str) -> NdjsonRejects {
         let len = std::fs::metadata(path).map_or(0, |about| about.len());
         NdjsonRejects { path: path.into(), file: None, len, pipeline: pipeline.into() }
+    }
+
+    fn shortened(&self, mark: u64) -> String {
+        format!(
+            "{} holds {} bytes of {mark}: rejected records were lost since they were written",
+            self.path.display(),
+            self.len
+        )
     }
 
     fn fail(&self, e: &std::io::Error) -> String {
@@ -119,7 +141,10 @@ impl Rejects for NdjsonRejects {
     }
 
     fn rewind(&mut self, mark: u64) -> Result<(), String> {
-        if self.len <= mark {
+        if self.len < mark {
+            return Err(self.shortened(mark));
+        }
+        if self.len == mark {
             return Ok(());
         }
         let cut = || -> std::io::Result<()> {
@@ -131,6 +156,26 @@ impl Rejects for NdjsonRejects {
         cut().map_err(|e| self.fail(&e))?;
         self.file = None;
         self.len = mark;
+        Ok(())
+    }
+
+    fn verify(&mut self, mark: u64, rejected: u64) -> Result<(), String> {
+        let text = match std::fs::read(&self.path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(e) => return Err(self.fail(&e)),
+        };
+        if (text.len() as u64) < mark {
+            self.len = text.len() as u64;
+            return Err(self.shortened(mark));
+        }
+        let lines = memchr::memchr_iter(b'\n', &text).count() as u64;
+        if lines != rejected {
+            return Err(format!(
+                "{} holds {lines} records, and {rejected} were rejected",
+                self.path.display()
+            ));
+        }
         Ok(())
     }
 

@@ -1,14 +1,15 @@
 //! How a run ended, for people and machines.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 use tidegate_core::{Code, Wall};
 use tidegate_geo::crs::Operation;
 
 use super::counts::Counts;
+use super::lifecycle::Status;
 use super::source::Told;
-use super::state::Status;
+use super::state::StateError;
 use crate::gate::{Halt, Tally};
 use crate::step::StepError;
 
@@ -27,11 +28,33 @@ pub enum End {
     Suspended(String),
 }
 
+/// How a run began: for people, who asked for one or the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Began {
+    /// The id of the run.
+    pub run: String,
+    /// An unfinished run goes on.
+    pub resumed: bool,
+    /// Why it goes on, or why a new one was started.
+    pub why: String,
+}
+
+impl std::fmt::Display for Began {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Began { run, resumed, why } = self;
+        let word = if *resumed { "resuming run" } else { "starting run" };
+        write!(f, "{word} {run}")?;
+        if why.is_empty() { Ok(()) } else { write!(f, ": {why}") }
+    }
+}
+
 /// What a run did.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The pipeline.
     pub pipeline: String,
+    /// Which run it was, and whether it was resumed.
+    pub began: Began,
     /// How it ended.
     pub end: End,
     /// What became of the records, over all resumes.
@@ -44,6 +67,9 @@ pub struct Report {
     pub rejects: String,
     /// Where the records are.
     pub sink: String,
+    /// Rows in the sink at the end, as the sink counted them; `None` if it has not been asked, or is
+    /// a file that was written whole.
+    pub sink_rows: Option<u64>,
     /// From which record on this run worked; 0 if it began anew.
     pub resumed_at: u64,
     /// What a remote source counted.
@@ -63,10 +89,30 @@ pub struct Report {
 pub enum RunError {
     /// Nothing was begun: the manifest, the source or the sink cannot be used.
     Setup(String),
-    /// Nothing was begun: a service wants no calls for now, or the pipeline is suspended.
+    /// Nothing was begun: a service asks for time, the pipeline is suspended, or another run of it
+    /// is under way.
     Later(String),
     /// It broke off; what was committed stays, and `--resume` goes on.
     Broken(String),
+}
+
+impl RunError {
+    /// The status that a run ends with that could not begin.
+    pub(super) fn status(&self) -> Status {
+        match self {
+            RunError::Later(_) => Status::Waiting,
+            RunError::Setup(_) | RunError::Broken(_) => Status::Failed,
+        }
+    }
+}
+
+impl From<StateError> for RunError {
+    fn from(error: StateError) -> RunError {
+        match error {
+            StateError::Locked(what) => RunError::Later(what),
+            StateError::Failed(what) => RunError::Broken(what),
+        }
+    }
 }
 
 impl From<StepError> for RunError {
@@ -107,25 +153,6 @@ pub fn operation(operation: &Operation) -> serde_json::Value {
 }
 
 impl Report {
-    /// There was nothing to do: the last run is complete.
-    pub(super) fn nothing_to_resume(id: &str, began: Instant) -> Report {
-        Report {
-            pipeline: id.to_owned(),
-            end: End::Done,
-            counts: Counts::default(),
-            gates: Vec::new(),
-            warnings: vec!["the last run finished: there is nothing to resume".to_owned()],
-            rejects: String::new(),
-            sink: String::new(),
-            resumed_at: 0,
-            source: None,
-            calls: 0,
-            operations: Vec::new(),
-            batches: 0,
-            elapsed: began.elapsed(),
-        }
-    }
-
     /// The result for machines.
     #[must_use]
     pub fn to_json(&self, status: Status) -> serde_json::Value {
@@ -159,6 +186,9 @@ impl Report {
             "warnings": self.warnings,
             "rejects": self.rejects,
             "sink": self.sink,
+            "sink_rows": self.sink_rows,
+            "run": self.began.run,
+            "resumed": self.began.resumed,
             "resumed_at": self.resumed_at,
             "source": self.source,
             "calls": self.calls,
@@ -175,7 +205,7 @@ impl Report {
             End::Done => Status::Done,
             End::Halted(_) => Status::Halted,
             End::Stopped => Status::Stopped,
-            End::TryLater(..) => Status::TryLater,
+            End::TryLater(..) => Status::Waiting,
             End::Suspended(_) => Status::Suspended,
         }
     }

@@ -1,19 +1,21 @@
-//! What a run keeps on disk besides the sink: a lock, its result, rejects and the response cache.
+//! What a run keeps on disk besides the sink: a lock, its identity and result (`lifecycle`),
+//! rejects and the response cache.
 //!
 //! The lock is the operating system's, held on a file for as long as the process lives. So a run
 //! that was killed leaves none, and two runs of one pipeline cannot be.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::counts::Counts;
-use super::kept::Kept;
+use super::lifecycle::Last;
 use super::trail::Pending;
 use crate::gate::Tally;
-use crate::letter::now_ms;
+use crate::sink::Standing;
 
 /// What is committed with each batch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,9 +34,15 @@ pub struct Checkpoint {
     pub rejects: u64,
     /// The source has no more.
     pub ended: bool,
-    /// Which run it is, in the audit.
+    /// The id of the run.
     #[serde(default)]
     pub run: String,
+    /// The sink after this batch: which one it is, and how many rows it holds at least.
+    #[serde(default)]
+    pub sink: Standing,
+    /// Which store the rejects are in.
+    #[serde(default)]
+    pub rejects_in: String,
     /// Batches so far, over all resumes.
     #[serde(default)]
     pub batch: u64,
@@ -43,62 +51,29 @@ pub struct Checkpoint {
     pub audit: Vec<Pending>,
 }
 
-/// The directory of a pipeline's state.
-pub struct State {
-    dir: PathBuf,
-    _lock: File,
+/// Why the state of a pipeline cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateError {
+    /// Another run of the pipeline holds the lock.
+    Locked(String),
+    /// The disk, or a permission.
+    Failed(String),
 }
 
-/// The status of the last run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// It is running, or was killed.
-    Running,
-    /// It is complete.
-    Done,
-    /// A gate ended it.
-    Halted,
-    /// It was stopped from outside.
-    Stopped,
-    /// The other side asked for more patience than there was.
-    TryLater,
-    /// An incident ended it.
-    Suspended,
-    /// It failed.
-    Failed,
-}
-
-impl Status {
-    /// All of them.
-    pub const ALL: [Status; 7] = [
-        Status::Running,
-        Status::Done,
-        Status::Halted,
-        Status::Stopped,
-        Status::TryLater,
-        Status::Suspended,
-        Status::Failed,
-    ];
-
-    /// The word for it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
+impl std::fmt::Display for StateError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Status::Running => "running",
-            Status::Done => "done",
-            Status::Halted => "halted",
-            Status::Stopped => "stopped",
-            Status::TryLater => "try_later",
-            Status::Suspended => "suspended",
-            Status::Failed => "failed",
+            StateError::Locked(what) | StateError::Failed(what) => f.write_str(what),
         }
     }
 }
 
-#[derive(Serialize, Deserialize)]
-struct Known {
-    status: Status,
+impl std::error::Error for StateError {}
+
+/// The directory of a pipeline's state.
+pub struct State {
+    dir: PathBuf,
+    _lock: File,
 }
 
 /// A name that every file system takes, still telling.
@@ -127,19 +102,27 @@ impl State {
     ///
     /// # Errors
     /// When another run holds it, or it cannot be made.
-    pub fn open(state: &Path, pipeline: &str) -> Result<State, String> {
+    pub fn open(state: &Path, pipeline: &str) -> Result<State, StateError> {
         let dir = State::dir_of(state, pipeline);
-        let fail = |e: std::io::Error| format!("the state {} cannot be used: {e}", dir.display());
-        fs::create_dir_all(&dir).map_err(fail)?;
-        let lock = File::create(dir.join("lock")).map_err(fail)?;
+        let fail = |e: &std::io::Error| format!("the state directory {} cannot be used: {e}", dir.display());
+        make_dir(&dir).map_err(|e| StateError::Failed(fail(&e)))?;
+        let lock = File::create(dir.join("lock")).map_err(|e| StateError::Failed(fail(&e)))?;
         match lock.try_lock() {
             Ok(()) => Ok(State { dir, _lock: lock }),
-            Err(fs::TryLockError::WouldBlock) => Err(format!(
+            Err(fs::TryLockError::WouldBlock) => Err(StateError::Locked(format!(
                 "another run of {pipeline} is under way; it holds {}",
                 dir.join("lock").display()
-            )),
-            Err(fs::TryLockError::Error(e)) => Err(fail(e)),
+            ))),
+            Err(fs::TryLockError::Error(e)) => Err(StateError::Failed(fail(&e))),
         }
+    }
+
+    /// The last run.
+    ///
+    /// # Errors
+    /// When what is written down of it cannot be read.
+    pub fn last(&self) -> Result<Last, String> {
+        Last::read(self)
     }
 
     /// A file of the state.
@@ -154,46 +137,42 @@ impl State {
         &self.dir
     }
 
-    /// How the last run ended; `None` if there was none.
-    #[must_use]
-    pub fn last(&self) -> Option<Status> {
-        let text = fs::read(self.file("run.json")).ok()?;
-        serde_json::from_slice::<Known>(&text).ok().map(|known| known.status)
-    }
-
-    /// What the source said of itself when the last run began.
-    #[must_use]
-    pub fn kept(&self) -> Option<Kept> {
-        serde_json::from_slice(&fs::read(self.file("source.json")).ok()?).ok()
-    }
-
-    /// Keeps what the source says of itself.
-    ///
-    /// # Errors
-    /// When the disk fails.
-    pub fn keep_source(&self, kept: &Kept) -> Result<(), String> {
-        self.write("source.json", &serde_json::to_value(kept).map_err(|e| e.to_string())?)
-    }
-
-    /// Keeps the result of a run, and when that was.
-    ///
-    /// # Errors
-    /// When the disk fails.
-    pub fn keep(&self, mut result: serde_json::Value) -> Result<(), String> {
-        if let Some(fields) = result.as_object_mut() {
-            fields.insert("at_ms".into(), now_ms().into());
-        }
-        self.write("run.json", &result)
-    }
-
-    /// Writes a file whole or not at all.
-    fn write(&self, name: &str, value: &serde_json::Value) -> Result<(), String> {
+    /// Writes a file whole or not at all, and waits until both it and its name are on the disk.
+    pub(super) fn write(&self, name: &str, value: &serde_json::Value) -> Result<(), String> {
         let (new, old) = (self.file(&format!("{name}.new")), self.file(name));
         let write = || -> std::io::Result<()> {
-            fs::write(&new, format!("{value:#}\n"))?;
-            File::open(&new)?.sync_all()?;
-            fs::rename(&new, &old)
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true);
+            #[cfg(unix)]
+            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+            let mut file = options.open(&new)?;
+            file.write_all(format!("{value:#}\n").as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new, &old)?;
+            sync_dir(&self.dir)
         };
         write().map_err(|e| format!("{}: {e}", old.display()))
     }
+}
+
+/// Waits until the names in a directory are on the disk.
+fn sync_dir(dir: &Path) -> std::io::Result<()> {
+    // Windows has no such thing, and needs none.
+    if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
+}
+
+/// Makes a directory and those above it, durably.
+fn make_dir(dir: &Path) -> std::io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
+    if let Some(above) = above {
+        make_dir(above)?;
+    }
+    match fs::create_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+        other => other?,
+    }
+    sync_dir(above.unwrap_or(Path::new(".")))
 }

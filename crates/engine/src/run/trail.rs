@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::counts::Counts;
+use super::lifecycle::Status;
 use super::report::{End, Report};
-use super::state::{Checkpoint, State, Status};
+use super::state::{Checkpoint, State};
 use super::transform::Work;
 use crate::audit::{Act, Book, Filter, Signer};
 use crate::gate::Tally;
@@ -83,9 +84,7 @@ impl Trail {
         (self.sink, self.commits) = (sink, commits);
         let now = now_ms();
         let mut acts = Vec::new();
-        if from.run.is_empty() {
-            from.run = format!("{now:x}-{:x}", std::process::id());
-        } else {
+        if from.batch > 0 {
             let known = self.entered(&from.run)?;
             let pending = std::mem::take(&mut from.audit);
             acts.extend(pending.into_iter().filter(|batch| batch.batch > known).flat_map(|batch| batch.acts));

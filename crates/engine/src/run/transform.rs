@@ -8,6 +8,8 @@ use tidegate_geo::Batch;
 
 use super::build::Named;
 use super::counts::Counts;
+use super::lifecycle::Status;
+use super::report::End;
 use super::source::{self, Page};
 use crate::audit::Act;
 use crate::gate::{Gates, Halt, Tally};
@@ -33,6 +35,24 @@ pub(super) struct Work {
     pub(super) ended: bool,
 }
 
+impl Work {
+    /// The end of a source that gave nothing after the last batch.
+    pub(super) fn empty(batch: Batch, position: String, gates: Vec<Tally>) -> Work {
+        Work {
+            batch,
+            rejected: Vec::new(),
+            missed: Vec::new(),
+            seen: Vec::new(),
+            attempts: Vec::new(),
+            span: None,
+            delta: Counts::default(),
+            gates,
+            position,
+            ended: true,
+        }
+    }
+}
+
 /// How the middle ended.
 pub(super) enum Ended {
     Done,
@@ -42,6 +62,20 @@ pub(super) enum Ended {
     /// An incident was opened.
     Suspended(String),
     Broken(String),
+}
+
+impl Ended {
+    /// The end, the status and the failure that it means.
+    pub(super) fn into_end(self) -> (End, Status, Option<String>) {
+        match self {
+            Ended::Done => (End::Done, Status::Done, None),
+            Ended::Halted(halt) => (End::Halted(halt), Status::Halted, None),
+            Ended::Stopped => (End::Stopped, Status::Stopped, None),
+            Ended::TryLater(code, until) => (End::TryLater(code, until), Status::Waiting, None),
+            Ended::Suspended(what) => (End::Suspended(what), Status::Suspended, None),
+            Ended::Broken(what) => (End::Stopped, Status::Failed, Some(what)),
+        }
+    }
 }
 
 /// `None` is the end of the source; a channel that closes without it is a stop.

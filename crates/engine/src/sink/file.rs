@@ -11,7 +11,7 @@ use tidegate_geo::wkb::{self, Shape};
 use tidegate_geo::{Batch, Error, Problem, Schema};
 
 use super::probe::Probe;
-use super::{Put, Saved, Sink, SinkError, Spec};
+use super::{Put, Saved, Sink, SinkError, Spec, Standing};
 use crate::step::Seen;
 
 struct File {
@@ -70,6 +70,10 @@ impl Rules {
 impl Sink for File {
     fn saved(&mut self) -> Result<Option<Saved>, SinkError> {
         Ok(None)
+    }
+
+    fn standing(&mut self) -> Result<Standing, SinkError> {
+        Ok(Standing::default())
     }
 
     fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {

@@ -17,7 +17,7 @@ use tidegate_core::Code;
 use tidegate_geo::format::gpkg::{self, Landed, Store, Writing};
 use tidegate_geo::{Batch, Error};
 
-use super::{Put, Saved, Sink, SinkError, Spec};
+use super::{Put, Saved, Sink, SinkError, Spec, Standing};
 use crate::manifest::Mode;
 use crate::step::Seen;
 
@@ -31,6 +31,8 @@ struct GeoPackage {
     /// A run that begins anew forgets what an earlier one left, with its first commit.
     forget: bool,
     open: bool,
+    /// The target when the stage was begun: nobody else's changes are overwritten at the end.
+    before: String,
 }
 
 const TABLES: &str = "
@@ -67,6 +69,9 @@ pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Si
     if !spec.resume {
         remove(&stage)?;
     }
+    if spec.must_exist && !stage.exists() && !target.exists() {
+        return Err(format!("{} is not there any more", target.display()));
+    }
     let staged = stage.exists() || spec.mode == Mode::Replace || spec.atomic || !target.exists();
     if staged && !stage.exists() {
         prepare(spec, target, layer, &stage).map_err(|e| fail(&e))?;
@@ -79,11 +84,45 @@ pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Si
         store: Some(store),
         pipeline: spec.pipeline.clone(),
         keep_tables: !staged && spec.mode == Mode::Append,
+        before: file_identity(target),
         target: staged.then(|| target.to_owned()),
         path,
         forget: !spec.resume,
         open: false,
     }))
+}
+
+/// Which file is at the target, as far as the file system tells.
+fn file_identity(path: &Path) -> String {
+    let Ok(about) = fs::metadata(path) else { return "none".to_owned() };
+    let changed = about.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    format!("{} bytes, changed {}", about.len(), changed.map_or(0, |at| at.as_nanos()))
+}
+
+/// See [`Spec::completed`].
+pub(super) fn completed(spec: &Spec, target: &Path, layer: &str) -> Result<Option<Standing>, String> {
+    if stage_of(target, &spec.pipeline).exists() {
+        return Ok(None);
+    }
+    if !target.exists() {
+        return Ok(Some(Standing { identity: String::new(), rows: Some(0) }));
+    }
+    let look = || -> Result<Option<Standing>, Error> {
+        let db = Connection::open_with_flags(target, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let there = |table: &str| {
+            let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1)";
+            db.query_row(sql, [table], |row| row.get::<_, bool>(0))
+        };
+        if there("tidegate_checkpoint")? {
+            let sql = "SELECT EXISTS (SELECT 1 FROM tidegate_checkpoint WHERE pipeline = ?1)";
+            if db.query_row(sql, [&spec.pipeline], |row| row.get(0))? {
+                return Ok(None);
+            }
+        }
+        let rows = if there(layer)? { gpkg::count(&db, layer)? } else { 0 };
+        Ok(Some(Standing { identity: String::new(), rows: Some(rows) }))
+    };
+    look().map_err(|e| format!("{}: {e}", target.display()))
 }
 
 /// Makes a stage out of what the target holds besides the layer that is to be replaced. Nothing is
@@ -157,6 +196,13 @@ impl Sink for GeoPackage {
         read().map_err(|e| judge(e.into()))
     }
 
+    fn standing(&mut self) -> Result<Standing, SinkError> {
+        // A file that is written in place changes with every batch, and is known by its checkpoint.
+        let identity = self.target.as_ref().map(|_| self.before.clone()).unwrap_or_default();
+        let rows = self.store()?.rows().map_err(judge)?;
+        Ok(Standing { identity, rows: Some(rows) })
+    }
+
     fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {
         let store = self.store()?;
         store.begin().map_err(judge)?;
@@ -217,6 +263,12 @@ impl Sink for GeoPackage {
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
+        if let Some(target) = self.target.as_deref().filter(|target| file_identity(target) != self.before) {
+            return Err(SinkError::Fatal(format!(
+                "{} was changed by another program while this run was writing, so it was not replaced; run again without --resume",
+                target.display()
+            )));
+        }
         let Some(mut store) = self.store.take() else { return Ok(()) };
         store.finish().map_err(judge)?;
         if !self.keep_tables {

@@ -24,6 +24,7 @@ mod upload;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
 use tidegate_geo::format::Format;
 use tidegate_geo::{Batch, Crs, Problem, Schema};
@@ -68,6 +69,15 @@ impl std::fmt::Display for SinkError {
     }
 }
 
+/// Which sink it is, and how much is in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// What tells this table or file from another in its place; empty if nothing does.
+    pub identity: String,
+    /// Rows in the table or layer; `None` for a file that appears whole at the end.
+    pub rows: Option<u64>,
+}
+
 /// What an earlier run left in a sink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
@@ -84,6 +94,12 @@ pub trait Sink: Send {
     /// # Errors
     /// When the sink cannot be read.
     fn saved(&mut self) -> Result<Option<Saved>, SinkError>;
+
+    /// Asks which sink this is and how many rows it holds, within the transaction if one is open.
+    ///
+    /// # Errors
+    /// When the sink cannot be read.
+    fn standing(&mut self) -> Result<Standing, SinkError>;
 
     /// Begins a transaction and writes a batch in it.
     ///
@@ -127,6 +143,8 @@ pub struct Spec {
     pub key: Vec<String>,
     /// Go on from what an earlier run left.
     pub resume: bool,
+    /// The run that is resumed has rows in the sink, so nothing that is missing is made.
+    pub must_exist: bool,
     /// All becomes visible at once.
     pub atomic: bool,
     /// Where it goes.
@@ -214,6 +232,7 @@ impl Spec {
             mode,
             key,
             resume: false,
+            must_exist: false,
             atomic: false,
             target,
             traffic,
@@ -270,6 +289,18 @@ impl Spec {
         match &self.target {
             Target::File(path, format) => Ok(rewrite::open(self, path, *format)),
             _ => self.open(),
+        }
+    }
+
+    /// What a run that was killed while it completed the sink has left in its place: `None` if the
+    /// sink still holds the checkpoint, so that a resumed run can complete it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn completed(&self) -> Result<Option<Standing>, String> {
+        match &self.target {
+            Target::GeoPackage(path, layer) => gpkg::completed(self, path, layer),
+            Target::File(..) | Target::Object(..) | Target::Table(_) => Ok(None),
         }
     }
 

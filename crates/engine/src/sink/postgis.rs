@@ -20,7 +20,7 @@ use tidegate_core::Code;
 use tidegate_geo::wkb::{self, Dim, Shape};
 use tidegate_geo::{Batch, Kind, Problem, Schema, Value};
 
-use super::{Put, Saved, Sink, SinkError, Spec};
+use super::{Put, Saved, Sink, SinkError, Spec, Standing};
 use crate::manifest::{Mode, SinkTable};
 use crate::secret::SecretRef;
 use crate::step::Seen;
@@ -40,6 +40,8 @@ struct Table {
     postgis: bool,
     atomic: bool,
     forget: bool,
+    /// The table is not made if it is missing.
+    must_exist: bool,
     /// A transaction is open.
     open: bool,
     insert: String,
@@ -145,6 +147,7 @@ pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, Strin
         postgis: false,
         atomic: spec.atomic,
         forget: !spec.resume,
+        must_exist: spec.must_exist,
         open: false,
         insert: String::new(),
     };
@@ -207,6 +210,9 @@ impl Table {
             .iter()
             .map(|row| (row.get(0), row.get(1)))
             .collect();
+        if columns.is_empty() && self.must_exist {
+            return Err(format!("the table {schema}.{table} is not there any more"));
+        }
         self.postgis = postgis;
         let sql = if columns.is_empty() { self.create(&name)? } else { self.check(&columns)? };
         let client = self.connect().map_err(|e| e.to_string())?;
@@ -398,15 +404,20 @@ impl Table {
             let _ = writer.write_all(text.as_bytes());
             writer.finish()?;
             let row = client.query_one(&insert, &[])?;
-            client.batch_execute("DELETE FROM tidegate_stage; RELEASE SAVEPOINT part")?;
             Ok((row.get(0), row.get(1)))
         };
         match tried() {
             Ok((fresh, done)) => {
                 let (fresh, done) = (fresh.unsigned_abs(), done.unsigned_abs());
+                let before = put.refused.len();
+                if done < rows.len() as u64 {
+                    self.find_dropped(rows.len() as u64 - done, put)?;
+                }
+                self.clear_stage()?;
+                let dropped = (put.refused.len() - before) as u64;
                 put.inserted += fresh;
                 put.updated += done - fresh;
-                put.unchanged += (rows.len() as u64).saturating_sub(done);
+                put.unchanged += (rows.len() as u64).saturating_sub(done + dropped);
                 Ok(())
             }
             Err(e) => {
@@ -421,6 +432,40 @@ impl Table {
                 self.rows(batch, right, put)
             }
         }
+    }
+
+    fn clear_stage(&mut self) -> Result<(), SinkError> {
+        let sql = "DELETE FROM tidegate_stage; RELEASE SAVEPOINT part";
+        self.connect()?.batch_execute(sql).map_err(|e| judge(&e))
+    }
+
+    /// Rows that were sent and that the statement did not write: either the table holds them
+    /// already, which it is asked, or a trigger, a rule or a policy of the table dropped them.
+    fn find_dropped(&mut self, missing: u64, put: &mut Put) -> Result<(), SinkError> {
+        if self.mode != Mode::Upsert {
+            return Err(SinkError::Fatal(format!(
+                "a trigger, rule or policy of the table dropped {missing} rows that were appended, so they cannot be told apart from the others; name a `key` or remove it"
+            )));
+        }
+        let name = self.name().map_err(SinkError::Fatal)?;
+        let key = self.key.iter().map(|name| quote(name)).collect::<Result<Vec<_>, _>>();
+        let same = key
+            .map_err(SinkError::Fatal)?
+            .iter()
+            .map(|name| format!("t.{name} = s.{name}"))
+            .collect::<Vec<_>>()
+            .join(" AND ");
+        let sql = format!(
+            "SELECT s.tidegate_row FROM tidegate_stage s WHERE NOT EXISTS (SELECT 1 FROM {name} t WHERE {same}) ORDER BY 1"
+        );
+        for row in self.connect()?.query(&sql, &[]).map_err(|e| judge(&e))? {
+            let problem = Problem::new(
+                Code::CONSTRAINT_VIOLATION,
+                "the table does not hold the row after it was written: a trigger, rule or policy dropped it",
+            );
+            put.refused.push((usize::try_from(row.get::<_, i64>(0)).unwrap_or(usize::MAX), problem));
+        }
+        Ok(())
     }
 
     /// The rows in the text form of COPY.
@@ -520,6 +565,24 @@ impl Sink for Table {
         Ok(Some(Saved { checkpoint: row.get(0), seen }))
     }
 
+    fn standing(&mut self) -> Result<Standing, SinkError> {
+        let name = self.name().map_err(SinkError::Fatal)?;
+        let client = self.connect()?;
+        // The number of the table is new for every table, and that of the database for every
+        // database that is made or restored from a dump.
+        let row = client
+            .query_one(
+                &format!(
+                    "SELECT (SELECT oid FROM pg_database WHERE datname = current_database())::text, $1::text::regclass::oid::text, (SELECT count(*) FROM {name})"
+                ),
+                &[&name],
+            )
+            .map_err(|e| judge(&e))?;
+        let (database, table): (String, String) = (row.get(0), row.get(1));
+        let identity = format!("database {database}, table {table}");
+        Ok(Standing { identity, rows: Some(row.get::<_, i64>(2).unsigned_abs()) })
+    }
+
     fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {
         self.begin()?;
         let mut put = Put::default();
@@ -544,15 +607,10 @@ impl Sink for Table {
 
     fn commit(&mut self, checkpoint: &str, seen: &[Seen]) -> Result<(), SinkError> {
         self.begin()?;
-        if self.atomic {
-            // One transaction for the whole run: the checkpoint is of no use before its end.
-            self.forget = false;
-            return Ok(());
-        }
         let fatal = SinkError::Fatal;
         let (table, keys) =
             (self.own("tidegate_checkpoint").map_err(fatal)?, self.own("tidegate_seen").map_err(fatal)?);
-        let (pipeline, forget) = (self.pipeline.clone(), self.forget);
+        let (pipeline, forget, atomic) = (self.pipeline.clone(), self.forget, self.atomic);
         let client = self.connect()?;
         let done = (|| -> Result<(), postgres::Error> {
             if forget {
@@ -570,9 +628,11 @@ impl Sink for Table {
                 &format!("INSERT INTO {table} AS t VALUES ($1, $2) ON CONFLICT (pipeline) DO UPDATE SET checkpoint = EXCLUDED.checkpoint, changed = now()"),
                 &[&pipeline, &checkpoint],
             )?;
-            client.batch_execute("COMMIT")
+            // An atomic run is one transaction, which ends with the run.
+            if atomic { Ok(()) } else { client.batch_execute("COMMIT") }
         })();
-        self.open = false;
+        // After a failure the transaction is still to be rolled back.
+        self.open = atomic || done.is_err();
         done.map_err(|e| judge(&e))?;
         self.forget = false;
         Ok(())

@@ -18,7 +18,7 @@ use tidegate_geo::format::geojson::{self, ReadOptions};
 use tidegate_geo::format::{self, Format, Options};
 use tidegate_geo::{Batch, Crs, Error, Kind, Problem, Schema, Value};
 
-use super::{Put, Saved, Sink, SinkError, Spec};
+use super::{Put, Saved, Sink, SinkError, Spec, Standing};
 use crate::step::Seen;
 
 type Key = Vec<u8>;
@@ -209,6 +209,10 @@ fn typed(value: Value<'_>, kind: Kind) -> Option<Value<'_>> {
 impl Sink for Rewrite {
     fn saved(&mut self) -> Result<Option<Saved>, SinkError> {
         Ok(None)
+    }
+
+    fn standing(&mut self) -> Result<Standing, SinkError> {
+        Ok(Standing::default())
     }
 
     fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {

@@ -15,7 +15,7 @@ use tidegate_geo::Batch;
 use tidegate_geo::format::Format;
 use tokio::runtime::Runtime;
 
-use super::{Put, Saved, Sink, SinkError, Spec, file};
+use super::{Put, Saved, Sink, SinkError, Spec, Standing, file};
 use crate::manifest::Bucket;
 use crate::step::Seen;
 use crate::store::Store;
@@ -63,6 +63,10 @@ impl Upload {
 impl Sink for Upload {
     fn saved(&mut self) -> Result<Option<Saved>, SinkError> {
         Ok(None)
+    }
+
+    fn standing(&mut self) -> Result<Standing, SinkError> {
+        self.file.standing()
     }
 
     fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {

@@ -145,7 +145,7 @@ fn outcome(run: &LastRun) -> (&'static str, String) {
     match run.status {
         Status::Done if run.rejected > 0 => ("fair", "! done, with dead letters".into()),
         Status::Done => ("good", "✓ done".into()),
-        Status::Running => ("soft", "running, or killed".into()),
+        Status::Started | Status::Running => ("soft", "running, or killed".into()),
         Status::Halted => {
             let by = run.halt.as_ref().map(|halt| format!(" by {}", halt.gate)).unwrap_or_default();
             ("bad", format!("✗ halted{by}"))
@@ -153,7 +153,7 @@ fn outcome(run: &LastRun) -> (&'static str, String) {
         Status::Failed => ("bad", "✗ failed".into()),
         Status::Suspended => ("bad", "✗ suspended".into()),
         Status::Stopped => ("fair", "! stopped".into()),
-        Status::TryLater => ("fair", "! the other side wants no calls".into()),
+        Status::Waiting => ("fair", "! waiting: a service asks for time".into()),
     }
 }
 
@@ -183,7 +183,7 @@ fn pipelines(view: &View, now_ms: i64) -> String {
             escape(&run.pipeline),
             escape(&said),
         );
-        if run.status == Status::Running {
+        if matches!(run.status, Status::Started | Status::Running) {
             // What became of the records is written when it has ended.
             out.push_str("<td></td><td></td><td></td><td></td><td></td><td></td>");
         } else {

@@ -228,6 +228,27 @@ impl Store {
         Ok(rows.first().and_then(|row| row.maybe_text(0)))
     }
 
+    /// What tells this store from another in its place. It is made with the first question.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    pub fn identity(&mut self) -> Result<String> {
+        if let Some(known) = self.setting("identity")? {
+            return Ok(known);
+        }
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(broken)?;
+        let new = format!("{:016x}", u64::from_le_bytes(random));
+        self.tx(|db, _| {
+            db.exec(
+                "INSERT INTO meta (name, value) VALUES ('identity', ?1) ON CONFLICT (name) DO NOTHING",
+                &[new.as_str().into()],
+            )
+        })?;
+        // Another process may have been first.
+        Ok(self.setting("identity")?.unwrap_or_default())
+    }
+
     /// Sets a setting.
     ///
     /// # Errors

@@ -32,6 +32,16 @@ fn quote(name: &str) -> Result<String, Problem> {
     Ok(format!("\"{}\"", name.replace('"', "\"\"")))
 }
 
+/// Rows of a layer.
+///
+/// # Errors
+/// If there is no such layer, or the file cannot be read.
+pub fn count(db: &Connection, layer: &str) -> Result<u64, Error> {
+    let sql = format!("SELECT count(*) FROM {}", quote(layer)?);
+    let rows: i64 = db.query_row(&sql, [], |row| row.get(0))?;
+    Ok(rows.unsigned_abs())
+}
+
 /// The number that stands for a system in a file.
 fn srs_id(crs: &Crs) -> Result<i32, Problem> {
     crs.number().and_then(|number| i32::try_from(number).ok()).ok_or_else(|| {

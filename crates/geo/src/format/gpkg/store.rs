@@ -164,6 +164,14 @@ impl Store {
         &self.db
     }
 
+    /// Rows in the layer, those of the open transaction included.
+    ///
+    /// # Errors
+    /// If the layer is gone, or the disk fails.
+    pub fn rows(&self) -> Result<u64, Error> {
+        super::count(&self.db, &self.names.table)
+    }
+
     /// Makes the layer, or checks the one that is there.
     fn layer(&mut self, crs: &Crs) -> Result<(), Error> {
         let table = self.names.table.clone();

@@ -16,7 +16,7 @@ use crate::step::StepError;
 
 /// A layer, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct Described {
     /// Of which source.
     pub stamp: String,
     name: String,
@@ -36,13 +36,13 @@ fn shape_of(name: Option<&String>) -> Option<Shape> {
     name.and_then(|name| Shape::ALL.into_iter().find(|shape| shape.name() == name))
 }
 
-impl Kept {
+impl Described {
     /// What a source says now.
     #[must_use]
-    pub fn of(source: &dyn Source) -> Kept {
+    pub fn of(source: &dyn Source) -> Described {
         let layer = source.layer();
         let schema = &layer.schema;
-        Kept {
+        Described {
             stamp: source.stamp(),
             name: layer.name.clone(),
             crs: layer.crs.as_ref().map(ToString::to_string),
@@ -58,7 +58,7 @@ impl Kept {
     /// The layer again.
     ///
     /// # Errors
-    /// When it was kept by another version that knew other words.
+    /// When it was written by another version that knew other words.
     pub fn layer(&self) -> Result<Layer, String> {
         let mut schema = Schema::default();
         for (name, kind) in &self.fields {
@@ -84,13 +84,13 @@ impl Kept {
 
 /// A source that has told all it has to tell: for replays.
 pub(super) struct Memory {
-    kept: Kept,
+    described: Described,
     layer: Layer,
 }
 
 impl Memory {
-    pub(super) fn new(kept: &Kept) -> Result<Memory, String> {
-        Ok(Memory { layer: kept.layer()?, kept: kept.clone() })
+    pub(super) fn new(described: &Described) -> Result<Memory, String> {
+        Ok(Memory { layer: described.layer()?, described: described.clone() })
     }
 }
 
@@ -100,11 +100,11 @@ impl Source for Memory {
     }
 
     fn shape(&self) -> Option<Shape> {
-        self.kept.shape()
+        self.described.shape()
     }
 
     fn stamp(&self) -> String {
-        self.kept.stamp.clone()
+        self.described.stamp.clone()
     }
 
     fn seek(&mut self, _: &str, _: Vec<Mark>) -> Result<(), StepError> {
@@ -130,8 +130,8 @@ mod tests {
             crs: Some(Crs::epsg(31287)),
             records: Some(7),
         };
-        let kept = Kept::of(&Memory { layer: layer.clone(), kept: Kept::default() });
-        let again: Kept = serde_json::from_str(&serde_json::to_string(&kept).unwrap()).unwrap();
+        let described = Described::of(&Memory { layer: layer.clone(), described: Described::default() });
+        let again: Described = serde_json::from_str(&serde_json::to_string(&described).unwrap()).unwrap();
         let back = again.layer().unwrap();
         assert_eq!((back.schema, back.crs, back.records), (layer.schema, layer.crs, layer.records));
     }

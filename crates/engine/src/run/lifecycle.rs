@@ -1,0 +1,330 @@
+//! The states of a run, one type each, and what is written down of it.
+//!
+//! ```text
+//!   begin ──▶ Started ──▶ Running ──▶ done
+//!                │ ▲         │
+//!                │ │         ▼
+//!                │ └───── Unfinished: halted, stopped, waiting, suspended, failed, or killed
+//!                └───────────▲
+//! ```
+//!
+//! A run is written down before the source, the sink or a service is touched, so a process that
+//! is killed at any moment leaves a run that can be named. Without that, a killed run looks like
+//! the finished one before it, and `--resume` would find nothing to do.
+//!
+//! `run.json` holds the [`Entry`] and, once the run has ended, its result. `committed` beside it
+//! holds the number of the last batch that the sink has confirmed. It is written after each commit
+//! without waiting for the disk: a killed process does not lose it, and after a power cut it only
+//! says less. It is what shows that a sink was dropped or restored from a backup.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::described::Described;
+use super::report::RunError;
+use super::state::{Checkpoint, State};
+use crate::letter::now_ms;
+
+/// The name of the file that holds the last run of a pipeline.
+pub(super) const RUN_FILE: &str = "run.json";
+/// The name of the file that holds the last batch that was committed.
+const COMMITTED_FILE: &str = "committed";
+
+/// The status of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It is written down and has not read anything, or was killed before it did.
+    Started,
+    /// It is running, or was killed.
+    Running,
+    /// It is complete.
+    Done,
+    /// A gate ended it.
+    Halted,
+    /// It was stopped by a person or a signal.
+    Stopped,
+    /// A service or the sink asked for more time than the run may wait.
+    Waiting,
+    /// An incident ended it.
+    Suspended,
+    /// It failed.
+    Failed,
+}
+
+impl Status {
+    /// All of them.
+    pub const ALL: [Status; 8] = [
+        Status::Started,
+        Status::Running,
+        Status::Done,
+        Status::Halted,
+        Status::Stopped,
+        Status::Waiting,
+        Status::Suspended,
+        Status::Failed,
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Status::Started => "started",
+            Status::Running => "running",
+            Status::Done => "done",
+            Status::Halted => "halted",
+            Status::Stopped => "stopped",
+            Status::Waiting => "waiting",
+            Status::Suspended => "suspended",
+            Status::Failed => "failed",
+        }
+    }
+
+    /// How a run with this status came to be unfinished, after "it was".
+    pub(super) const fn ending(self) -> &'static str {
+        match self {
+            Status::Started | Status::Running => "killed",
+            Status::Done => "complete",
+            Status::Halted => "halted by a gate",
+            Status::Stopped => "stopped",
+            Status::Waiting => "asked to wait by a service",
+            Status::Suspended => "suspended by an incident",
+            Status::Failed => "ended by a failure",
+        }
+    }
+}
+
+/// What is written down of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The id of the run.
+    #[serde(default)]
+    pub run: String,
+    /// The pipeline.
+    pub pipeline: String,
+    /// Its status.
+    pub status: Status,
+    /// Which source, steps and sink it was started with.
+    #[serde(default)]
+    pub fingerprint: String,
+    /// When it began, in milliseconds since 1970.
+    #[serde(default)]
+    pub began_ms: i64,
+    /// When this was written, in milliseconds since 1970.
+    #[serde(default)]
+    pub at_ms: i64,
+    /// How often it was resumed.
+    #[serde(default)]
+    pub resumes: u32,
+    /// What the source said of itself when it was first read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer: Option<Described>,
+    /// The last checkpoint, once only the sink's finish was left to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finishing: Option<Box<Checkpoint>>,
+}
+
+impl Entry {
+    fn to_json(&self, result: Option<Value>) -> Result<Value, String> {
+        let mut fields = match result {
+            Some(Value::Object(fields)) => fields,
+            _ => Map::new(),
+        };
+        if let Value::Object(own) = serde_json::to_value(self).map_err(|e| e.to_string())? {
+            fields.extend(own);
+        }
+        Ok(Value::Object(fields))
+    }
+
+    fn keep(&mut self, state: &State, status: Status, result: Option<Value>) -> Result<(), String> {
+        self.status = status;
+        self.at_ms = now_ms();
+        state.write(RUN_FILE, &self.to_json(result)?)
+    }
+}
+
+impl Entry {
+    fn end(&mut self, state: &State, status: Status, result: Value) -> Result<(), String> {
+        if status == Status::Done {
+            self.finishing = None;
+        }
+        self.keep(state, status, Some(result))?;
+        if status == Status::Done {
+            // A file that was not made is not there, which is as good.
+            let _ = std::fs::remove_file(state.file(COMMITTED_FILE));
+        }
+        Ok(())
+    }
+}
+
+/// The last run of a pipeline.
+#[derive(Debug)]
+pub enum Last {
+    /// There was none.
+    Never,
+    /// It is complete.
+    Done(Entry),
+    /// It is not, and can be resumed.
+    Unfinished(Unfinished),
+}
+
+impl Last {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read: to go on as if there had been none could append
+    /// records twice.
+    pub(super) fn read(state: &State) -> Result<Last, String> {
+        let path = state.file(RUN_FILE);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Last::Never),
+            Err(e) => return Err(format!("{}: {e}", path.display())),
+        };
+        let entry: Entry = serde_json::from_slice(&bytes).map_err(|e| {
+            format!(
+                "{} cannot be read ({e}), so the state of the last run is unknown; remove the file to start a new run",
+                path.display()
+            )
+        })?;
+        if entry.status == Status::Done {
+            return Ok(Last::Done(entry));
+        }
+        let committed = committed(&state.file(COMMITTED_FILE), &entry.run);
+        Ok(Last::Unfinished(Unfinished { entry, committed }))
+    }
+
+    /// Its status, if there was a run.
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        match self {
+            Last::Never => None,
+            Last::Done(entry) => Some(entry.status),
+            Last::Unfinished(run) => Some(run.entry.status),
+        }
+    }
+}
+
+/// The last batch of a run that its sink confirmed; 0 if none is known.
+fn committed(path: &Path, run: &str) -> u64 {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    match text.trim_end().split_once(' ') {
+        Some((of, batch)) if of == run => batch.parse().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// A run that did not end, or ended before all was done.
+#[derive(Debug)]
+pub struct Unfinished {
+    /// What is written down of it.
+    pub entry: Entry,
+    /// The last batch that the sink confirmed.
+    pub committed: u64,
+}
+
+impl Unfinished {
+    /// Whether rows of it may be in the sink.
+    #[must_use]
+    pub fn has_committed(&self) -> bool {
+        self.committed > 0
+    }
+
+    /// Resumes it.
+    pub(super) fn resume(self, state: &State) -> Result<Started<'_>, String> {
+        let mut entry = self.entry;
+        entry.resumes += 1;
+        entry.keep(state, Status::Started, None)?;
+        Ok(Started { entry, state })
+    }
+}
+
+/// A run that is written down and has not touched its source or sink.
+pub(super) struct Started<'a> {
+    pub(super) entry: Entry,
+    state: &'a State,
+}
+
+impl<'a> Started<'a> {
+    /// Begins a new run.
+    pub(super) fn new(state: &'a State, pipeline: &str, fingerprint: &str) -> Result<Started<'a>, String> {
+        let now = now_ms();
+        let mut entry = Entry {
+            run: new_id(now)?,
+            pipeline: pipeline.to_owned(),
+            status: Status::Started,
+            fingerprint: fingerprint.to_owned(),
+            began_ms: now,
+            at_ms: now,
+            resumes: 0,
+            layer: None,
+            finishing: None,
+        };
+        entry.keep(state, Status::Started, None)?;
+        Ok(Started { entry, state })
+    }
+
+    /// The source was looked at, the sink is open: records are read from now on.
+    pub(super) fn running(mut self, layer: Described) -> Result<Running<'a>, String> {
+        self.entry.layer = Some(layer);
+        self.entry.keep(self.state, Status::Running, None)?;
+        Ok(Running { entry: self.entry, state: self.state })
+    }
+
+    /// It could not begin: why is written down and handed on.
+    pub(super) fn fail(mut self, why: RunError) -> RunError {
+        let result = serde_json::json!({ "error": why.to_string() });
+        match self.entry.keep(self.state, why.status(), Some(result)) {
+            Ok(()) => why,
+            Err(e) => RunError::Broken(format!("{why}; and that could not be written down: {e}")),
+        }
+    }
+
+    /// An earlier attempt had done all that was to do.
+    pub(super) fn done(mut self, result: Value) -> Result<(), String> {
+        self.entry.end(self.state, Status::Done, result)
+    }
+}
+
+/// A run that reads and writes.
+pub(super) struct Running<'a> {
+    pub(super) entry: Entry,
+    state: &'a State,
+}
+
+impl<'a> Running<'a> {
+    /// Notes a batch that the sink has confirmed.
+    pub(super) fn committed(&self, batch: u64) -> Result<(), String> {
+        let path = self.state.file(COMMITTED_FILE);
+        std::fs::write(&path, format!("{} {batch}\n", self.entry.run))
+            .map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    /// All batches are committed; the sink is completed next. Where it is one transaction, that is
+    /// noted as committed: whether it was, only the sink can tell.
+    pub(super) fn finishing(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
+        self.committed(checkpoint.batch)?;
+        self.entry.finishing = Some(Box::new(checkpoint.clone()));
+        self.entry.keep(self.state, Status::Running, None)
+    }
+
+    /// Whether the sink may be complete.
+    pub(super) fn is_finishing(&self) -> bool {
+        self.entry.finishing.is_some()
+    }
+
+    /// Writes down how it ended.
+    pub(super) fn end(mut self, status: Status, result: Value) -> Result<(), String> {
+        self.entry.end(self.state, status, result)
+    }
+}
+
+/// An id that sorts by time and is never given twice: the moment in milliseconds and 32 random
+/// bits, both in hexadecimal.
+fn new_id(now_ms: i64) -> Result<String, String> {
+    let mut random = [0; 4];
+    getrandom::fill(&mut random).map_err(|e| format!("the system gives no random numbers: {e}"))?;
+    Ok(format!("{now_ms:x}-{:08x}", u32::from_le_bytes(random)))
+}
