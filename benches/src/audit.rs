@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::io::Write;
 use std::time::Instant;
-use tidegate_engine::audit::{Act, Book, Copies, Signer, Trust};
+use tidegate_ledger::audit::{Act, Book, Copies, Signer, Trust};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let entries: i64 = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(1_000_000);

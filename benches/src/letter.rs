@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use tidegate_core::Code;
 use tidegate_core::letter::Class;
-use tidegate_engine::letter::store::{By, Page};
-use tidegate_engine::letter::{
+use tidegate_ledger::letter::store::{By, Page};
+use tidegate_ledger::letter::{
     Attempt, Failure, Filter, Letter, Letters, Payload, Place, Spatial, Store, now_ms,
 };
 
@@ -94,7 +94,7 @@ fn batches(letters: &Letters, from: u64, count: u64) -> f64 {
     for batch in made.chunks(1000) {
         let ticket = letters.put(batch);
         if let Some(before) = before.replace(ticket) {
-            tidegate_engine::letter::Ticket::wait(before).unwrap();
+            tidegate_ledger::letter::Ticket::wait(before).unwrap();
         }
     }
     before.map(|ticket| ticket.wait().unwrap());

@@ -9,8 +9,8 @@
 use futures_util::{StreamExt, stream};
 use std::error::Error;
 use std::io::Write;
-use tidegate_cli::chaos::{Chaos, Config, Limit, Scope, Service};
-use tidegate_engine::store::{KeySpread, S3Settings, Settings, Store};
+use tidegate_chaos::{Chaos, Config, Limit, Scope, Service};
+use tidegate_client::store::{KeySpread, S3Settings, Settings, Store};
 
 const PUTS: usize = 1_000;
 const WORKERS: usize = 64;

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
-use tidegate_cli::chaos::{Chaos, Config};
+use tidegate_chaos::{Chaos, Config};
 
 /// The share that watching may cost.
 const TARGET: f64 = 0.02;

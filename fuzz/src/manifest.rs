@@ -2,7 +2,7 @@
 //!
 //! The fuzzer and the property tests of the engine call the same function.
 
-use tidegate_engine::manifest::{Policy, from_bytes};
+use tidegate_pipeline::manifest::{Policy, from_bytes};
 
 /// Reads `data` as a manifest. What comes out is a policy in its bounds, or a report with a
 /// message, a help and a place for each problem, fit to be shown on a terminal.

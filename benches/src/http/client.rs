@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tidegate_cli::chaos::{Chaos, Config, Handle, Stats};
+use tidegate_chaos::{Chaos, Config, Handle, Stats};
 
 use crate::scenario::{Job, Scenario};
 

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use tidegate_cli::chaos::spec;
+use tidegate_chaos::spec;
 
 use client::{Client, Place};
 use table::Cell;

@@ -1,6 +1,6 @@
 //! What is measured: one server behaviour each, with the target that Tidegate must reach.
 
-use tidegate_cli::chaos::{Config, Dialect, Fault, FaultKind, Limit, Scope, Service, When, spec};
+use tidegate_chaos::{Config, Dialect, Fault, FaultKind, Limit, Scope, Service, When, spec};
 
 /// What the clients do.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use std::io::{self, IsTerminal, Write as _};
 use std::sync::{OnceLock, RwLock};
 
 use serde_json::{Map, Value as Json, json};
-use tidegate_engine::letter::export::utc;
-use tidegate_engine::letter::now_ms;
-use tidegate_engine::secret;
+use tidegate_client::secret;
+use tidegate_ledger::letter::export::utc;
+use tidegate_ledger::letter::now_ms;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_engine::alert::{Fired, PATIENCE, Watchman};
-use tidegate_engine::letter::{Place, Store, now_ms};
-use tidegate_engine::manifest::Alerts;
-use tidegate_engine::telemetry::otlp::{Config, Pusher};
-use tidegate_engine::telemetry::trace::{self, Tracer, now_nanos};
-use tidegate_engine::telemetry::{Telemetry, together};
+use tidegate_ledger::letter::{Place, Store, now_ms};
+use tidegate_pipeline::alert::{Fired, PATIENCE, Watchman};
+use tidegate_pipeline::manifest::Alerts;
+use tidegate_pipeline::telemetry::otlp::{Config, Pusher};
+use tidegate_pipeline::telemetry::trace::{self, Tracer, now_nanos};
+use tidegate_pipeline::telemetry::{Telemetry, together};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -207,9 +207,9 @@ impl Watch {
         // Those who act have their own patience; this is for what they are not.
         let _ = tokio::time::timeout(PATIENCE * 2, done).await;
         if let Some(push) = &self.push {
-            tell(push.metrics(&self.telemetry).await);
+            tell(metrics_now(push, &self.telemetry).await);
             if let Some(tracer) = trace::tracer() {
-                tell(push.spans(tracer, &self.telemetry).await);
+                tell(spans_now(push, tracer, &self.telemetry).await);
             }
         }
         let (fired, exits) = (self.watchman.fired().to_vec(), self.watchman.exits());
@@ -261,7 +261,7 @@ fn letters(place: &Place, telemetry: &Telemetry) {
 async fn push_metrics(push: Arc<Pusher>, telemetry: Arc<Telemetry>) {
     loop {
         tokio::time::sleep(push.config().interval).await;
-        tell(push.metrics(&telemetry).await);
+        tell(metrics_now(&push, &telemetry).await);
     }
 }
 
@@ -269,8 +269,20 @@ async fn push_spans(push: Arc<Pusher>, telemetry: Arc<Telemetry>) {
     let Some(tracer) = trace::tracer() else { return };
     loop {
         tokio::time::sleep(push.config().span_delay).await;
-        tell(push.spans(tracer, &telemetry).await);
+        tell(spans_now(&push, tracer, &telemetry).await);
     }
+}
+
+/// Pushes what the registry reads now.
+async fn metrics_now(push: &Pusher, telemetry: &Telemetry) -> Result<(), String> {
+    push.readings(&[(Some(telemetry.pipeline()), &telemetry.samples())]).await
+}
+
+/// Pushes the spans that have ended since, and counts those that were left out.
+async fn spans_now(push: &Pusher, tracer: &Tracer, telemetry: &Telemetry) -> Result<(), String> {
+    let (spans, dropped) = tracer.drain();
+    telemetry.spans_dropped(dropped);
+    push.spans(tracer, telemetry.pipeline(), &spans).await
 }
 
 /// A collector that does not listen is told of, and otherwise let be.

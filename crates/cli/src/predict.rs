@@ -7,8 +7,8 @@
 
 use serde::Serialize;
 use tidegate_core::classify::Classifier;
-use tidegate_engine::manifest::Policy;
-use tidegate_engine::run::Asked;
+use tidegate_pipeline::manifest::Policy;
+use tidegate_pipeline::run::Asked;
 use tidegate_sim::draw::Span;
 use tidegate_sim::world::World;
 use tidegate_sim::world::limit::LimitSpec;

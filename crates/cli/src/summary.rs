@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use tidegate_engine::manifest::{
+use tidegate_pipeline::manifest::{
     Jitter, Manifest, Mode, OnEmpty, OnLongWait, Policy, Step, Tolerance, human,
 };
 

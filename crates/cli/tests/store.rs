@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use tidegate_cli::chaos::{Chaos, Config, Fault, FaultKind, Limit, Scope, When};
+use tidegate_chaos::{Chaos, Config, Fault, FaultKind, Limit, Scope, When};
 
 fn store(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));

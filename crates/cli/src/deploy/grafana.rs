@@ -2,7 +2,7 @@
 //! are asked.
 
 use serde_json::{Value as Json, json};
-use tidegate_engine::telemetry::metric::{self as m, Kind, Metric};
+use tidegate_pipeline::telemetry::metric::{self as m, Kind, Metric};
 
 /// How a panel is drawn.
 #[derive(Clone, Copy)]

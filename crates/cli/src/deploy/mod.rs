@@ -20,7 +20,7 @@ pub(crate) fn files() -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_engine::telemetry::metric::{self, Kind};
+    use tidegate_pipeline::telemetry::metric::{self, Kind};
 
     /// The names in an expression of PromQL that look like metrics of ours.
     fn names(text: &str) -> Vec<String> {

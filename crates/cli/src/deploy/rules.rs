@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use tidegate_core::alert::{Alert, Limits};
-use tidegate_engine::telemetry::metric as m;
+use tidegate_pipeline::telemetry::metric as m;
 
 /// The file of rules.
 pub(super) fn rules() -> String {

@@ -19,8 +19,8 @@ use std::time::Duration;
 pub(crate) use bars::percent_text;
 use bars::{Bar, Part};
 use map::{Layer, Shape};
-use tidegate_engine::gate::Reading;
-use tidegate_engine::telemetry::{Ended, Mark, Summary, Telemetry};
+use tidegate_pipeline::gate::Reading;
+use tidegate_pipeline::telemetry::{Ended, Mark, Summary, Telemetry};
 use tidegate_sim::report::{escape, html};
 
 use crate::observe::Seen;

@@ -1,11 +1,11 @@
 //! What the report says about a pipeline's run, beyond what the registry knows.
 
 use serde_json::Value as Json;
-use tidegate_engine::letter::export::utc;
-use tidegate_engine::letter::now_ms;
-use tidegate_engine::manifest::Manifest;
-use tidegate_engine::run::{End, Report as Result, RunError};
-use tidegate_engine::telemetry::Telemetry;
+use tidegate_ledger::letter::export::utc;
+use tidegate_ledger::letter::now_ms;
+use tidegate_pipeline::manifest::Manifest;
+use tidegate_pipeline::run::{End, Report as Result, RunError};
+use tidegate_pipeline::telemetry::Telemetry;
 
 use super::{Report, Tone, page};
 use crate::observe::Seen;

@@ -6,13 +6,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tidegate_client::http::{Allow, ClientConfig};
+use tidegate_client::profile::{Profile, Profiles};
+use tidegate_client::secret::{Secret, SecretRef};
 use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
-use tidegate_engine::geocode;
-use tidegate_engine::http::{Allow, ClientConfig};
-use tidegate_engine::manifest::duration;
-use tidegate_engine::profile::{Profile, Profiles};
-use tidegate_engine::secret::{Secret, SecretRef};
+use tidegate_pipeline::geocode;
+use tidegate_pipeline::manifest::duration;
 use url::Url;
 
 /// How often, how long and how fast to ask.

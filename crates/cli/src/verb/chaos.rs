@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tidegate_cli::chaos::{Chaos, Config, Dialect, Draw, Fault, FaultKind, Limit, Outage, Scope, Service};
-use tidegate_cli::chaos::{Unrest, When, preset, spec};
+use tidegate_chaos::{Chaos, Config, Dialect, Draw, Fault, FaultKind, Limit, Outage, Scope, Service};
+use tidegate_chaos::{Unrest, When, preset, spec};
 
 use crate::exit::Exit;
 use crate::out;

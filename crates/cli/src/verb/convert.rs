@@ -351,7 +351,7 @@ fn answer(args: &Args, done: &[Converted]) -> Value {
                 "rejected": layer.rejected,
                 "outside_area_of_use": layer.outside,
                 "crs": layer.crs.as_ref().map(ToString::to_string),
-                "operation": layer.operation.as_ref().map(tidegate_engine::run::operation),
+                "operation": layer.operation.as_ref().map(tidegate_pipeline::run::operation),
                 "repair": args.method().map(|method| json!({
                     "method": method.name(),
                     "geometries": repaired.geometries,

@@ -9,7 +9,7 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Parser;
-use tidegate_cli::chaos::{Chaos, Config, Fault, FaultKind, When, spec};
+use tidegate_chaos::{Chaos, Config, Fault, FaultKind, When, spec};
 
 use super::geocode;
 use crate::exit::Exit;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use serde_json::json;
-use tidegate_engine::doctor::{Finding, Health, examine};
+use tidegate_pipeline::doctor::{Finding, Health, examine};
 
 use super::plan;
 use crate::exit::Exit;

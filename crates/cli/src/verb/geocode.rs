@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use serde_json::json;
-use tidegate_engine::csv;
-use tidegate_engine::geocode::{self, By, End, Job, JobError, Prepared, Run};
-use tidegate_engine::lane::{Clock, Snapshot};
-use tidegate_engine::letter::{Place, now_ms};
-use tidegate_engine::manifest::duration;
-use tidegate_engine::secret::SecretRef;
-use tidegate_engine::telemetry::{Ended, Summary};
+use tidegate_client::lane::{Clock, Snapshot};
+use tidegate_client::secret::SecretRef;
+use tidegate_ledger::letter::{Place, now_ms};
+use tidegate_pipeline::csv;
+use tidegate_pipeline::geocode::{self, By, End, Job, JobError, Prepared, Run};
+use tidegate_pipeline::manifest::duration;
+use tidegate_pipeline::telemetry::{Ended, Summary};
 
 use super::calls::{Calls, Held, Reach, time};
 use crate::exit::Exit;

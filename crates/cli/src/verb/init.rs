@@ -4,14 +4,14 @@ use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tidegate_engine::manifest;
-use tidegate_engine::run as engine;
-use tidegate_engine::run::source::{FileSource, Source};
-use tidegate_engine::secret::SecretRef;
-use tidegate_engine::source::Which;
+use tidegate_client::secret::SecretRef;
 use tidegate_geo::format::Format;
 use tidegate_geo::validity::Checker;
 use tidegate_geo::{Kind, Value};
+use tidegate_pipeline::manifest;
+use tidegate_pipeline::run as engine;
+use tidegate_pipeline::run::source::{FileSource, Source};
+use tidegate_pipeline::source::Which;
 
 use crate::exit::Exit;
 use crate::out;

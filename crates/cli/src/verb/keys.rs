@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tidegate_engine::audit::Signer;
-use tidegate_engine::letter::seal::{Keys, Recipient, SecretKey, Wrapped};
-use tidegate_engine::letter::{LetterError, Place, Store, now_ms};
+use tidegate_ledger::audit::Signer;
+use tidegate_ledger::letter::seal::{Keys, Recipient, SecretKey, Wrapped};
+use tidegate_ledger::letter::{LetterError, Place, Store, now_ms};
 
 use crate::exit::Exit;
 use crate::out;

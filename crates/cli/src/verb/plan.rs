@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidegate_engine::manifest::{self, Manifest, Policy, human};
-use tidegate_engine::run::{Pages, Plan, plan};
+use tidegate_pipeline::manifest::{self, Manifest, Policy, human};
+use tidegate_pipeline::run::{Pages, Plan, plan};
 
 use crate::exit::Exit;
 use crate::out::{self, Format};

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use tidegate_engine::profile::Profiles;
-use tidegate_engine::profile::show::{self, View};
+use tidegate_client::profile::Profiles;
+use tidegate_client::profile::show::{self, View};
 
 use crate::exit::Exit;
 use crate::out;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tidegate_engine::run::{End, Options, Report, RunError, Watch, letters, run as go};
-use tidegate_engine::telemetry::Telemetry;
+use tidegate_pipeline::run::{End, Options, Report, RunError, Watch, letters, run as go};
+use tidegate_pipeline::telemetry::Telemetry;
 
 use super::plan;
 use crate::exit::Exit;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tidegate_engine::manifest;
+use tidegate_pipeline::manifest;
 
 use crate::exit::Exit;
 use crate::out;

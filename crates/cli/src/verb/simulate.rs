@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use tidegate_core::classify::Classifier;
-use tidegate_engine::manifest::{self, Policy};
+use tidegate_pipeline::manifest::{self, Policy};
 use tidegate_sim::compare;
 use tidegate_sim::outcome::Outcome;
 use tidegate_sim::report::{self, table::Style};

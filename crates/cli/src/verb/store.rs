@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use clap::ValueEnum;
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
-use tidegate_engine::secret::SecretRef;
-use tidegate_engine::store::{GetRange, KeySpread, Meta, Object, S3Settings, Settings, Store, StoreError};
+use tidegate_client::secret::SecretRef;
+use tidegate_client::store::{GetRange, KeySpread, Meta, Object, S3Settings, Settings, Store, StoreError};
 use url::Url;
 
 use crate::exit::Exit;

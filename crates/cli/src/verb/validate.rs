@@ -6,7 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tidegate_engine::manifest::{self, Manifest, Rejection};
+use tidegate_pipeline::manifest::{self, Manifest, Rejection};
 
 use crate::exit::Exit;
 use crate::out::{self, Format};

@@ -1,7 +1,7 @@
 //! What the doctor finds, and how it ends.
 
 use serde_json::Value;
-use tidegate_cli::chaos::{Chaos, Config, Dialect, Fault, FaultKind, spec};
+use tidegate_chaos::{Chaos, Config, Dialect, Fault, FaultKind, spec};
 
 use crate::bench::{Bench, point};
 

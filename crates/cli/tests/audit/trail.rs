@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
-use tidegate_cli::chaos::{Chaos, Config, Fault, FaultKind, spec};
+use tidegate_chaos::{Chaos, Config, Fault, FaultKind, spec};
 
 use crate::bench::{BOW_TIE, Bench, SQUARE, polygon};
 

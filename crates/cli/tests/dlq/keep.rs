@@ -1,7 +1,7 @@
 //! Archive, purge, hold, retention.
 
 use crate::desk::Desk;
-use tidegate_engine::letter::{DAY_MS, Letters, Place, now_ms};
+use tidegate_ledger::letter::{DAY_MS, Letters, Place, now_ms};
 
 #[test]
 fn an_archive_is_verified_before_anything_is_purged() {
@@ -52,7 +52,7 @@ fn every_command_lets_the_retention_run() {
     let letters = Letters::open(&place).unwrap();
     let old = |n: u64, days: i64| {
         let mut letter =
-            tidegate_engine::letter::Letter { idempotency_key: format!("old:{n}"), ..Default::default() };
+            tidegate_ledger::letter::Letter { idempotency_key: format!("old:{n}"), ..Default::default() };
         letter.failure.failed_ms = now_ms() - days * DAY_MS;
         letter.lineage.first_failed_ms = letter.failure.failed_ms;
         letter.hold = (n == 3).then(|| "court".into());

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tidegate_cli::chaos::{Chaos, Config, Fault, FaultKind, Handle, spec, world};
+use tidegate_chaos::{Chaos, Config, Fault, FaultKind, Handle, spec, world};
 
 use crate::running::{Ran, Running};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_cli::chaos::{Config, Handle, ROOM, Unrest};
+use tidegate_chaos::{Config, Handle, ROOM, Unrest};
 
 use crate::bench::{Bench, chaos, each_way, layer};
 

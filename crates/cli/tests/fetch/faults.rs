@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_cli::chaos::{Config, Dialect, FaultKind, spec};
+use tidegate_chaos::{Config, Dialect, FaultKind, spec};
 
 use crate::bench::{Bench, WAYS, chaos, each_way, fault, layer};
 

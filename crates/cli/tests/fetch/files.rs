@@ -1,6 +1,6 @@
 //! Whole files over HTTP: piece by piece, never a mixture.
 
-use tidegate_cli::chaos::{Config, FaultKind, Unrest};
+use tidegate_chaos::{Config, FaultKind, Unrest};
 
 use crate::bench::{Bench, chaos, fault, get, layer};
 

@@ -1,6 +1,6 @@
 //! Services that say what is not so.
 
-use tidegate_cli::chaos::{Config, Unrest};
+use tidegate_chaos::{Config, Unrest};
 
 use crate::bench::{Bench, WAYS, chaos, layer};
 

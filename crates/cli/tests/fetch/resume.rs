@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_cli::chaos::{Config, Dialect, FaultKind, Handle, Unrest, spec};
+use tidegate_chaos::{Config, Dialect, FaultKind, Handle, Unrest, spec};
 use tidegate_core::{Chance, Rng};
 
 use crate::bench::{Bench, chaos, each_way, fault, layer};

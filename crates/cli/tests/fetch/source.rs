@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate_cli::chaos::Handle;
-use tidegate_engine::geocode;
-use tidegate_engine::http::{Allow, ClientConfig};
-use tidegate_engine::lane::Clock;
-use tidegate_engine::profile::Profiles;
-use tidegate_engine::source::{
+use tidegate_chaos::Handle;
+use tidegate_client::http::{Allow, ClientConfig};
+use tidegate_client::lane::Clock;
+use tidegate_client::profile::Profiles;
+use tidegate_geo::Value;
+use tidegate_pipeline::geocode;
+use tidegate_pipeline::source::{
     Agreement, Ask, EsriOptions, EsriPaging, Job, Known, OgcOptions, PagerConfig, Position, Source,
     SourceError, StacOptions, Tolerance, WfsOptions, WireConfig,
 };
-use tidegate_geo::Value;
 
 use crate::bench::{chaos, layer};
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tidegate_cli::chaos::{Config, FaultKind};
+use tidegate_chaos::{Config, FaultKind};
 
 use crate::bench::{Bench, chaos, fault, layer};
 use crate::canned::Canned;

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use tidegate_cli::chaos::{Chaos, Config, Fault, FaultKind, Handle, spec};
-use tidegate_engine::csv::{Csv, Options, Row};
+use tidegate_chaos::{Chaos, Config, Fault, FaultKind, Handle, spec};
+use tidegate_pipeline::csv::{Csv, Options, Row};
 
 pub(crate) use crate::running::{Ran, Running};
 

@@ -1,6 +1,6 @@
 //! What was paid for once is not paid for again.
 
-use tidegate_cli::chaos::{Config, FaultKind};
+use tidegate_chaos::{Config, FaultKind};
 
 use crate::bench::{Bench, chaos, faulty};
 

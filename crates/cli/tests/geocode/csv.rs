@@ -1,6 +1,6 @@
 //! Files as people have them: a clear word for what is wrong, and every other row done.
 
-use tidegate_cli::chaos::Config;
+use tidegate_chaos::Config;
 
 use crate::bench::{Bench, Ran, chaos, run, run_with};
 

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use tidegate_cli::chaos::{Config, Dialect, Stats};
+use tidegate_chaos::{Config, Dialect, Stats};
 
 use crate::bench::{Bench, chaos, throttled};
 use crate::canned::{Canned, MATCH, json};
@@ -98,7 +98,7 @@ fn a_clock_that_is_wrong_does_not_matter() {
 
 #[test]
 fn a_limit_on_calls_at_once_is_found() {
-    let service = tidegate_cli::chaos::spec::service_ms("5").unwrap();
+    let service = tidegate_chaos::spec::service_ms("5").unwrap();
     let server = chaos(Config { service, ..throttled("concurrency:4") });
     let bench = Bench::of_rows(200);
     let ran = bench.geocode(&server.url(), &[]);

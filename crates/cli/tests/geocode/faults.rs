@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_cli::chaos::{Config, FaultKind, spec};
+use tidegate_chaos::{Config, FaultKind, spec};
 
 use crate::bench::{Bench, chaos, fault, faulty};
 use crate::canned::{Canned, MATCH, json};

@@ -1,7 +1,7 @@
 //! Every format, every row, names that clash.
 
 use serde_json::Value;
-use tidegate_cli::chaos::Config;
+use tidegate_chaos::Config;
 
 use crate::bench::{Bench, chaos};
 
@@ -83,7 +83,7 @@ fn geojson_holds_every_row_also_those_without_a_place() {
 #[test]
 fn an_old_output_stays_until_the_new_one_is_whole() {
     let server = chaos(Config {
-        faults: vec![crate::bench::fault(tidegate_cli::chaos::FaultKind::Status(402), "@3")],
+        faults: vec![crate::bench::fault(tidegate_chaos::FaultKind::Status(402), "@3")],
         ..Config::default()
     });
     let bench = Bench::of_rows(5);

@@ -1,6 +1,6 @@
 //! Each profile against the bodies of its service.
 
-use tidegate_cli::chaos::{Config, Dialect, FaultKind, spec};
+use tidegate_chaos::{Config, Dialect, FaultKind, spec};
 
 use crate::bench::{Bench, Ran, chaos, fault, faulty};
 use crate::canned::{Canned, json};

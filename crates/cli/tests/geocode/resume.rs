@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_cli::chaos::{Config, Handle, spec};
+use tidegate_chaos::{Config, Handle, spec};
 use tidegate_core::{Chance, Rng};
 
 use crate::bench::{Bench, chaos, throttled};
@@ -59,8 +59,7 @@ fn a_polite_stop_brings_calls_home_and_resuming_is_exact() {
 
 #[test]
 fn a_stop_while_the_server_wants_no_calls() {
-    let server =
-        chaos(Config { headers: tidegate_cli::chaos::Dialect::RetryAfter, ..throttled("fixed:20/10m") });
+    let server = chaos(Config { headers: tidegate_chaos::Dialect::RetryAfter, ..throttled("fixed:20/10m") });
     let bench = Bench::of_rows(50);
     let running = bench.start(&server.url(), &["--patience", "1h", "--deadline", "1h"]);
     until_asked(&server, 21);
@@ -106,7 +105,7 @@ fn killed_at_any_moment_nothing_is_lost_or_written_twice() {
 #[test]
 fn a_quota_that_comes_back_is_gone_on_with() {
     let limit = spec::throttle("fixed:40/1h").unwrap();
-    let headers = tidegate_cli::chaos::Dialect::RetryAfter;
+    let headers = tidegate_chaos::Dialect::RetryAfter;
     let first = chaos(Config { limit, headers, ..Config::default() });
     let bench = Bench::of_rows(100);
     let ran = bench.geocode(&first.url(), &[]);

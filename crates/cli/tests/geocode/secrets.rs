@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-use tidegate_cli::chaos::{Config, FaultKind};
+use tidegate_chaos::{Config, FaultKind};
 
 use crate::bench::{Bench, Ran, Running, chaos, fault, run};
 use crate::canned::{Canned, Gate, json};

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use tidegate_cli::chaos::FaultKind;
+use tidegate_chaos::FaultKind;
 
 use crate::bench::{Bench, Cells, Ran, faulty};
 

@@ -1,6 +1,6 @@
 //! Where a redirect may lead, and where it may not: there not one connection is made.
 
-use tidegate_cli::chaos::{Config, FaultKind};
+use tidegate_chaos::{Config, FaultKind};
 
 use crate::bench::{Bench, chaos, fault, faulty};
 use crate::canned::Canned;

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tidegate_cli::chaos::Config;
+use tidegate_chaos::Config;
 
 use crate::bench::{Bench, chaos, run, throttled};
 use crate::canned::{Canned, Gate, MATCH, json};

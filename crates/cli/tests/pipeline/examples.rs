@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use tidegate_cli::chaos::{Config, Dialect, Fault, FaultKind, Handle, Unrest, spec};
+use tidegate_chaos::{Config, Dialect, Fault, FaultKind, Handle, Unrest, spec};
 
 use crate::bench::Bench;
 use crate::postgis::{Db, url};

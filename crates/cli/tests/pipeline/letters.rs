@@ -2,7 +2,7 @@
 //! sink.
 
 use serde_json::{Value, json};
-use tidegate_cli::chaos::{Config, Fault, FaultKind, spec};
+use tidegate_chaos::{Config, Fault, FaultKind, spec};
 
 use crate::bench::{BOW_TIE, Bench, SQUARE, point, polygon};
 use crate::kill::{BATCHES, STEPS, books, chain, input};

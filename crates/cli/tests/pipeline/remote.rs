@@ -1,7 +1,7 @@
 //! geocode and http steps against a provider that misbehaves, on loopback.
 
 use serde_json::json;
-use tidegate_cli::chaos::{Chaos, Config, Fault, FaultKind, Handle, spec};
+use tidegate_chaos::{Chaos, Config, Fault, FaultKind, Handle, spec};
 
 use crate::bench::{Bench, point};
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tidegate_cli::chaos::{Chaos, Config, Dialect, Fault, FaultKind, Handle, Unrest, spec};
+use tidegate_chaos::{Chaos, Config, Dialect, Fault, FaultKind, Handle, Unrest, spec};
 
 use crate::bench::Bench;
 
@@ -157,7 +157,7 @@ fn a_layer_that_changes_while_it_is_read_loses_nothing() {
         [Unrest { delete_every: 2, ..Unrest::default() }, Unrest { insert_every: 2, ..Unrest::default() }]
     {
         for way in [WAYS[0], WAYS[3], WAYS[4]] {
-            let step = if unrest.insert_every > 0 { tidegate_cli::chaos::ROOM } else { 1 };
+            let step = if unrest.insert_every > 0 { tidegate_chaos::ROOM } else { 1 };
             let server = chaos(Config { unrest, ..layer(N) });
             let bench = Bench::new();
             bench.manifest(&(from(&server, way) + "sink: { file: out.gpkg, mode: append }"));

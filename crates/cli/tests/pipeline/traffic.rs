@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_cli::chaos::{Config, Dialect, Fault, FaultKind, Service, spec};
+use tidegate_chaos::{Config, Dialect, Fault, FaultKind, Service, spec};
 
 use crate::bench::Bench;
 use crate::service::{chaos, layer};

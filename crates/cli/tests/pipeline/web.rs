@@ -1,7 +1,7 @@
 //! Files of web servers and buckets as sources, and buckets as sinks.
 
 use serde_json::json;
-use tidegate_cli::chaos::{Config, Fault, FaultKind, spec};
+use tidegate_chaos::{Config, Fault, FaultKind, spec};
 
 use crate::bench::Bench;
 use crate::service::{chaos, layer};

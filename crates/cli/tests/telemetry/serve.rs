@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use tidegate_core::Code;
-use tidegate_engine::letter::{DAY_MS, Defect, Filter, Letter, Letters, Place, Spatial, Store, now_ms};
+use tidegate_ledger::letter::{DAY_MS, Defect, Filter, Letter, Letters, Place, Spatial, Store, now_ms};
 
 use crate::bench::{Bench, taking};
 

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use tidegate_engine::audit::{
+use tidegate_client::secret::SecretRef;
+use tidegate_ledger::audit::{
     Book, Copies, Entry, Filter, Finding, PUBLIC_FILE, PublicKey, Signer, Trust, Whole,
 };
-use tidegate_engine::letter::{Place, Store};
-use tidegate_engine::manifest::Manifest;
-use tidegate_engine::run::{AUDIT_COPIES, AUDIT_FILE, State};
-use tidegate_engine::secret::SecretRef;
+use tidegate_ledger::letter::{Place, Store};
+use tidegate_pipeline::manifest::Manifest;
+use tidegate_pipeline::run::{AUDIT_COPIES, AUDIT_FILE, State};
 
 use super::{Failed, Verify, failure, usage};
 use crate::verb::plan;

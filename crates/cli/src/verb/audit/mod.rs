@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
-use tidegate_engine::audit::{Entry, Filter, KEY_FILE, Signer, Whole};
-use tidegate_engine::letter::export::utc;
-use tidegate_engine::letter::now_ms;
+use tidegate_ledger::audit::{Entry, Filter, KEY_FILE, Signer, Whole};
+use tidegate_ledger::letter::export::utc;
+use tidegate_ledger::letter::now_ms;
 
 use super::dlq::filter::time;
 use super::dlq::table::table;

@@ -9,11 +9,11 @@ use serde_json::json;
 use tidegate_core::Code;
 use tidegate_core::key::{Value as Key, key};
 use tidegate_core::letter::Class;
-use tidegate_engine::letter::feature::Feature;
-use tidegate_engine::letter::replay::{IntoFile, Rerun};
-use tidegate_engine::letter::{Failure, Letter, Letters, Payload, Put, Source, Versions, flood};
 use tidegate_geo::Crs;
 use tidegate_geo::validity::{Reason, first_flaw};
+use tidegate_ledger::letter::feature::Feature;
+use tidegate_ledger::letter::replay::{IntoFile, Rerun};
+use tidegate_ledger::letter::{Failure, Letter, Letters, Payload, Put, Source, Versions, flood};
 
 use super::{Desk, Done, Failed, Format, usage};
 use crate::exit::Exit;

@@ -2,8 +2,8 @@
 
 use tidegate_core::Code;
 use tidegate_core::letter::{Class, Fingerprint, Id, State};
-use tidegate_engine::letter::Filter;
-use tidegate_engine::manifest::duration;
+use tidegate_ledger::letter::Filter;
+use tidegate_pipeline::manifest::duration;
 
 use super::{Desk, Failed, usage};
 

@@ -1,12 +1,12 @@
 //! `dlq archive`, `purge`, `hold`, `release`, `dismiss`, `incidents`, `capacity`.
 
 use serde_json::json;
+use tidegate_client::store as object;
 use tidegate_core::letter::State;
-use tidegate_engine::letter::archive;
-use tidegate_engine::letter::export::utc;
-use tidegate_engine::letter::store::{Amend, Page};
-use tidegate_engine::letter::{Filter, Letter};
-use tidegate_engine::store as object;
+use tidegate_ledger::letter::archive;
+use tidegate_ledger::letter::export::utc;
+use tidegate_ledger::letter::store::{Amend, Page};
+use tidegate_ledger::letter::{Filter, Letter};
 
 use super::filter::FilterArgs;
 use super::table::{ago, table};
@@ -124,7 +124,7 @@ pub(super) fn archive(args: &Archive, desk: &mut Desk) -> Done {
     settings.s3.region = std::env::var("AWS_REGION").ok();
     let usual = |name: &str| {
         let set = std::env::var_os(name).is_some_and(|v| !v.is_empty());
-        set.then(|| tidegate_engine::secret::SecretRef::Env(name.into()))
+        set.then(|| tidegate_client::secret::SecretRef::Env(name.into()))
     };
     settings.s3.access_key = usual("AWS_ACCESS_KEY_ID");
     settings.s3.secret_key = usual("AWS_SECRET_ACCESS_KEY");
@@ -179,7 +179,7 @@ fn tell(desk: &Desk, purged: u64, held: u64, dry_run: bool) -> Done {
     Ok(Exit::Done)
 }
 
-type RowRef<'a> = &'a tidegate_engine::letter::store::Row;
+type RowRef<'a> = &'a tidegate_ledger::letter::store::Row;
 
 /// Every letter of a filter, in pages.
 fn each(desk: &mut Desk, filter: &Filter, mut see: impl FnMut(RowRef<'_>)) -> Result<(), Failed> {

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use tidegate_engine::audit::Act;
-use tidegate_engine::letter::Letter;
-use tidegate_engine::letter::export::{self, utc};
-use tidegate_engine::letter::store::{By, Health, Page};
-use tidegate_engine::telemetry;
+use tidegate_ledger::audit::Act;
+use tidegate_ledger::letter::Letter;
+use tidegate_ledger::letter::export::{self, utc};
+use tidegate_ledger::letter::store::{By, Health, Page};
+use tidegate_pipeline::telemetry;
 
 use super::filter::FilterArgs;
 use super::table::{ago, table};

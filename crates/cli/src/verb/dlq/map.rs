@@ -6,10 +6,10 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tidegate_engine::audit::Act;
-use tidegate_engine::letter::export::utc;
-use tidegate_engine::letter::store::Page;
-use tidegate_engine::letter::{Filter, Letter, LetterError, Store};
+use tidegate_ledger::audit::Act;
+use tidegate_ledger::letter::export::utc;
+use tidegate_ledger::letter::store::Page;
+use tidegate_ledger::letter::{Filter, Letter, LetterError, Store};
 
 use super::filter::FilterArgs;
 use super::list::{blur, coarse};

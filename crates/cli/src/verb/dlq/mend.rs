@@ -4,9 +4,9 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 
 use serde_json::json;
-use tidegate_engine::audit::Act;
-use tidegate_engine::letter::remedy::{Count, Fixer, NAMES, Rule};
-use tidegate_engine::manifest;
+use tidegate_ledger::audit::Act;
+use tidegate_ledger::letter::remedy::{Count, Fixer, NAMES, Rule};
+use tidegate_pipeline::manifest;
 
 use super::filter::{FilterArgs, bbox};
 use super::{Desk, Done, Format, usage};

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 use tidegate_core::letter::Id;
-use tidegate_engine::letter::seal::{Keys, SecretKey};
-use tidegate_engine::letter::{LetterError, Place, Store, now_ms};
+use tidegate_ledger::letter::seal::{Keys, SecretKey};
+use tidegate_ledger::letter::{LetterError, Place, Store, now_ms};
 
 use crate::exit::Exit;
 use crate::out;

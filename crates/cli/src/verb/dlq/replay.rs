@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tidegate_engine::letter::Letters;
-use tidegate_engine::letter::replay::{self, Pace};
-use tidegate_engine::letter::store::{Dialect, Plan};
+use tidegate_ledger::letter::Letters;
+use tidegate_ledger::letter::replay::{self, Pace};
+use tidegate_ledger::letter::store::{Dialect, Plan};
 
 use super::filter::FilterArgs;
 use super::{Desk, Done, Failed, Format, rerun, usage};

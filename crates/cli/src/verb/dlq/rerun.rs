@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tidegate_core::Code;
-use tidegate_engine::geocode::{End, JobError};
-use tidegate_engine::letter::replay::{At, IntoFile, Rerun, Update, died_again, holds, merge, writable};
-use tidegate_engine::letter::store::Ended;
-use tidegate_engine::letter::{Letter, feature, now_ms};
-use tidegate_engine::run::{Again, letters};
 use tidegate_geo::mapping::Owned;
+use tidegate_ledger::letter::replay::{At, IntoFile, Rerun, Update, died_again, holds, merge, writable};
+use tidegate_ledger::letter::store::Ended;
+use tidegate_ledger::letter::{Letter, feature, now_ms};
+use tidegate_pipeline::geocode::{End, JobError};
+use tidegate_pipeline::run::{Again, letters};
 
 use crate::verb::{calls, geocode};
 

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use serde_json::json;
-use tidegate_engine::audit::{Act, Entry};
-use tidegate_engine::letter::export::utc;
+use tidegate_ledger::audit::{Act, Entry};
+use tidegate_ledger::letter::export::utc;
 
 use super::list::{blur, plain};
 use super::table::{ago, table};

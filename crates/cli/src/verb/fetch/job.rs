@@ -1,13 +1,13 @@
 //! From arguments to a job.
 
-use tidegate_engine::fetch::{Job, What};
-use tidegate_engine::profile::Profile;
-use tidegate_engine::secret::SecretRef;
-use tidegate_engine::source::{
+use tidegate_client::profile::Profile;
+use tidegate_client::secret::SecretRef;
+use tidegate_client::store::{S3Settings, Settings, Store};
+use tidegate_pipeline::fetch::{Job, What};
+use tidegate_pipeline::source::{
     Ask, EsriOptions, EsriPaging, Job as Layer, OgcOptions, PagerConfig, SourceError, StacOptions,
     WfsOptions, Which, WireConfig, file,
 };
-use tidegate_engine::store::{S3Settings, Settings, Store};
 use url::Url;
 
 use super::super::calls::Held;

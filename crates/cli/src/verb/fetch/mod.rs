@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use tidegate_engine::fetch::{End, Job, Run};
-use tidegate_engine::lane::Clock;
-use tidegate_engine::secret::SecretRef;
-use tidegate_engine::source::{SourceError, Tolerance, Trouble};
+use tidegate_client::lane::Clock;
+use tidegate_client::secret::SecretRef;
+use tidegate_pipeline::fetch::{End, Job, Run};
+use tidegate_pipeline::source::{SourceError, Tolerance, Trouble};
 use url::Url;
 
 use super::calls::{Calls, Reach};

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tidegate_engine::fetch::{End, Run, Seen};
-use tidegate_engine::letter::now_ms;
-use tidegate_engine::source::{Agreement, SourceError, Trouble};
+use tidegate_ledger::letter::now_ms;
+use tidegate_pipeline::fetch::{End, Run, Seen};
+use tidegate_pipeline::source::{Agreement, SourceError, Trouble};
 
 use super::super::geocode::{utc, waiting};
 use super::Args;

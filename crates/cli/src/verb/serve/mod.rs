@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use serde_json::json;
-use tidegate_engine::alert::PATIENCE;
-use tidegate_engine::audit::Act;
-use tidegate_engine::letter::{Filter, LetterError, Place, Store, now_ms};
-use tidegate_engine::secret::{self, SecretRef};
-use tidegate_engine::telemetry::otlp::{Config, Pusher};
+use tidegate_client::secret::{self, SecretRef};
+use tidegate_ledger::audit::Act;
+use tidegate_ledger::letter::{Filter, LetterError, Place, Store, now_ms};
+use tidegate_pipeline::alert::PATIENCE;
+use tidegate_pipeline::telemetry::otlp::{Config, Pusher};
 use tidegate_sim::report::html;
 use tokio::task::JoinSet;
 

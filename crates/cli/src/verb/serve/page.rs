@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use tidegate_engine::letter::export::utc;
-use tidegate_engine::letter::store::Group;
-use tidegate_engine::run::{LastRun, Status};
+use tidegate_ledger::letter::export::utc;
+use tidegate_ledger::letter::store::Group;
+use tidegate_pipeline::run::{LastRun, Status};
 use tidegate_sim::report::{escape, html};
 
 use super::look::{Seen, View};

@@ -1,9 +1,9 @@
 //! What the last look saw, as metrics.
 
-use tidegate_engine::run::{LastRun, Status};
-use tidegate_engine::telemetry::metric as m;
-use tidegate_engine::telemetry::sample::{self, Of, Sample};
-use tidegate_engine::telemetry::{Ended, letter_samples};
+use tidegate_pipeline::run::{LastRun, Status};
+use tidegate_pipeline::telemetry::metric as m;
+use tidegate_pipeline::telemetry::sample::{self, Of, Sample};
+use tidegate_pipeline::telemetry::{Ended, letter_samples};
 
 use super::look::{Seen, View};
 

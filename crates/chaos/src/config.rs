@@ -1,0 +1,248 @@
+//! What the server is told to do: every misbehaviour is a value here, and all of it is seeded.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_core::{Chance, Rng};
+use tidegate_sim::server::Limit;
+
+use super::layer::Unrest;
+use super::tell::Dialect;
+
+/// The whole behaviour of one server.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen; loopback only. Port 0 takes a free one.
+    pub addr: SocketAddr,
+    /// Decides every draw.
+    pub seed: u64,
+    /// Features in the generated data set.
+    pub features: u64,
+    /// Most features on one page, whatever the client asks for.
+    pub page_max: u64,
+    /// The throttle.
+    pub limit: Limit,
+    /// What shares one throttle.
+    pub scope: Scope,
+    /// Status of a throttled call; 200 puts the refusal into the body, as some providers do.
+    pub throttle_status: u16,
+    /// How the quota is told.
+    pub headers: Dialect,
+    /// How long an accepted call takes.
+    pub service: Service,
+    /// When the server is down.
+    pub outages: Vec<Outage>,
+    /// What goes wrong otherwise.
+    pub faults: Vec<Fault>,
+    /// Share of addresses that are refused for good.
+    pub bad_rows: f64,
+    /// Status of a bad row.
+    pub bad_status: u16,
+    /// Share of addresses that have no match.
+    pub no_match: f64,
+    /// Share of hints that are malformed.
+    pub garbage: f64,
+    /// Seconds by which the `Date` header is wrong.
+    pub skew: i64,
+    /// Whether WFS and OGC answers hide the total, as the standards allow.
+    pub unknown_total: bool,
+    /// How the layer, and what is said of it, change between pages.
+    pub unrest: Unrest,
+    /// What a draw depends on.
+    pub draw: Draw,
+    /// Different requests to remember at least.
+    pub remember: usize,
+    /// An arrival this soon after a hint was sent may have left before the hint came.
+    pub grace: Duration,
+    /// Stop after this many requests.
+    pub stop_after: Option<u64>,
+    /// Worker threads; 0 takes one per core.
+    pub threads: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            seed: 0,
+            features: 10_000,
+            page_max: 1_000,
+            limit: Limit::Open,
+            scope: Scope::Server,
+            throttle_status: 429,
+            headers: Dialect::default(),
+            service: Service::default(),
+            outages: Vec::new(),
+            faults: Vec::new(),
+            bad_rows: 0.0,
+            bad_status: 400,
+            no_match: 0.0,
+            garbage: 0.0,
+            skew: 0,
+            unknown_total: false,
+            unrest: Unrest::default(),
+            draw: Draw::Content,
+            remember: 4_000_000,
+            grace: Duration::from_millis(50),
+            stop_after: None,
+            threads: 0,
+        }
+    }
+}
+
+/// What shares one throttle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Scope {
+    /// The whole server.
+    Server,
+    /// Each first path segment; in the object store each bucket and first key segment.
+    Prefix,
+    /// Each API key.
+    Key,
+}
+
+/// What a draw depends on, beside the seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Draw {
+    /// The request and which attempt at it this is: the same whatever the order of arrival.
+    Content,
+    /// The running number of the request.
+    Number,
+}
+
+/// How long an accepted call takes, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Service {
+    /// Uniform between the two.
+    Uniform(f64, f64),
+    /// Exponential with this mean.
+    Exponential(f64),
+}
+
+impl Default for Service {
+    fn default() -> Service {
+        Service::Uniform(0.0, 0.0)
+    }
+}
+
+impl Service {
+    /// One draw.
+    pub(crate) fn draw(self, chance: &mut Rng) -> Duration {
+        tidegate_core::time::seconds(match self {
+            Service::Uniform(lo, hi) => chance.between(lo, hi),
+            Service::Exponential(mean) => -mean * (1.0 - chance.unit()).ln(),
+        })
+    }
+}
+
+/// The server is down for a while, and may collapse again when it comes back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outage {
+    /// Begin, after the first request.
+    pub from: Duration,
+    /// End, after the first request.
+    pub to: Duration,
+    /// Status while down; 0 resets the connection.
+    pub status: u16,
+    /// Whether the answer says with `Retry-After` when the server will be back.
+    pub hint: bool,
+    /// Collapses again when more requests than this are in flight or arrive within `within`.
+    pub collapse: Option<u64>,
+    /// See `collapse`.
+    pub within: Duration,
+    /// How long a collapse lasts.
+    pub again: Duration,
+    /// How long after coming back the server can still collapse.
+    pub fragile: Duration,
+}
+
+/// One kind of fault and when it happens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    /// What.
+    pub kind: FaultKind,
+    /// When.
+    pub when: When,
+}
+
+/// What goes wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FaultKind {
+    /// This status with the provider's error body.
+    Status(u16),
+    /// A TCP reset, before the headers or in the middle of the body.
+    Reset,
+    /// No answer for this long, then the connection is closed.
+    Hang(Duration),
+    /// The body comes in pieces over this long.
+    Slow(Duration),
+    /// The body ends early: `Content-Length` too large, or chunks without an end.
+    Cut,
+    /// Status 200 with an error in the body, in the provider's dialect.
+    Error200,
+    /// A page without its last half of features, and in every other way whole.
+    Short,
+    /// A redirect to this URL.
+    Redirect(String),
+}
+
+/// When a fault happens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum When {
+    /// With this probability.
+    Chance(f64),
+    /// For request numbers in this range, from 1, both ends included.
+    Numbers(u64, u64),
+    /// For every n-th request.
+    Every(u64),
+    /// For the first n attempts at each request.
+    First(u64),
+}
+
+impl Config {
+    /// Why this cannot be served, if so.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        if !self.addr.ip().is_loopback() {
+            return Some(format!("{} is not a loopback address; chaos serves this machine only", self.addr));
+        }
+        if self.page_max == 0 {
+            return Some("a page of no features would never end".into());
+        }
+        let sum: f64 = self.faults.iter().map(|f| if let When::Chance(p) = f.when { p } else { 0.0 }).sum();
+        if sum > 1.0 + 1e-9 {
+            return Some(format!("the probabilities of the faults add up to {:.1} %", sum * 100.0));
+        }
+        if self.bad_rows + self.no_match > 1.0 + 1e-9 {
+            return Some("bad rows and rows without a match are more than all rows".into());
+        }
+        None
+    }
+
+    /// What is configured, for `/__config`.
+    pub(crate) fn describe(&self) -> Value {
+        json!({
+            "seed": self.seed,
+            "features": self.features,
+            "page_max": self.page_max,
+            "throttle": format!("{:?}", self.limit),
+            "scope": format!("{:?}", self.scope),
+            "throttle_status": self.throttle_status,
+            "headers": format!("{:?}", self.headers),
+            "service": format!("{:?}", self.service),
+            "outages": self.outages.iter().map(|o| format!("{o:?}")).collect::<Vec<_>>(),
+            "faults": self.faults.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>(),
+            "bad_rows": self.bad_rows,
+            "bad_status": self.bad_status,
+            "no_match": self.no_match,
+            "garbage": self.garbage,
+            "skew_seconds": self.skew,
+            "unknown_total": self.unknown_total,
+            "unrest": format!("{:?}", self.unrest),
+            "draw": format!("{:?}", self.draw),
+            "stop_after": self.stop_after,
+        })
+    }
+}

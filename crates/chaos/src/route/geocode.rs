@@ -1,0 +1,291 @@
+//! Geocoders: one lookup, the body shapes of many providers.
+
+use serde_json::{Value, json};
+
+use super::{Provider, Why};
+use crate::config::Config;
+use crate::fate::{self, Row};
+use crate::reply::Reply;
+use crate::wire::{self, Request};
+use crate::world::{self, Place};
+
+/// What is asked.
+enum Ask {
+    Forward(String),
+    Reverse(f64, f64),
+    Batch(Vec<String>),
+}
+
+pub(super) fn answer(config: &Config, provider: Provider, request: &Request) -> Reply {
+    match ask(request) {
+        None => super::refusal(provider, config.bad_status, Why::Bad),
+        Some(Ask::Batch(addresses)) => batch(config, &addresses),
+        Some(Ask::Forward(text)) => one(config, provider, &text, &world::place(config.seed, &text), false),
+        Some(Ask::Reverse(lat, lon)) => {
+            let text = format!("{lat:.5},{lon:.5}");
+            one(config, provider, &text, &world::reverse(config.seed, lat, lon), true)
+        }
+    }
+}
+
+fn one(config: &Config, provider: Provider, text: &str, place: &Place, reverse: bool) -> Reply {
+    match fate::row(config, world::subject(text)) {
+        Row::Bad => super::refusal(provider, config.bad_status, Why::Bad),
+        Row::Good => Reply::json(200, &found(provider, text, Some(place), reverse)).worked(),
+        Row::NoMatch => {
+            let body = found(provider, text, None, reverse);
+            Reply { row: Row::NoMatch, ..Reply::json(200, &body).worked() }
+        }
+    }
+}
+
+/// Several addresses at once, as `{"addresses": ["…"]}`; each has its own outcome.
+fn batch(config: &Config, addresses: &[String]) -> Reply {
+    let results: Vec<Value> = addresses
+        .iter()
+        .map(|text| match fate::row(config, world::subject(text)) {
+            Row::Bad => {
+                json!({"query": text, "error": {"code": config.bad_status, "message": "bad address"}})
+            }
+            Row::NoMatch => found(Provider::Generic, text, None, false),
+            Row::Good => found(Provider::Generic, text, Some(&world::place(config.seed, text)), false),
+        })
+        .collect();
+    Reply::json(200, &json!({"batch": results})).worked()
+}
+
+/// Reads the question in any provider's way of asking it.
+fn ask(request: &Request) -> Option<Ask> {
+    if request.content_type.starts_with("application/json") && !request.body.is_empty() {
+        return ask_json(request);
+    }
+    let path = request.path();
+    let number = |name: &str| request.field(name).and_then(|v| v.trim().parse::<f64>().ok());
+    let pair = |text: &str| -> Option<(f64, f64)> {
+        let (a, b) = text.split_once(',')?;
+        Some((a.trim().parse().ok()?, b.trim().parse().ok()?))
+    };
+    let point = || {
+        let names = [("lat", "lon"), ("lat", "lng"), ("latitude", "longitude"), ("point.lat", "point.lon")];
+        names.iter().find_map(|(lat, lon)| Some((number(lat)?, number(lon)?)))
+    };
+    // HERE's `at` beside a `q` is only a bias.
+    let point_only = path.contains("rev") || request.field("q").is_none();
+    let at = request.field("latlng").or_else(|| request.field("at")).filter(|_| point_only);
+    if let Some(at) = at {
+        return pair(&at).and_then(checked);
+    }
+    // Mapbox's fifth version asks in the path.
+    if let Some(text) = path.split("/mapbox.places/").nth(1).and_then(|p| p.strip_suffix(".json")) {
+        let text = wire::decode(text);
+        return match pair(&text) {
+            Some((lon, lat)) => checked((lat, lon)),
+            None => Some(Ask::Forward(text)),
+        };
+    }
+    // Esri writes a point the other way round.
+    if let Some(at) = request.field("location") {
+        return pair(&at).and_then(|(lon, lat)| checked((lat, lon)));
+    }
+    let text = ["q", "address", "text", "query", "singleline"].iter().find_map(|name| request.field(name));
+    if let Some(text) = text.filter(|t| !t.trim().is_empty()) {
+        let asks_point = path.contains("rev") || path.starts_with("/opencage");
+        return match pair(&text).filter(|_| asks_point) {
+            Some(point) => checked(point),
+            None => Some(Ask::Forward(text)),
+        };
+    }
+    let parts = ["street", "city", "state", "postalcode", "country"];
+    let parts: Vec<String> = parts.iter().filter_map(|name| request.field(name)).collect();
+    if !parts.is_empty() {
+        return Some(Ask::Forward(parts.join(", ")));
+    }
+    point().and_then(checked)
+}
+
+fn ask_json(request: &Request) -> Option<Ask> {
+    let body: Value = serde_json::from_slice(&request.body).ok()?;
+    if let Some(list) = body.get("addresses").and_then(Value::as_array) {
+        return list.iter().map(|a| a.as_str().map(str::to_owned)).collect::<Option<_>>().map(Ask::Batch);
+    }
+    let text = ["q", "address", "query"].iter().find_map(|name| body.get(name)?.as_str());
+    if let Some(text) = text {
+        return Some(Ask::Forward(text.to_owned()));
+    }
+    let number = |names: [&str; 2]| names.iter().find_map(|name| body.get(name)?.as_f64());
+    checked((number(["lat", "latitude"])?, number(["lon", "lng"])?))
+}
+
+fn checked((lat, lon): (f64, f64)) -> Option<Ask> {
+    let inside = (-90.0..=90.0).contains(&lat) && (-180.0..=180.0).contains(&lon);
+    inside.then_some(Ask::Reverse(lat, lon))
+}
+
+/// A match, or none, in the provider's shape.
+fn found(provider: Provider, query: &str, place: Option<&Place>, reverse: bool) -> Value {
+    let list = |item: fn(&Place) -> Value| -> Vec<Value> { place.iter().map(|p| item(p)).collect() };
+    match provider {
+        Provider::Google => json!({
+            "results": list(|p| json!({
+                "formatted_address": p.label,
+                "geometry": {"location": {"lat": p.lat, "lng": p.lon}, "location_type": "ROOFTOP"},
+                "place_id": format!("chaos{:x}", world::subject(&p.label)),
+                "types": ["street_address"],
+            })),
+            "status": if place.is_some() { "OK" } else { "ZERO_RESULTS" },
+        }),
+        Provider::Nominatim if reverse => match place {
+            None => json!({"error": "Unable to geocode"}),
+            Some(p) => nominatim(p),
+        },
+        Provider::Nominatim => json!(list(nominatim)),
+        Provider::Pelias => json!({
+            "geocoding": {"version": "0.2", "query": {"text": query}},
+            "type": "FeatureCollection",
+            "features": list(|p| feature(p, &json!({
+                "label": p.label, "name": p.label, "confidence": p.score, "layer": "address",
+            }))),
+        }),
+        Provider::Photon => json!({
+            "type": "FeatureCollection",
+            "features": list(|p| feature(p, &json!({
+                "name": p.label, "osm_type": "N", "osm_id": world::subject(&p.label) >> 20, "type": "house",
+            }))),
+        }),
+        Provider::Mapbox => json!({
+            "type": "FeatureCollection",
+            "query": [query],
+            "features": list(|p| {
+                let mut feature = feature(p, &json!({
+                    "full_address": p.label, "name": p.label, "feature_type": "address",
+                    "coordinates": {"longitude": p.lon, "latitude": p.lat, "accuracy": "rooftop"},
+                }));
+                feature["place_name"] = json!(p.label);
+                feature["center"] = json!([p.lon, p.lat]);
+                feature["relevance"] = json!(p.score);
+                feature
+            }),
+            "attribution": "generated",
+        }),
+        Provider::OpenCage => json!({
+            "results": list(|p| json!({
+                "formatted": p.label,
+                "geometry": {"lat": p.lat, "lng": p.lon},
+                "confidence": (p.score * 10.0) as u64,
+                "components": {"_type": "building"},
+            })),
+            "status": {"code": 200, "message": "OK"},
+            "total_results": u8::from(place.is_some()),
+        }),
+        Provider::Here => json!({
+            "items": list(|p| json!({
+                "title": p.label,
+                "resultType": "houseNumber",
+                "address": {"label": p.label},
+                "position": {"lat": p.lat, "lng": p.lon},
+                "scoring": {"queryScore": p.score},
+            })),
+        }),
+        Provider::Esri if reverse => match place {
+            None => json!({"error": {
+                "code": 400,
+                "message": "Cannot perform query. Invalid query parameters.",
+                "details": ["Unable to find address for the specified location."],
+            }}),
+            Some(p) => json!({
+                "address": {"LongLabel": p.label, "Match_addr": p.label, "Addr_type": "PointAddress"},
+                "location": {"x": p.lon, "y": p.lat, "spatialReference": {"wkid": 4326}},
+            }),
+        },
+        Provider::Esri => json!({
+            "spatialReference": {"wkid": 4326},
+            "candidates": list(|p| json!({
+                "address": p.label,
+                "location": {"x": p.lon, "y": p.lat},
+                "score": p.score * 100.0,
+                "attributes": {"Addr_type": "PointAddress"},
+            })),
+        }),
+        Provider::Census => json!({"result": {
+            "input": {"address": {"address": query}},
+            "addressMatches": list(|p| json!({
+                "matchedAddress": p.label.to_uppercase(),
+                "coordinates": {"x": p.lon, "y": p.lat},
+            })),
+        }}),
+        _ => json!({
+            "query": query,
+            "results": list(|p| json!({
+                "lat": p.lat,
+                "lon": p.lon,
+                "label": p.label,
+                "score": p.score,
+                "kind": "rooftop",
+                "formatted_address": p.label,
+                "location": {"lat": p.lat, "lng": p.lon},
+                "relevance": p.score,
+                "accuracy": "rooftop",
+            })),
+        }),
+    }
+}
+
+fn nominatim(p: &Place) -> Value {
+    json!({
+        "place_id": world::subject(&p.label) >> 32,
+        "lat": p.lat.to_string(),
+        "lon": p.lon.to_string(),
+        "display_name": p.label,
+        "importance": p.score,
+        "class": "place",
+        "type": "house",
+    })
+}
+
+fn feature(p: &Place, properties: &Value) -> Value {
+    json!({
+        "type": "Feature",
+        "geometry": {"type": "Point", "coordinates": [p.lon, p.lat]},
+        "properties": properties,
+    })
+}
+
+/// A refusal in the provider's words.
+pub(super) fn refusal(provider: Provider, status: u16, why: Why) -> Reply {
+    let message = match why {
+        Why::Throttled => "too many requests",
+        Why::Bad => "the address cannot be read",
+        Why::Failed => "something went wrong",
+    };
+    let body = match provider {
+        Provider::Google => {
+            let word = match why {
+                Why::Throttled => "OVER_QUERY_LIMIT",
+                Why::Bad => "INVALID_REQUEST",
+                Why::Failed => "UNKNOWN_ERROR",
+            };
+            // Google says most of its errors in a 200.
+            let status = if why == Why::Bad { 200 } else { status };
+            let body = json!({"results": [], "status": word, "error_message": message});
+            return Reply::json(status, &body);
+        }
+        Provider::Nominatim => json!({"error": {"code": status, "message": message}}),
+        Provider::Pelias => json!({
+            "geocoding": {"version": "0.2", "errors": [message]},
+            "type": "FeatureCollection",
+            "features": [],
+        }),
+        Provider::Photon | Provider::Mapbox => json!({"message": message}),
+        Provider::OpenCage => {
+            let code = if status == 200 { 503 } else { status };
+            json!({"results": [], "status": {"code": code, "message": message}, "total_results": 0})
+        }
+        Provider::Here => json!({"status": status, "title": message, "cause": message}),
+        // The one error that services of this kind say in a 200.
+        _ if status == 200 => {
+            json!({"error": {"code": "rate_limited", "message": "rate limit: too many requests"}})
+        }
+        _ => json!({"error": {"code": status, "message": message}}),
+    };
+    Reply::json(status, &body)
+}

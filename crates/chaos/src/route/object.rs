@@ -1,0 +1,207 @@
+//! An object store in the manner of S3: put, get, head, delete, list, multipart.
+//!
+//! Of an object only its hash and size are kept, so terabytes can be sent here. What is read back
+//! is filler of the right size with the right `ETag`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Why;
+use crate::hash;
+use crate::reply::Reply;
+use crate::wire::{self, Request};
+
+const XML: &str = "application/xml";
+const OBJECTS_MAX: usize = 1_000_000;
+const FILLER_MAX: u64 = 64 * 1024 * 1024;
+const LIST_MAX: usize = 1_000;
+
+#[derive(Clone, Copy, Default)]
+struct Object {
+    hash: u64,
+    size: u64,
+}
+
+#[derive(Default)]
+struct Shelf {
+    objects: BTreeMap<String, Object>,
+    uploads: BTreeMap<u64, Object>,
+}
+
+/// What has been put here.
+#[derive(Default)]
+pub(crate) struct Objects(Mutex<Shelf>);
+
+impl Objects {
+    fn lock(&self) -> MutexGuard<'_, Shelf> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Empties the store.
+    pub(crate) fn clear(&self) {
+        *self.lock() = Shelf::default();
+    }
+
+    /// How many objects there are.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().objects.len()
+    }
+}
+
+pub(super) fn answer(objects: &Objects, request: &Request) -> Reply {
+    let name = wire::decode(request.path().trim_start_matches("/s3").trim_start_matches('/'));
+    let (bucket, key) = name.split_once('/').unwrap_or((&name, ""));
+    let upload = request.param("uploadId").and_then(|id| u64::from_str_radix(&id, 16).ok());
+    match (request.method.as_str(), key.is_empty(), upload) {
+        ("GET", true, _) => list(objects, request, bucket),
+        ("PUT" | "HEAD", true, _) => Reply::new(200, XML, ""),
+        ("PUT", false, Some(id)) => part(objects, request, id),
+        ("PUT", false, None) => put(objects, &name, &request.body),
+        ("POST", false, Some(id)) => complete(objects, &name, bucket, key, id),
+        ("POST", false, None) if request.param("uploads").is_some() => begin(objects, &name, bucket, key),
+        ("DELETE", false, _) => {
+            objects.lock().objects.remove(&name);
+            Reply::new(204, "", "").worked()
+        }
+        ("GET" | "HEAD", false, _) => get(objects, &name, request.method == "HEAD"),
+        _ => fault(405, "MethodNotAllowed", "The method is not allowed here"),
+    }
+}
+
+fn etag(hash: u64) -> (&'static str, String) {
+    ("ETag", format!("\"{hash:016x}\""))
+}
+
+fn put(objects: &Objects, name: &str, body: &[u8]) -> Reply {
+    let object = Object { hash: hash::bytes(4, body), size: body.len() as u64 };
+    let mut shelf = objects.lock();
+    if shelf.objects.len() >= OBJECTS_MAX && !shelf.objects.contains_key(name) {
+        return fault(507, "StoreFull", "The store holds no more objects");
+    }
+    shelf.objects.insert(name.to_owned(), object);
+    Reply { headers: vec![etag(object.hash)], ..Reply::new(200, "", "").worked() }
+}
+
+fn get(objects: &Objects, name: &str, head: bool) -> Reply {
+    let Some(object) = objects.lock().objects.get(name).copied() else {
+        return fault(404, "NoSuchKey", "The specified key does not exist");
+    };
+    let size = object.size.min(FILLER_MAX);
+    let headers = vec![etag(object.hash), ("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT".into())];
+    let body = if head { Vec::new() } else { vec![b'.'; usize::try_from(size).unwrap_or(0)] };
+    Reply {
+        headers,
+        stated_length: head.then_some(object.size),
+        ..Reply::new(200, "application/octet-stream", body)
+    }
+}
+
+fn begin(objects: &Objects, name: &str, bucket: &str, key: &str) -> Reply {
+    let id = hash::bytes(6, name.as_bytes());
+    objects.lock().uploads.insert(id, Object::default());
+    let (bucket, key) = (escape(bucket), escape(key));
+    let body = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><InitiateMultipartUploadResult><Bucket>{bucket}</Bucket>\
+         <Key>{key}</Key><UploadId>{id:x}</UploadId></InitiateMultipartUploadResult>"
+    );
+    Reply::new(200, XML, body)
+}
+
+fn part(objects: &Objects, request: &Request, id: u64) -> Reply {
+    let hash = hash::bytes(4, &request.body);
+    match objects.lock().uploads.get_mut(&id) {
+        None => return fault(404, "NoSuchUpload", "The specified upload does not exist"),
+        Some(upload) => {
+            upload.size = upload.size.saturating_add(request.body.len() as u64);
+            // Parts come in any order.
+            upload.hash ^= hash::mix(hash);
+        }
+    }
+    Reply { headers: vec![etag(hash)], ..Reply::new(200, "", "").worked() }
+}
+
+fn complete(objects: &Objects, name: &str, bucket: &str, key: &str, id: u64) -> Reply {
+    let mut shelf = objects.lock();
+    let Some(upload) = shelf.uploads.remove(&id) else {
+        return fault(404, "NoSuchUpload", "The specified upload does not exist");
+    };
+    shelf.objects.insert(name.to_owned(), upload);
+    let (bucket, key, tag) = (escape(bucket), escape(key), upload.hash);
+    let body = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><CompleteMultipartUploadResult><Bucket>{bucket}</Bucket>\
+         <Key>{key}</Key><ETag>&quot;{tag:016x}&quot;</ETag></CompleteMultipartUploadResult>"
+    );
+    Reply::new(200, XML, body).worked()
+}
+
+fn list(objects: &Objects, request: &Request, bucket: &str) -> Reply {
+    let prefix = request.param("prefix").unwrap_or_default();
+    let after = request.param("continuation-token").or_else(|| request.param("start-after"));
+    let most = request.param("max-keys").and_then(|v| v.parse().ok()).unwrap_or(LIST_MAX).min(LIST_MAX);
+    let root = format!("{bucket}/");
+    let shelf = objects.lock();
+    let from = format!("{root}{prefix}");
+    let mut keys = shelf
+        .objects
+        .range(from.clone()..)
+        .take_while(|(name, _)| name.starts_with(&from))
+        .filter_map(|(name, object)| Some((name.strip_prefix(&root)?, object)))
+        .filter(|(key, _)| after.as_deref().is_none_or(|after| *key > after))
+        .peekable();
+    let mut items = String::new();
+    let (mut count, mut last) = (0, "");
+    while count < most {
+        let Some((key, object)) = keys.next() else { break };
+        let _ = write!(
+            items,
+            "<Contents><Key>{}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
+             <ETag>&quot;{:016x}&quot;</ETag><Size>{}</Size><StorageClass>STANDARD</StorageClass></Contents>",
+            escape(key),
+            object.hash,
+            object.size
+        );
+        (count, last) = (count + 1, key);
+    }
+    let cut = keys.peek().is_some() && count > 0;
+    let token = if cut {
+        format!("<NextContinuationToken>{}</NextContinuationToken>", escape(last))
+    } else {
+        String::new()
+    };
+    let (bucket, prefix) = (escape(bucket), escape(&prefix));
+    let body = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult \
+         xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>{bucket}</Name><Prefix>{prefix}</Prefix>\
+         <KeyCount>{count}</KeyCount><MaxKeys>{most}</MaxKeys><IsTruncated>{cut}</IsTruncated>{items}{token}\
+         </ListBucketResult>"
+    );
+    Reply::new(200, XML, body)
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+fn fault(status: u16, code: &str, message: &str) -> Reply {
+    Reply::new(
+        status,
+        XML,
+        format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>{message}</Message>\
+             <RequestId>chaos</RequestId></Error>"
+        ),
+    )
+}
+
+pub(super) fn refusal(status: u16, why: Why) -> Reply {
+    match why {
+        // S3 has no 429.
+        Why::Throttled => {
+            let status = if status == 429 { 503 } else { status };
+            fault(status, "SlowDown", "Please reduce your request rate.")
+        }
+        Why::Bad => fault(status, "InvalidRequest", "The request cannot be read"),
+        Why::Failed => fault(status, "InternalError", "We encountered an internal error. Please try again."),
+    }
+}

@@ -1,0 +1,195 @@
+//! OGC API Features: collections, items, and next links that only this server understands.
+
+use std::fmt::Write;
+
+use serde_json::json;
+
+use super::{Told, Why};
+use crate::config::Config;
+use crate::hash;
+use crate::reply::Reply;
+use crate::wire::Request;
+use crate::world::{self, Parcel};
+
+const GEOJSON: &str = "application/geo+json";
+
+/// A stretch of the layer.
+pub(super) struct Page {
+    total: u64,
+    start: u64,
+    end: u64,
+}
+
+impl Page {
+    /// `count` features from `start`, as far as the server goes.
+    pub(super) fn new(told: &Told<'_>, start: u64, count: u64) -> Page {
+        let total = told.view.count();
+        let start = start.min(total);
+        let end = start.saturating_add(count.min(told.config.page_max)).min(total);
+        Page { total, start, end }
+    }
+
+    /// Its features, in order or in reverse order of the whole layer.
+    pub(super) fn parcels(&self, told: &Told<'_>, down: bool) -> Vec<Parcel> {
+        let place = |index: u64| if down { self.total - 1 - index } else { index };
+        let ids = (self.start..self.end).filter_map(|index| told.view.nth(place(index)));
+        ids.map(|id| world::parcel(told.config.seed, id)).collect()
+    }
+
+    /// Where the next page begins, if something comes after this one.
+    pub(super) fn next(&self, told: &Told<'_>) -> Option<u64> {
+        let again = told.config.unrest.loop_after;
+        if again > 0 && self.end >= again && self.end > self.start {
+            return Some(self.end - self.start);
+        }
+        (self.end < self.total).then_some(self.end)
+    }
+}
+
+pub(super) fn answer(told: &Told<'_>, request: &Request) -> Reply {
+    let base = format!("http://{}/ogc", request.host);
+    let path = request.path().trim_end_matches('/');
+    match path.trim_start_matches("/ogc").trim_start_matches('/') {
+        "" => Reply::json(
+            200,
+            &json!({
+                "title": "Generated parcels",
+                "links": [
+                    {"rel": "self", "type": "application/json", "href": base},
+                    {"rel": "conformance", "type": "application/json", "href": format!("{base}/conformance")},
+                    {"rel": "data", "type": "application/json", "href": format!("{base}/collections")},
+                ],
+            }),
+        ),
+        "conformance" => Reply::json(
+            200,
+            &json!({"conformsTo": [
+                "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/core",
+                "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/geojson",
+            ]}),
+        ),
+        "collections" => Reply::json(200, &json!({"collections": [about(&base)], "links": []})),
+        "collections/parcels" => Reply::json(200, &about(&base)),
+        "collections/parcels/items" => items(told, request, &base),
+        other => match other.strip_prefix("collections/parcels/items/").map(item_number) {
+            Some(Some(id)) if told.view.has(id) => {
+                let mut body = String::new();
+                feature(&mut body, &world::parcel(told.config.seed, id));
+                Reply::new(200, GEOJSON, body).worked()
+            }
+            _ => refusal(404, Why::Bad),
+        },
+    }
+}
+
+fn item_number(text: &str) -> Option<u64> {
+    text.trim_start_matches("parcels.").parse().ok()
+}
+
+fn about(base: &str) -> serde_json::Value {
+    json!({
+        "id": "parcels",
+        "title": "Parcels",
+        "itemType": "feature",
+        "crs": ["http://www.opengis.net/def/crs/OGC/1.3/CRS84"],
+        "links": [{"rel": "items", "type": GEOJSON, "href": format!("{base}/collections/parcels/items")}],
+    })
+}
+
+fn items(told: &Told<'_>, request: &Request, base: &str) -> Reply {
+    let config = told.config;
+    let number = |name: &str| request.param(name).map(|v| v.parse::<u64>()).transpose();
+    let (Ok(limit), Ok(offset)) = (number("limit"), number("offset")) else { return refusal(400, Why::Bad) };
+    let limit = limit.unwrap_or(10);
+    let start = match request.param("cursor") {
+        None => offset.unwrap_or(0),
+        Some(cursor) => match open(config, &cursor) {
+            Some(start) => start,
+            None => return refusal(400, Why::Bad),
+        },
+    };
+    if limit == 0 {
+        return refusal(400, Why::Bad);
+    }
+    let page = Page::new(told, start, limit);
+    let items = format!("{base}/collections/parcels/items");
+    let mut links = format!("{{\"rel\":\"self\",\"type\":\"{GEOJSON}\",\"href\":\"{items}\"}}");
+    if let Some(next) = page.next(told) {
+        let cursor = seal(config, next);
+        let _ = write!(
+            links,
+            ",{{\"rel\":\"next\",\"type\":\"{GEOJSON}\",\"href\":\"{items}?limit={limit}&cursor={cursor}\"}}"
+        );
+    }
+    let parcels = page.parcels(told, false);
+    let body = collection(told, &parcels, &links, false);
+    told.turn();
+    Reply::new(200, GEOJSON, body).worked()
+}
+
+/// A cursor that a client cannot make up.
+pub(super) fn seal(config: &Config, start: u64) -> String {
+    format!("{start:x}-{:08x}", hash::mix(config.seed ^ start) as u32)
+}
+
+pub(super) fn open(config: &Config, cursor: &str) -> Option<u64> {
+    let start = u64::from_str_radix(cursor.split_once('-')?.0, 16).ok()?;
+    (seal(config, start) == cursor).then_some(start)
+}
+
+/// A GeoJSON feature collection.
+pub(super) fn collection(told: &Told<'_>, parcels: &[Parcel], links: &str, geoserver: bool) -> String {
+    let (config, total) = (told.config, told.total());
+    let mut out = String::with_capacity(300 + 400 * parcels.len());
+    out.push_str("{\"type\":\"FeatureCollection\",\"features\":[");
+    for (i, parcel) in told.kept(parcels).iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        feature(&mut out, parcel);
+    }
+    let _ = write!(out, "],\"numberReturned\":{}", parcels.len());
+    if !config.unknown_total {
+        let _ = write!(out, ",\"numberMatched\":{total}");
+    }
+    if geoserver {
+        let shown = if config.unknown_total { "\"unknown\"".to_owned() } else { total.to_string() };
+        let _ = write!(out, ",\"totalFeatures\":{shown}");
+    }
+    if !links.is_empty() {
+        let _ = write!(out, ",\"links\":[{links}]");
+    }
+    out.push('}');
+    out
+}
+
+/// One feature as GeoJSON.
+pub(super) fn feature(out: &mut String, parcel: &Parcel) {
+    let _ = write!(
+        out,
+        "{{\"type\":\"Feature\",\"id\":\"parcels.{0}\",\"geometry\":{{\"type\":\"Polygon\",\"coordinates\":[[",
+        parcel.id
+    );
+    for (i, (lon, lat)) in parcel.ring().into_iter().enumerate() {
+        let _ = write!(out, "{}[{lon},{lat}]", if i > 0 { "," } else { "" });
+    }
+    let _ = write!(
+        out,
+        "]]}},\"properties\":{{\"id\":{},\"name\":\"{}\",\"zone\":\"{}\",\"area\":{},\"updated\":\"{}\"}}}}",
+        parcel.id,
+        parcel.name,
+        parcel.zone,
+        parcel.area,
+        parcel.updated()
+    );
+}
+
+pub(super) fn refusal(status: u16, why: Why) -> Reply {
+    let title = match why {
+        Why::Throttled => "Too many requests",
+        Why::Bad => "The request cannot be read",
+        Why::Failed => "Something went wrong",
+    };
+    let body = json!({"type": "about:blank", "title": title, "status": status});
+    Reply::new(status, "application/problem+json", body.to_string())
+}

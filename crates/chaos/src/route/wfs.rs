@@ -1,0 +1,156 @@
+//! A Web Feature Service, 1.1 and 2.0: capabilities, hits, pages in GML or GeoJSON.
+//!
+//! As GeoServer does it: coordinates are latitude first when the reference system is written as a
+//! URN, longitude first when it is written `EPSG:4326`; errors come as an exception report, in a
+//! 200 when the request itself was at fault.
+
+use std::fmt::Write;
+
+use super::ogc::{self, Page};
+use super::{Told, Why};
+use crate::config::Config;
+use crate::reply::Reply;
+use crate::wire::Request;
+use crate::world::Parcel;
+
+const XML: &str = "text/xml;charset=UTF-8";
+
+pub(super) fn answer(told: &Told<'_>, request: &Request) -> Reply {
+    let config = told.config;
+    let operation = request.field("request").unwrap_or_default().to_ascii_lowercase();
+    match operation.as_str() {
+        "getcapabilities" => Reply::new(200, XML, capabilities(config, request)),
+        "describefeaturetype" => Reply::new(200, XML, SCHEMA),
+        "getfeature" => get_feature(told, request),
+        "" => exception(200, "MissingParameterValue", "request", "The parameter request is missing"),
+        _ => exception(200, "OperationNotSupported", "request", "No such operation"),
+    }
+}
+
+fn get_feature(told: &Told<'_>, request: &Request) -> Reply {
+    let name = request.field("typenames").or_else(|| request.field("typename")).unwrap_or_default();
+    if name.rsplit(':').next() != Some("parcels") {
+        return exception(200, "InvalidParameterValue", "typeNames", "No such feature type");
+    }
+    let number = |name: &str| request.field(name).map(|v| v.trim().parse::<u64>());
+    let count = number("count").or_else(|| number("maxfeatures"));
+    let (Ok(start), Ok(count)) = (number("startindex").transpose(), count.transpose()) else {
+        return exception(200, "InvalidParameterValue", "startIndex", "Not a number");
+    };
+    let old = request.field("version").is_some_and(|v| v.starts_with("1."));
+    let hits = request.field("resulttype").is_some_and(|t| t.eq_ignore_ascii_case("hits"));
+    let sort = request.field("sortby").unwrap_or_default().to_ascii_uppercase();
+    let down = sort.ends_with(" D") || sort.ends_with(" DESC") || sort.ends_with("+D");
+    let page = Page::new(told, start.unwrap_or(0), count.unwrap_or(u64::MAX));
+    let parcels = if hits { Vec::new() } else { page.parcels(told, down) };
+    if !hits {
+        told.turn();
+    }
+    let format = request.field("outputformat").unwrap_or_default();
+    if format.contains("json") {
+        let body = ogc::collection(told, &parcels, "", true);
+        return Reply::new(200, "application/json;charset=UTF-8", body).worked();
+    }
+    let lon_first = request.field("srsname").is_some_and(|s| s.eq_ignore_ascii_case("EPSG:4326"));
+    Reply::new(200, XML, gml(told, &parcels, old, hits, lon_first)).worked()
+}
+
+fn gml(told: &Told<'_>, parcels: &[Parcel], old: bool, hits: bool, lon_first: bool) -> String {
+    let matched = if told.config.unknown_total { "unknown".to_owned() } else { told.total().to_string() };
+    let returned = parcels.len();
+    let srs = if lon_first { "EPSG:4326" } else { "urn:ogc:def:crs:EPSG::4326" };
+    let (wfs, gml) = if old { ("wfs", "gml") } else { ("wfs/2.0", "gml/3.2") };
+    let mut out = String::with_capacity(400 + 900 * parcels.len());
+    let _ = write!(
+        out,
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><wfs:FeatureCollection \
+         xmlns:wfs=\"http://www.opengis.net/{wfs}\" xmlns:gml=\"http://www.opengis.net/{gml}\" \
+         xmlns:tide=\"urn:tidegate:chaos\" timeStamp=\"2026-01-01T00:00:00Z\" "
+    );
+    // The old version has one number: on hits all that match, else what is on the page.
+    let _ = if old {
+        let number = if hits { told.total() } else { returned as u64 };
+        write!(out, "numberOfFeatures=\"{number}\">")
+    } else {
+        write!(out, "numberMatched=\"{matched}\" numberReturned=\"{returned}\">")
+    };
+    let (open, close) =
+        if old { ("<gml:featureMember>", "</gml:featureMember>") } else { ("<wfs:member>", "</wfs:member>") };
+    for parcel in told.kept(parcels) {
+        let _ = write!(
+            out,
+            "{open}<tide:parcels gml:id=\"parcels.{0}\"><tide:id>{0}</tide:id><tide:name>{1}</tide:name>\
+             <tide:zone>{2}</tide:zone><tide:area>{3}</tide:area><tide:updated>{4}</tide:updated>\
+             <tide:geom><gml:Polygon gml:id=\"parcels.{0}.geom\" srsName=\"{srs}\"><gml:exterior>\
+             <gml:LinearRing><gml:posList>",
+            parcel.id,
+            parcel.name,
+            parcel.zone,
+            parcel.area,
+            parcel.updated()
+        );
+        for (i, (lon, lat)) in parcel.ring().into_iter().enumerate() {
+            let (a, b) = if lon_first { (lon, lat) } else { (lat, lon) };
+            let _ = write!(out, "{}{a} {b}", if i > 0 { " " } else { "" });
+        }
+        out.push_str(
+            "</gml:posList></gml:LinearRing></gml:exterior></gml:Polygon></tide:geom></tide:parcels>",
+        );
+        out.push_str(close);
+    }
+    out.push_str("</wfs:FeatureCollection>");
+    out
+}
+
+fn capabilities(config: &Config, request: &Request) -> String {
+    let version = request.field("version").filter(|v| v.starts_with("1.")).map_or("2.0.0", |_| "1.1.0");
+    let (wfs, ows) = if version == "2.0.0" { ("wfs/2.0", "ows/1.1") } else { ("wfs", "ows") };
+    let url = format!("http://{}/wfs", request.host.replace(['<', '>', '&', '"'], ""));
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><wfs:WFS_Capabilities version=\"{version}\" \
+         xmlns:wfs=\"http://www.opengis.net/{wfs}\" xmlns:ows=\"http://www.opengis.net/{ows}\" \
+         xmlns:xlink=\"http://www.w3.org/1999/xlink\"><ows:ServiceIdentification><ows:Title>Generated \
+         parcels</ows:Title><ows:ServiceType>WFS</ows:ServiceType><ows:ServiceTypeVersion>{version}\
+         </ows:ServiceTypeVersion></ows:ServiceIdentification><ows:OperationsMetadata><ows:Operation \
+         name=\"GetFeature\"><ows:DCP><ows:HTTP><ows:Get xlink:href=\"{url}\"/></ows:HTTP></ows:DCP>\
+         <ows:Constraint name=\"CountDefault\"><ows:DefaultValue>{}</ows:DefaultValue></ows:Constraint>\
+         </ows:Operation><ows:Constraint name=\"ImplementsResultPaging\"><ows:DefaultValue>TRUE\
+         </ows:DefaultValue></ows:Constraint></ows:OperationsMetadata><wfs:FeatureTypeList>\
+         <wfs:FeatureType xmlns:tide=\"urn:tidegate:chaos\"><wfs:Name>tide:parcels</wfs:Name><wfs:Title>\
+         Parcels</wfs:Title><wfs:DefaultCRS>urn:ogc:def:crs:EPSG::4326</wfs:DefaultCRS></wfs:FeatureType>\
+         </wfs:FeatureTypeList></wfs:WFS_Capabilities>",
+        config.page_max
+    )
+}
+
+const SCHEMA: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><xsd:schema \
+    xmlns:xsd=\"http://www.w3.org/2001/XMLSchema\" xmlns:gml=\"http://www.opengis.net/gml/3.2\" \
+    xmlns:tide=\"urn:tidegate:chaos\" targetNamespace=\"urn:tidegate:chaos\"><xsd:complexType \
+    name=\"parcelsType\"><xsd:complexContent><xsd:extension base=\"gml:AbstractFeatureType\"><xsd:sequence>\
+    <xsd:element name=\"id\" type=\"xsd:long\"/><xsd:element name=\"name\" type=\"xsd:string\"/>\
+    <xsd:element name=\"zone\" type=\"xsd:string\"/><xsd:element name=\"area\" type=\"xsd:double\"/>\
+    <xsd:element name=\"updated\" type=\"xsd:dateTime\"/><xsd:element name=\"geom\" \
+    type=\"gml:SurfacePropertyType\"/></xsd:sequence></xsd:extension></xsd:complexContent></xsd:complexType>\
+    <xsd:element name=\"parcels\" type=\"tide:parcelsType\" substitutionGroup=\"gml:AbstractFeature\"/>\
+    </xsd:schema>";
+
+fn exception(status: u16, code: &str, locator: &str, text: &str) -> Reply {
+    Reply::new(
+        status,
+        XML,
+        format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ows:ExceptionReport \
+             xmlns:ows=\"http://www.opengis.net/ows/1.1\" version=\"2.0.0\"><ows:Exception \
+             exceptionCode=\"{code}\" locator=\"{locator}\"><ows:ExceptionText>{text}</ows:ExceptionText>\
+             </ows:Exception></ows:ExceptionReport>"
+        ),
+    )
+}
+
+pub(super) fn refusal(status: u16, why: Why) -> Reply {
+    match why {
+        Why::Throttled => Reply::new(status, "text/plain", "Request rate too high, slow down"),
+        Why::Bad => exception(status, "InvalidParameterValue", "", "The request cannot be read"),
+        Why::Failed => exception(status, "NoApplicableCode", "", "Error occurred getting features"),
+    }
+}

@@ -1,0 +1,234 @@
+//! The small values of a profile, each checked where it is read.
+
+use super::template::{Template, percent};
+use crate::duration;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::ser::{SerializeMap, Serializer};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+
+macro_rules! text {
+    ($(#[$doc:meta])* $name:ident, $check:expr, $say:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// The text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = String;
+            fn try_from(text: String) -> Result<$name, String> {
+                let check: fn(&str) -> bool = $check;
+                if check(&text) { Ok($name(text)) } else { Err(format!(concat!("`{}` ", $say), text)) }
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(value: $name) -> String {
+                value.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+    };
+}
+
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+}
+
+text!(
+    /// A plain name.
+    Name, is_token, "is no name; letters, digits, `-`, `.` and `_` may stand here"
+);
+text!(
+    /// The name of a header.
+    Header, is_token, "is no header name"
+);
+text!(
+    /// The address of a service: scheme, host and perhaps a path.
+    Url, is_base, "is no address; it starts with http:// or https:// and has no `?` and no `#`"
+);
+
+fn is_base(text: &str) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    rest.is_some_and(|host| {
+        !host.is_empty()
+            && !host.starts_with('/')
+            && !host.contains('@')
+            && host.bytes().all(|b| b.is_ascii_graphic() && !b"?#{}\"<>\\^`|".contains(&b))
+    })
+}
+
+/// A status of HTTP, 100 to 599.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "u16", into = "u16")]
+pub struct Status(u16);
+
+impl TryFrom<u16> for Status {
+    type Error = String;
+    fn try_from(status: u16) -> Result<Status, String> {
+        if (100..600).contains(&status) {
+            Ok(Status(status))
+        } else {
+            Err(format!("{status} is no HTTP status; they go from 100 to 599"))
+        }
+    }
+}
+
+impl From<Status> for u16 {
+    fn from(status: Status) -> u16 {
+        status.0
+    }
+}
+
+/// A number above zero.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct Positive(f64);
+
+impl Positive {
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl TryFrom<f64> for Positive {
+    type Error = String;
+    fn try_from(n: f64) -> Result<Positive, String> {
+        if n.is_finite() && n > 0.0 { Ok(Positive(n)) } else { Err(format!("{n} is not above zero")) }
+    }
+}
+
+impl From<Positive> for f64 {
+    fn from(n: Positive) -> f64 {
+        n.0
+    }
+}
+
+/// A time span as in a manifest: `500ms`, `30s`, `5m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Span(Duration);
+
+impl Span {
+    /// The span.
+    #[must_use]
+    pub const fn get(self) -> Duration {
+        self.0
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = String;
+    fn try_from(text: String) -> Result<Span, String> {
+        match duration::parse(&text) {
+            Some(span) if !span.is_zero() => Ok(Span(span)),
+            _ => Err(format!("`{text}` is no time span; write for example 500ms, 30s, 5m or 1h")),
+        }
+    }
+}
+
+impl From<Span> for String {
+    fn from(span: Span) -> String {
+        duration::human(span.0.as_secs_f64())
+    }
+}
+
+/// Named templates in the order written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pairs(Vec<(String, Template)>);
+
+impl Pairs {
+    /// Is there none?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Name and template, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Template)> {
+        self.0.iter().map(|(name, template)| (name.as_str(), template))
+    }
+
+    /// Adds one; its name goes into a URL as it stands.
+    pub(super) fn push(&mut self, name: String, template: Template) {
+        self.0.push((name, template));
+    }
+}
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Pairs, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Pairs;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("names with templates")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut pairs = Pairs::default();
+                while let Some((name, template)) = map.next_entry::<String, Template>()? {
+                    let mut plain = String::new();
+                    percent(&mut plain, &name);
+                    if plain != name || name.is_empty() {
+                        return Err(A::Error::custom(format!("`{name}` is no name of a parameter")));
+                    }
+                    pairs.push(name, template);
+                }
+                Ok(pairs)
+            }
+        }
+        d.deserialize_map(Read)
+    }
+}
+
+impl Serialize for Pairs {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let mut map = s.serialize_map(Some(self.0.len()))?;
+        for (name, template) in &self.0 {
+            map.serialize_entry(name, template)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_need_a_unit() {
+        let read = |t: &str| Span::try_from(t.to_owned()).map(|s| s.get().as_millis());
+        assert_eq!(read("500ms"), Ok(500));
+        assert_eq!(read("5m"), Ok(300_000));
+        for bad in ["5", "0s", "s", "-1s", "1s5m", "99999999999999999999999s"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_a_base() {
+        for good in ["https://a.b", "http://127.0.0.1:8080/x"] {
+            assert!(is_base(good), "{good}");
+        }
+        for bad in
+            ["a.b", "ftp://a", "https://", "https:///x", "https://u:p@h", "https://h?x", "https://h/ x"]
+        {
+            assert!(!is_base(bad), "{bad}");
+        }
+    }
+}

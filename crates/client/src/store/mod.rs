@@ -1,0 +1,271 @@
+//! Object stores through lanes.
+//!
+//! An object store is throttled by prefix, answers an overload with 503 SlowDown, and now and then
+//! with an error in a 200. Clients that retry by themselves meet this with noise: of peers measured
+//! on one hot prefix the best sent five calls for every one that was taken, and some lost objects.
+//! Here the crate `object_store` spells and signs the requests, its own retries off, and everything
+//! that is decided is decided as for any other service: each request is a call in the lane of its
+//! prefix, which learns how much the prefix takes; a SlowDown slows the lane and counts as nothing
+//! else; a repeat is safe because a key names one object.
+//!
+//! ```
+//! use tidegate_client::store::{Settings, Store};
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! let store = Store::open("memory:", &Settings::default()).unwrap();
+//! store.put("tiles/1/2.png", "png".into()).await?;
+//! assert_eq!(store.get("tiles/1/2.png").await?.bytes(1024).await?, "png");
+//! # Ok::<(), tidegate_client::store::StoreError>(()) }).unwrap();
+//! ```
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`key`] | keys, their spreading, their lanes |
+//! | `context` | what its calls share with those of others |
+//! | `open` | from an address and settings to a store |
+//! | `wire` | the transport under S3 |
+//! | `judge` | from answers to verdicts and errors |
+//! | `read` | objects as they come, resumed where they break |
+//! | `upload` | objects too large for one request |
+//! | `list` | keys in order, page by page |
+
+mod context;
+mod judge;
+pub mod key;
+mod list;
+mod open;
+mod read;
+mod upload;
+mod wire;
+
+pub use context::CallContext;
+pub use judge::StoreError;
+pub use key::{BadKey, KeySpread};
+pub use object_store::GetRange;
+pub use open::{OpenError, S3Settings, Settings};
+pub use read::Object;
+
+use crate::call::{self, Reply, Sent};
+use crate::lane::{Lane, LaneKey, Lanes};
+use crate::telemetry::Line;
+use bytes::Bytes;
+use judge::{Fault, judge};
+use object_store::list::PaginatedListStore;
+use object_store::multipart::MultipartStore;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tidegate_core::call::{Call, CallPolicy};
+use tidegate_core::classify::Classifier;
+use tidegate_core::{Code, Rng, Wall};
+
+/// Prefixes that get a lane of their own; those that come later share one.
+const LANES_MAX: usize = 4096;
+
+/// An object, without its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Its key, as it was put.
+    pub key: String,
+    /// Bytes.
+    pub size: u64,
+    /// When it was last written.
+    pub modified: Wall,
+    /// The store's mark of this very content.
+    pub etag: Option<String>,
+}
+
+/// One bucket or directory. Clones share its lanes.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    /// Whose lanes these are: the name, and the service that keeps it where there is more than one.
+    home: String,
+    /// What stands before every kept key; empty or with a slash at its end.
+    base: String,
+    spread: KeySpread,
+    lane_segments: usize,
+    part_bytes: usize,
+    parts_at_once: usize,
+    backend: Backend,
+    lanes: Lanes,
+    prefixes: Mutex<HashSet<String>>,
+    policy: CallPolicy,
+    classifier: Classifier,
+    seed: u64,
+    calls: AtomicU64,
+    /// As whom in the traffic of a run, and what is counted there.
+    caller: Option<(Box<dyn CallContext>, Line)>,
+}
+
+/// What the library offers for one kind of store.
+struct Backend {
+    objects: Arc<dyn ObjectStore>,
+    /// Stores whose uploads have parts that can be repeated.
+    parts: Option<Arc<dyn MultipartStore>>,
+    /// Stores that list in order, page by page.
+    pages: Option<Arc<dyn PaginatedListStore>>,
+    /// Whether `objects` renames in one step.
+    renames: bool,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Store({}/{})", self.0.name, self.0.base)
+    }
+}
+
+impl Store {
+    /// Its lanes, one per prefix.
+    #[must_use]
+    pub fn lanes(&self) -> &Lanes {
+        &self.0.lanes
+    }
+
+    /// Puts an object in one request, over whatever is there. Above some megabytes
+    /// [`Store::put_stream`] is better.
+    ///
+    /// # Errors
+    /// The key is none, or the store did not take the object.
+    pub async fn put(&self, key: &str, content: Bytes) -> Result<(), StoreError> {
+        let kept = self.kept(key)?;
+        let path = path(key, &kept)?;
+        let objects = &self.0.backend.objects;
+        let put = || async {
+            objects.put(&path, PutPayload::from_bytes(content.clone())).await?;
+            Ok(())
+        };
+        self.call(key, &kept, put).await
+    }
+
+    /// An object without its content.
+    ///
+    /// # Errors
+    /// There is none, or the store did not say.
+    pub async fn head(&self, key: &str) -> Result<Meta, StoreError> {
+        let kept = self.kept(key)?;
+        let path = path(key, &kept)?;
+        let objects = &self.0.backend.objects;
+        let found = self.call(key, &kept, || async { Ok(objects.head(&path).await?) }).await?;
+        Ok(meta(key, &found))
+    }
+
+    /// Deletes an object. That there is none is as good.
+    ///
+    /// # Errors
+    /// The store did not do it.
+    pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
+        let kept = self.kept(key)?;
+        let path = path(key, &kept)?;
+        let objects = &self.0.backend.objects;
+        match self.call(key, &kept, || async { Ok(objects.delete(&path).await?) }).await {
+            // A bucket that is not there is another matter.
+            Err(error) if error.is_not_found() && !error.words.contains("NoSuchBucket") => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Copies an object within the store, over whatever is there. S3 copies up to 5 GiB.
+    ///
+    /// # Errors
+    /// There is none, or the store did not do it.
+    pub async fn copy(&self, from: &str, to: &str) -> Result<(), StoreError> {
+        let (from_kept, to_kept) = (self.kept(from)?, self.kept(to)?);
+        let (source, target) = (path(from, &from_kept)?, path(to, &to_kept)?);
+        let objects = &self.0.backend.objects;
+        self.call(from, &to_kept, || async { Ok(objects.copy(&source, &target).await?) }).await
+    }
+
+    /// Renames an object: in one step where the store can, else by copy and delete. If that breaks
+    /// off in between, both are there.
+    ///
+    /// # Errors
+    /// There is none, or the store did not do it.
+    pub async fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
+        if from == to {
+            return self.head(from).await.map(|_| ());
+        }
+        if !self.0.backend.renames {
+            self.copy(from, to).await?;
+            return self.delete(from).await;
+        }
+        let (from_kept, to_kept) = (self.kept(from)?, self.kept(to)?);
+        let (source, target) = (path(from, &from_kept)?, path(to, &to_kept)?);
+        let objects = &self.0.backend.objects;
+        self.call(from, &to_kept, || async { Ok(objects.rename(&source, &target).await?) }).await
+    }
+
+    /// Where an object of this key is kept.
+    fn kept(&self, key: &str) -> Result<String, StoreError> {
+        key::check(key).map_err(|bad| StoreError::local(&bad.key, Code::BAD_REQUEST, bad.why))?;
+        let kept = self.0.base.clone() + &self.0.spread.place(key);
+        Ok(kept)
+    }
+
+    /// The lane of a kept key.
+    fn lane(&self, kept: &str) -> Lane {
+        let inner = &*self.0;
+        let after = kept.strip_prefix(inner.base.as_str()).unwrap_or(kept);
+        let prefix = key::lane_prefix(after, inner.lane_segments);
+        let mut known = inner.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
+        let prefix = if known.contains(prefix) || known.len() < LANES_MAX { prefix } else { "*" };
+        if !known.contains(prefix) {
+            known.insert(prefix.to_owned());
+        }
+        drop(known);
+        inner.lanes.get(&LaneKey::of_prefix(&inner.home, &format!("{}{prefix}", inner.base)))
+    }
+
+    /// Takes one request through the lane of `kept` to its end.
+    async fn call<T, W, F>(&self, key: &str, kept: &str, mut work: W) -> Result<T, StoreError>
+    where
+        T: Send,
+        W: FnMut() -> F + Send,
+        F: Future<Output = Result<T, Fault>> + Send,
+    {
+        let inner = &*self.0;
+        let lane = self.lane(kept);
+        let clock = lane.clock();
+        let chance = Rng::fork(inner.seed, inner.calls.fetch_add(1, Ordering::Relaxed));
+        let outcome = call::run(&lane, &inner.policy, Call::new(), chance, |_| {
+            let work = work();
+            async move {
+                let (result, seen) = wire::watched(work).await;
+                let (verdict, hints, words) =
+                    judge(&inner.classifier, result.as_ref().err(), seen, clock.mono());
+                Sent::Reply(Reply { verdict, hints, value: Some((result.ok(), words)) })
+            }
+        })
+        .await;
+        let (outcome, value) = outcome.split();
+        if let Some((caller, line)) = &inner.caller {
+            caller.ended(line, key, &outcome);
+        }
+        let accepted = outcome.is_accepted();
+        let (verdict, next, attempts) = (outcome.verdict, outcome.next, outcome.attempts());
+        match value {
+            Some((Some(value), _)) if accepted => Ok(value),
+            value => {
+                let words = value.map(|(_, words)| words).unwrap_or_default();
+                Err(StoreError { key: key.into(), verdict, next, attempts, words: words.into() })
+            }
+        }
+    }
+}
+
+/// The library's form of a kept key.
+fn path(key: &str, kept: &str) -> Result<Path, StoreError> {
+    Path::parse(kept).map_err(|_| StoreError::local(key, Code::BAD_REQUEST, "it is no key"))
+}
+
+fn meta(key: &str, found: &object_store::ObjectMeta) -> Meta {
+    Meta {
+        key: key.to_owned(),
+        size: found.size,
+        modified: Wall::from_millis(found.last_modified.timestamp_millis()),
+        etag: found.e_tag.clone(),
+    }
+}

@@ -1,0 +1,341 @@
+//! From an address and settings to a store.
+//!
+//! | address | store |
+//! |---|---|
+//! | `s3://bucket`, `s3://bucket/base` | a bucket of AWS or of whatever speaks its protocol |
+//! | `file:///dir`, `dir`, `/dir` | a directory; each write is staged, synced and renamed |
+//! | `memory:` | nothing durable, for tests |
+//!
+//! Credentials come by reference, from the environment or from files, and are read once when the
+//! store is opened. Without any, requests are not signed, as public buckets want it. The metadata
+//! services of clouds are never asked.
+
+use super::key::{self, KeySpread};
+use super::wire::Wire;
+use super::{Backend, CallContext, Inner, Store};
+use crate::http::address::Addresses;
+use crate::http::{Allow, Client, ClientConfig};
+use crate::lane::{Clock, LaneKey, Lanes};
+use crate::profile::{Profile, Profiles};
+use crate::secret::{Secret, SecretError, SecretRef};
+use object_store::aws::{AmazonS3Builder, Checksum, S3CopyIfNotExists};
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::{ClientOptions, RetryConfig};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tidegate_core::call::{CallPolicy, ThrottleWait};
+use tidegate_core::lane::LaneConfig;
+use tidegate_core::retry::backoff::{Backoff, Jitter};
+use url::{Host, Url};
+
+/// The settings of a store.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where entropy goes in a key.
+    pub key_spread: KeySpread,
+    /// Folders of a kept key, after the base, that name its lane. 0 gives the store one lane.
+    pub lane_segments: usize,
+    /// The smallest part of an upload in parts, in bytes; at least 5 MiB, as S3 wants it.
+    pub part_bytes: usize,
+    /// Parts of one upload on their way at once. Memory for an upload is one more than this.
+    pub parts_at_once: usize,
+    /// Make the directory of a local store if there is none.
+    pub create: bool,
+    /// How often and how long to try.
+    pub policy: CallPolicy,
+    /// The settings of the lanes.
+    pub lane: LaneConfig,
+    /// For buckets.
+    pub s3: S3Settings,
+    /// Decides all jitter.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    /// Keys as they are, a lane per first folder, parts of 8 MiB, four at once; 5 attempts with
+    /// throttles and outages free of them, ten minutes in all, one minute each.
+    fn default() -> Settings {
+        let policy = CallPolicy {
+            throttles_free: 100,
+            outages_free: 20,
+            deadline: Duration::from_secs(600),
+            attempt_timeout: Duration::from_secs(60),
+            backoff: Backoff::new(Duration::from_millis(200), 2.0, Duration::from_secs(20), Jitter::Full),
+            throttle_wait: ThrottleWait::Lane,
+            ..CallPolicy::default()
+        };
+        let mut lane = LaneConfig::default();
+        lane.breaker.cooldown = Duration::from_secs(1);
+        lane.breaker.cooldown_factor = 1.5;
+        lane.breaker.cooldown_max = Duration::from_secs(30);
+        lane.breaker.probes = 1;
+        Settings {
+            key_spread: KeySpread::None,
+            lane_segments: 1,
+            part_bytes: 8 << 20,
+            parts_at_once: 4,
+            create: false,
+            policy,
+            lane,
+            s3: S3Settings::default(),
+            seed: 0,
+        }
+    }
+}
+
+/// How to reach a bucket.
+#[derive(Clone, Debug, Default)]
+pub struct S3Settings {
+    /// The address of the service, without the bucket; none means AWS.
+    pub endpoint: Option<Url>,
+    /// The region; `us-east-1` if none is given.
+    pub region: Option<String>,
+    /// Where the access key is found; with `secret_key`, or neither.
+    pub access_key: Option<SecretRef>,
+    /// Where the secret key is found.
+    pub secret_key: Option<SecretRef>,
+    /// Where a session token is found.
+    pub session_token: Option<SecretRef>,
+    /// The names of the endpoint may lead to private addresses. An endpoint that is itself such an
+    /// address, or `localhost`, needs no leave.
+    pub private: bool,
+}
+
+/// Why a store cannot be opened. Never quotes a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// The address or a setting is wrong.
+    Setting(String),
+    /// A credential is not where it should be.
+    Secret(SecretError),
+    /// The directory cannot be used.
+    Directory(PathBuf, String),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Setting(why) => f.write_str(why),
+            OpenError::Secret(why) => write!(f, "{why}"),
+            OpenError::Directory(path, why) => write!(f, "the directory {}: {why}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<SecretError> for OpenError {
+    fn from(why: SecretError) -> OpenError {
+        OpenError::Secret(why)
+    }
+}
+
+impl Store {
+    /// Opens a store. Nothing is asked of it yet.
+    ///
+    /// # Errors
+    /// The address or a setting is wrong, a credential is missing, or a directory cannot be used.
+    pub fn open(address: &str, settings: &Settings) -> Result<Store, OpenError> {
+        Store::open_on(address, settings, Clock::system())
+    }
+
+    /// The same on a given clock.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_on(address: &str, settings: &Settings, clock: Clock) -> Result<Store, OpenError> {
+        Store::make(address, settings, clock, None)
+    }
+
+    /// The same in the traffic of a run: its prefixes share their lanes with others there.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_for(
+        address: &str,
+        settings: &Settings,
+        caller: impl CallContext + 'static,
+    ) -> Result<Store, OpenError> {
+        let clock = caller.lanes(&settings.lane).clock();
+        Store::make(address, settings, clock, Some(Box::new(caller)))
+    }
+
+    fn make(
+        address: &str,
+        settings: &Settings,
+        clock: Clock,
+        caller: Option<Box<dyn CallContext>>,
+    ) -> Result<Store, OpenError> {
+        let wrong = |why: &str| Err(OpenError::Setting(why.to_owned()));
+        if settings.part_bytes < 5 << 20 {
+            return wrong("a part has at least 5 MiB");
+        }
+        let profile = profile()?;
+        let (name, base, backend) = if let Some(rest) = address.strip_prefix("s3://") {
+            let (bucket, base) = rest.split_once('/').unwrap_or((rest, ""));
+            if bucket.is_empty() {
+                return wrong("the address names no bucket");
+            }
+            let base = base.trim_end_matches('/');
+            if !base.is_empty() {
+                key::check(base).map_err(|bad| OpenError::Setting(bad.to_string()))?;
+            }
+            let base = if base.is_empty() { String::new() } else { format!("{base}/") };
+            (format!("s3://{bucket}"), base, bucket_of(bucket, &settings.s3, &profile, clock)?)
+        } else if address == "memory:" {
+            let memory = Arc::new(InMemory::new());
+            let backend =
+                Backend { objects: memory.clone(), parts: Some(memory), pages: None, renames: false };
+            ("memory:".to_owned(), String::new(), backend)
+        } else {
+            let directory = directory(address)?;
+            (format!("file://{}", directory.display()), String::new(), local(directory, settings.create)?)
+        };
+        let mut lane = settings.lane;
+        lane.limit.in_flight_max = lane.limit.in_flight_max.min(profile.in_flight());
+        let mut classifier = profile.classifier();
+        classifier.reset_is_wait = !lane.limit.learn;
+        let lanes = match &caller {
+            Some(caller) => caller.lanes(&lane),
+            None => Lanes::new(&lane, clock),
+        };
+        // In the traffic of a run there may be buckets of one name at several services.
+        let home = match settings.s3.endpoint.as_ref().and_then(Url::host_str) {
+            Some(host) if caller.is_some() => format!("{name}@{host}"),
+            _ => name.clone(),
+        };
+        let line = |caller: Box<dyn CallContext>| {
+            let line = caller.line(&LaneKey::of_prefix(&home, ""), &settings.policy);
+            (caller, line)
+        };
+        let caller = caller.map(line);
+        Ok(Store(Arc::new(Inner {
+            name,
+            home,
+            base,
+            spread: settings.key_spread,
+            lane_segments: settings.lane_segments,
+            part_bytes: settings.part_bytes,
+            parts_at_once: settings.parts_at_once.max(1),
+            backend,
+            lanes,
+            prefixes: Mutex::default(),
+            policy: settings.policy,
+            classifier,
+            seed: settings.seed,
+            calls: 0.into(),
+            caller,
+        })))
+    }
+}
+
+fn profile() -> Result<Profile, OpenError> {
+    match Profiles::embedded_one("s3") {
+        Some(Ok(profile)) => Ok(profile),
+        Some(Err(problem)) => Err(OpenError::Setting(problem.to_string())),
+        None => Err(OpenError::Setting("the profile s3 is missing".into())),
+    }
+}
+
+fn directory(address: &str) -> Result<PathBuf, OpenError> {
+    let wrong = |why: String| Err(OpenError::Setting(why));
+    if address.is_empty() {
+        return wrong("the address of the store is empty".into());
+    }
+    if address.starts_with("file:") {
+        let url = Url::parse(address).ok().filter(|url| url.scheme() == "file");
+        return match url.and_then(|url| url.to_file_path().ok()) {
+            Some(path) => Ok(path),
+            None => wrong(format!("{address} names no directory; file:///data does")),
+        };
+    }
+    match address.split_once("://") {
+        Some((scheme, _)) => wrong(format!(
+            "{scheme}:// is no store; there are s3://bucket, file:///dir and plain directories"
+        )),
+        None => Ok(PathBuf::from(address)),
+    }
+}
+
+fn local(directory: PathBuf, create: bool) -> Result<Backend, OpenError> {
+    let refuse = |why: String| OpenError::Directory(directory.clone(), why);
+    if create {
+        std::fs::create_dir_all(&directory).map_err(|e| refuse(e.to_string()))?;
+    }
+    if !std::fs::metadata(&directory).map_err(|e| refuse(e.to_string()))?.is_dir() {
+        return Err(refuse("it is none".into()));
+    }
+    let files =
+        LocalFileSystem::new_with_prefix(&directory).map_err(|_| refuse("it cannot be used".into()))?;
+    Ok(Backend { objects: Arc::new(files.with_fsync(true)), parts: None, pages: None, renames: true })
+}
+
+fn bucket_of(bucket: &str, s3: &S3Settings, profile: &Profile, clock: Clock) -> Result<Backend, OpenError> {
+    let wrong = |why: &str| OpenError::Setting(why.to_owned());
+    let region = s3.region.as_deref().unwrap_or("us-east-1");
+    let is_name = |text: &str| {
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
+    };
+    if !is_name(bucket) || !is_name(region) {
+        return Err(wrong("a bucket and a region are made of letters, digits, `-`, `.` and `_`"));
+    }
+    let aws = format!("https://s3.{region}.amazonaws.com");
+    let endpoint = match &s3.endpoint {
+        Some(url) => url.clone(),
+        None => Url::parse(&aws).map_err(|_| wrong("the region makes no address"))?,
+    };
+    if !endpoint.username().is_empty() || endpoint.password().is_some() || endpoint.query().is_some() {
+        return Err(wrong("the endpoint holds more than an address; keys come from env: or file:"));
+    }
+    let wire = Wire {
+        client: client(&endpoint, s3.private)?,
+        profile: Arc::new(profile.clone()),
+        hints: profile.hints(),
+        clock,
+    };
+    let fetch = |from: &Option<SecretRef>| from.as_ref().map(SecretRef::fetch).transpose();
+    let builder = AmazonS3Builder::new()
+        .with_bucket_name(bucket)
+        .with_region(region)
+        .with_endpoint(endpoint.as_str().trim_end_matches('/'))
+        .with_allow_http(endpoint.scheme() == "http")
+        .with_client_options(ClientOptions::new())
+        .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+        .with_disable_bulk_delete(true)
+        .with_copy_if_not_exists(S3CopyIfNotExists::Multipart)
+        .with_http_connector(wire);
+    let builder = match (fetch(&s3.access_key)?, fetch(&s3.secret_key)?) {
+        // The signature covers the SHA-256 of each body, and the store checks it.
+        (Some(access), Some(secret)) => {
+            builder.with_access_key_id(access.reveal()).with_secret_access_key(secret.reveal())
+        }
+        // No signature: the checksum goes along by itself.
+        (None, None) => builder.with_skip_signature(true).with_checksum_algorithm(Checksum::SHA256),
+        _ => return Err(wrong("an access key and a secret key go together")),
+    };
+    let builder = match fetch(&s3.session_token)?.as_ref().map(Secret::reveal) {
+        Some(token) => builder.with_token(token),
+        None => builder,
+    };
+    let s3 = Arc::new(builder.build().map_err(|_| wrong("the bucket cannot be addressed"))?);
+    Ok(Backend { objects: s3.clone(), parts: Some(s3.clone()), pages: Some(s3), renames: false })
+}
+
+/// A client that may ask this endpoint and nothing else.
+fn client(endpoint: &Url, private: bool) -> Result<Client, OpenError> {
+    let wrong = |why: String| OpenError::Setting(why);
+    let host = endpoint.host().ok_or_else(|| wrong("the endpoint names no host".into()))?;
+    let (private, exact) = match host {
+        Host::Ipv4(v4) => (private, vec![v4.into()]),
+        Host::Ipv6(v6) => (private, vec![v6.into()]),
+        Host::Domain(name) => (private || name == "localhost", Vec::new()),
+    };
+    let name = endpoint.host_str().unwrap_or_default().trim_end_matches('.').to_owned();
+    let allow = Allow { hosts: vec![name], addresses: Addresses { private, exact } };
+    allow.url(endpoint).map_err(|why| wrong(why.to_string()))?;
+    let config = ClientConfig { allow, ..ClientConfig::default() };
+    Client::new(config, [endpoint]).map_err(wrong)
+}

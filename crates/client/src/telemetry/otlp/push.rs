@@ -1,0 +1,129 @@
+//! The way to the collector.
+//!
+//! A collector that is down must not hold a run up, nor fill its memory: a push has a deadline,
+//! what could not be pushed is told once and let go. Metrics are sums since the start, so the next
+//! push says everything again.
+
+use super::env::{Config, Target};
+use super::{Attributes, metrics, spans};
+use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Request, Trace};
+use crate::lane::{Clock, Lanes};
+use crate::secret::Redactor;
+use crate::telemetry::sample::Of;
+use crate::telemetry::trace::{Span, Tracer, now_nanos};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::{HeaderValue, Method, header};
+use std::io::Write;
+use std::sync::Arc;
+use tidegate_core::Rng;
+use tidegate_core::call::CallPolicy;
+use tidegate_core::lane::LaneConfig;
+use url::Url;
+
+/// Pushes metrics and spans.
+pub struct Pusher {
+    config: Config,
+    /// One for both: they usually go to one collector, and then share its connection.
+    exchange: Exchange,
+    start: u64,
+}
+
+impl Pusher {
+    /// Connects nothing yet.
+    ///
+    /// # Errors
+    /// The system's certificates cannot be used.
+    pub fn new(config: Config) -> Result<Pusher, String> {
+        Ok(Pusher { exchange: exchange(&config)?, start: now_nanos(), config })
+    }
+
+    /// How it was set up.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Pushes these readings, if metrics are wanted.
+    ///
+    /// # Errors
+    /// Why the collector did not take them.
+    pub async fn readings(&self, all: &[Of<'_>]) -> Result<(), String> {
+        let Some(target) = &self.config.metrics else { return Ok(()) };
+        let body = metrics::encode(self.attributes(), all, self.start, now_nanos());
+        self.post(target, body).await
+    }
+
+    /// Pushes spans of a pipeline that have ended, if traces are wanted.
+    ///
+    /// # Errors
+    /// Why the collector did not take them.
+    pub async fn spans(&self, tracer: &Tracer, pipeline: &str, spans: &[Span]) -> Result<(), String> {
+        let Some(target) = &self.config.traces else { return Ok(()) };
+        for part in parts(spans, self.config.span_batch) {
+            let body = spans::encode(self.attributes(), pipeline, tracer, part);
+            self.post(target, body).await?;
+        }
+        Ok(())
+    }
+
+    fn attributes(&self) -> &Attributes {
+        &self.config.attributes
+    }
+
+    async fn post(&self, target: &Target, body: Vec<u8>) -> Result<(), String> {
+        let mut headers = target.headers.clone();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+        let body = if self.config.gzip {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+            packed.write_all(&body).and_then(|()| packed.finish()).map_err(|e| e.to_string())?
+        } else {
+            body
+        };
+        let mut request = Request::new(Method::POST, target.url.clone(), body.into());
+        request.headers = headers;
+        // The same readings twice are the same readings.
+        request.idempotency_key = Some(request.key_bytes());
+        let outcome = self.exchange.call(&request, Rng::new(now_nanos())).await;
+        if outcome.is_accepted() { Ok(()) } else { Err(format!("{}: {}", host(&target.url), outcome.word())) }
+    }
+}
+
+fn host(url: &Url) -> String {
+    url.host_str().unwrap_or_default().to_owned()
+}
+
+/// Cut into parts of so many spans; a call counts as one and its attempts besides.
+fn parts(spans: &[Span], most: usize) -> impl Iterator<Item = &[Span]> {
+    spans.chunks(most.div_ceil(2))
+}
+
+fn exchange(config: &Config) -> Result<Exchange, String> {
+    // Whoever named a collector meant it, wherever it is; but it may not send us elsewhere.
+    let targets = || [&config.metrics, &config.traces].into_iter().flatten();
+    let meant = targets().map(|target| Allow::meant(&target.url, true, &[]));
+    let both = |mut a: Allow, b: Allow| {
+        a.hosts.extend(b.hosts);
+        a.addresses.exact.extend(b.addresses.exact);
+        a
+    };
+    // Without a target nothing is asked, and this is not either.
+    let allow = meant.reduce(both).unwrap_or_else(Allow::public);
+    let client = ClientConfig { allow, redirects_max: 0, ..ClientConfig::default() };
+    let client = Client::new(client, targets().map(|target| &target.url))?;
+    let policy = CallPolicy {
+        attempts_max: 3,
+        deadline: config.timeout,
+        attempt_timeout: config.timeout,
+        ..CallPolicy::default()
+    };
+    Ok(Exchange {
+        client,
+        lanes: Lanes::new(&LaneConfig::default(), Clock::system()),
+        dialect: Dialect::default(),
+        policy,
+        redactor: Arc::new(Redactor::new()),
+        trace: Trace::Off,
+    })
+}

@@ -1,0 +1,137 @@
+//! Remedies: rules that repair letters, by the code of their failure.
+//!
+//! A rule is named and versioned, because the name goes into the key of the replay and into the
+//! audit. It is a pure function of the letter and its settings; what it makes must pass the gates
+//! ([`gate`]) before the letter may be replayed. A rule that would change more than it may is
+//! refused, and the letter goes to a person.
+
+mod apply;
+mod geometry;
+mod rules;
+
+pub use apply::{Count, Fixer, gate};
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::Code;
+
+/// A rule with its settings. As YAML or JSON: `{rule: make_valid, tolerance: 0.05}`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "rule", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Rule {
+    /// Find the system by what the record says, else take this one.
+    CrsLookup {
+        /// The system of records that say none.
+        #[serde(default)]
+        default: Option<String>,
+    },
+    /// Make the geometry valid by its linework.
+    MakeValid {
+        /// The largest change of area, as a share; 0.05 if not said.
+        #[serde(default)]
+        tolerance: Option<f64>,
+    },
+    /// Replay at the time that the server asked for.
+    Wait {
+        /// Seconds to wait where it did not say; an hour if not said.
+        #[serde(default)]
+        seconds: Option<u64>,
+    },
+    /// Keep what lies in this box: west, south, east, north; the whole earth if not said.
+    Clip {
+        /// The box.
+        #[serde(default)]
+        bbox: Option<[f64; 4]>,
+    },
+    /// Swap latitude and longitude if only that is plausible.
+    SwapAxes {
+        /// Where records should lie.
+        #[serde(default)]
+        area: Option<[f64; 4]>,
+    },
+    /// Close rings.
+    CloseRings,
+    /// Turn rings the right way round.
+    Wind,
+    /// Nothing can be done about a corrupted header: flag it, for the archive.
+    Flag,
+    /// Give fields other names.
+    Remap {
+        /// From name to name.
+        fields: std::collections::BTreeMap<String, String>,
+    },
+    /// A program of your own: the letter as JSON on its standard input, the payload on its output.
+    Command {
+        /// The program and its arguments.
+        command: Vec<String>,
+    },
+}
+
+/// The rules by name, for those without settings.
+pub const NAMES: [&str; 10] = [
+    "crs_lookup",
+    "make_valid",
+    "wait",
+    "clip",
+    "swap_axes",
+    "close_rings",
+    "wind",
+    "flag",
+    "remap",
+    "command",
+];
+
+impl Rule {
+    /// The rule that a manifest names.
+    ///
+    /// # Errors
+    /// When a setting is missing, or is not one of this rule.
+    pub fn of(form: &impl Serialize) -> Result<Rule, String> {
+        serde_json::to_value(form).and_then(serde_json::from_value).map_err(|e| e.to_string())
+    }
+
+    /// The rule of this name with its usual settings.
+    ///
+    /// # Errors
+    /// When there is none, or it needs settings.
+    pub fn named(name: &str) -> Result<Rule, String> {
+        let value = serde_json::json!({ "rule": name });
+        serde_json::from_value(value).map_err(|_| match NAMES.contains(&name) {
+            true => format!("the rule {name} needs settings; see --help"),
+            false => format!("there is no rule {name:?}; there are {}", NAMES.join(", ")),
+        })
+    }
+
+    /// Its name with its version.
+    #[must_use]
+    pub const fn id(&self) -> &'static str {
+        match self {
+            Rule::CrsLookup { .. } => "crs_lookup/1",
+            Rule::MakeValid { .. } => "make_valid/1",
+            Rule::Wait { .. } => "wait/1",
+            Rule::Clip { .. } => "clip/1",
+            Rule::SwapAxes { .. } => "swap_axes/1",
+            Rule::CloseRings => "close_rings/1",
+            Rule::Wind => "wind/1",
+            Rule::Flag => "flag/1",
+            Rule::Remap { .. } => "remap/1",
+            Rule::Command { .. } => "command/1",
+        }
+    }
+
+    /// The codes that it is for; empty for a rule that is for any.
+    #[must_use]
+    pub fn codes(&self) -> Vec<Code> {
+        match self {
+            Rule::CrsLookup { .. } => vec![Code::CRS_NOT_FOUND],
+            Rule::MakeValid { .. } => vec![Code::INVALID_GEOMETRY],
+            Rule::Wait { .. } => vec![Code::RATE_LIMITED, Code::QUOTA_EXHAUSTED],
+            Rule::Clip { .. } => vec![Code::OUT_OF_BOUNDS],
+            Rule::SwapAxes { .. } => vec![Code::AXIS_ORDER_SWAPPED, Code::OUT_OF_BOUNDS],
+            Rule::CloseRings => vec![Code::UNCLOSED_RING, Code::INVALID_GEOMETRY],
+            Rule::Wind => vec![Code::WRONG_WINDING],
+            Rule::Flag => vec![Code::CORRUPTED_HEADER],
+            Rule::Remap { .. } => vec![Code::SCHEMA_MISMATCH],
+            Rule::Command { .. } => Vec::new(),
+        }
+    }
+}

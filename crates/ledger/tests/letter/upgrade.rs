@@ -1,0 +1,40 @@
+//! A store that was made before its audit was signed stays readable, and is signed when it is opened.
+
+use crate::bench::Bench;
+use tidegate_ledger::letter::Filter;
+
+#[test]
+fn a_store_of_version_1_is_brought_up_to_date() {
+    let bench = Bench::sqlite();
+    let letters = bench.letters();
+    letters.put(&[crate::bench::letter(1)]).wait().unwrap();
+    letters.close();
+    let path = bench.dir().join("letters.db");
+    // As version 1 made it; the hash is computed by another program.
+    let old = rusqlite::Connection::open(&path).unwrap();
+    old.execute_batch(
+        "DROP TABLE audit_head; DROP TABLE audit_checkpoint; DELETE FROM audit;
+         ALTER TABLE audit DROP COLUMN key; ALTER TABLE audit DROP COLUMN code; ALTER TABLE audit DROP COLUMN dest;
+         INSERT INTO audit (n, at_ms, who, act, detail, hash) VALUES (1, 5, 'ann', 'set', '{}',
+             x'848de89454bbb3c48f6d1d13d2d9de93ccba5f6412863f368703cf612c7939be');
+         UPDATE meta SET value = '1' WHERE name = 'version'",
+    )
+    .unwrap();
+    drop(old);
+    for name in ["letters.db.checkpoints", "audit.key", "audit.pub"] {
+        std::fs::remove_file(bench.dir().join(name)).unwrap();
+    }
+    let mut store = bench.store();
+    assert_eq!(store.count(&Filter::default()), Ok(1));
+    let entries = store.audit(None, 9).unwrap();
+    let told: Vec<_> = entries.iter().map(|e| (e.n, e.who.as_str(), e.act.as_str())).collect();
+    assert_eq!((told[0], told.len(), told[1].2), ((1, "ann", "set"), 2, "upgrade"));
+    assert_eq!(store.audit_verify().unwrap().0, 2);
+    drop(store);
+    assert_eq!(bench.store().audit_verify().unwrap().0, 2, "once is enough");
+    rusqlite::Connection::open(&path)
+        .unwrap()
+        .execute_batch("UPDATE audit SET who = 'x' WHERE n = 1")
+        .unwrap();
+    assert!(bench.store().audit_verify().unwrap_err().to_string().contains("entry 1 was edited"));
+}

@@ -1,0 +1,38 @@
+#![doc = include_str!("../README.md")]
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`manifest`] | the YAML that a person writes: form, schema, checks, policy |
+//! | [`source`] | where records come from: files, OGC services, ArcGIS, STAC |
+//! | [`step`] | what is done to a record, here or by a service |
+//! | [`gate`] | what must hold before a batch is committed |
+//! | [`sink`] | where records go, with the checkpoint |
+//! | [`run`] | a pipeline from source to sink, resumed where it stopped |
+//! | [`fetch`], [`geocode`] | the same for the verbs of these names |
+//! | [`traffic`] | one runtime and one set of lanes for all that a run sends |
+//! | [`telemetry`] | the registry of a run |
+//! | [`alert`] | what a run says when something is wrong |
+//! | [`doctor`] | what could stop a run, looked at before it starts |
+//! | [`csv`], [`spool`] | rows of text, and a pipe that can be read again |
+#![forbid(unsafe_code)]
+
+pub mod alert;
+pub mod csv;
+pub mod doctor;
+pub mod fetch;
+pub mod gate;
+pub mod geocode;
+pub mod manifest;
+pub mod run;
+pub mod sink;
+pub mod source;
+pub mod spool;
+pub mod step;
+pub mod telemetry;
+pub mod traffic;
+
+// What a pipeline is made on, under the names that it has there.
+#[cfg(feature = "object-store")]
+use tidegate_client::store;
+use tidegate_client::{cache, call, http, lane, profile, secret};
+use tidegate_ledger::{audit, letter};

@@ -1,0 +1,135 @@
+//! The manifest: the file in which a person says what a pipeline shall do.
+//!
+//! It is strict on purpose. A mistyped key that is silently ignored turns a policy into its
+//! default, and nobody notices until the provider does. So an unknown key, a missing one, a value
+//! of the wrong type or out of range, a contradiction: each is refused, at its line and column,
+//! with what to do about it, before anything else is opened. All faults of a file are reported at
+//! once.
+//!
+//! The way of a manifest, in the words of the files: bytes → `tree` (YAML with places, bounded
+//! against bombs) → `include` (other files beneath it) → `env` (variables put in) → `check` (against the `schema` that is derived from the types in `form`) →
+//! `rules` and `parts` (what one key says about another) → [`Manifest`] → [`Policy`] (the settings of the
+//! core).
+//!
+//! Why a tree and a schema and not serde's `deny_unknown_fields` alone: serde stops at the first
+//! fault. Why annotate-snippets and not miette: the YAML parser already brings it, and its
+//! `file:line:column` is what editors make clickable.
+
+mod check;
+mod env;
+mod form;
+mod include;
+mod parts;
+mod policy;
+mod problem;
+mod rules;
+mod schema;
+mod tree;
+mod words;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+pub use form::{
+    Action, AlertName, Alerts, Arrays, Audit, Body, Bucket, Cast, Check, CircuitBreaker, Coerce, DeadLetters,
+    Flatten, Gate, Geocode, Http, Jitter, Lookup, Manifest, Missing, Mode, OnEmpty, OnLongWait, Paging,
+    PagingBy, Per, Pipeline, RateLimit, Remedy, RemedyRule, RetryBudget, RetryPolicy, Scalar, Service,
+    Severity, Sink, SinkTable, Source, SourceTable, Step, Tolerance, WfsVersion,
+};
+pub use policy::Policy;
+pub use problem::{Diagnostic, Rejection};
+pub use schema::published as schema;
+pub use tidegate_client::duration::{self, human};
+
+use problem::{Problem, Texts};
+
+/// The largest manifest, in bytes.
+pub const BYTES_MAX: usize = 1 << 20;
+
+/// The manifest in a file.
+///
+/// # Errors
+/// If the file cannot be read, or what it holds is not a valid manifest.
+pub fn load(path: &Path) -> Result<Manifest, Rejection> {
+    let name = path.display().to_string();
+    let reject = |problem| Rejection::new(&name, "", vec![problem]);
+    if path.is_dir() {
+        let problem = Problem::whole("unreadable", "this is a directory, not a file");
+        return Err(reject(problem.help("name the manifest file inside it")));
+    }
+    match File::open(path) {
+        Ok(file) => from_reader(&name, file),
+        Err(error) => Err(reject(unreadable(&error))),
+    }
+}
+
+/// The manifest that a reader yields, such as standard input; `name` stands for it in messages.
+///
+/// # Errors
+/// If reading fails, or what was read is not a valid manifest.
+pub fn from_reader(name: &str, reader: impl Read) -> Result<Manifest, Rejection> {
+    let mut bytes = Vec::new();
+    // One byte more than allowed tells "just fits" from "too large" without reading the rest.
+    match reader.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes) {
+        Ok(_) => from_bytes(name, &bytes),
+        Err(error) => Err(Rejection::new(name, "", vec![unreadable(&error)])),
+    }
+}
+
+/// The manifest in these bytes; `name` stands for them in messages. Total: any bytes give a
+/// manifest or a rejection, in bounded time.
+///
+/// # Errors
+/// If the bytes are not a valid manifest.
+pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Manifest, Rejection> {
+    if bytes.len() > BYTES_MAX {
+        let problem = Problem::whole("too_large", format!("the file is larger than {BYTES_MAX} bytes"));
+        let help = "a manifest is a few kilobytes; is this the right file?";
+        return Err(Rejection::new(name, "", vec![problem.help(help)]));
+    }
+    let text = match str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            let at = error.valid_up_to();
+            let problem = Problem::new("not_utf8", at..at + 1, "the file is not UTF-8 from here on");
+            let text = String::from_utf8_lossy(bytes);
+            return Err(Rejection::new(name, &text, vec![problem.help("save the file as UTF-8")]));
+        }
+    };
+    let mut texts = Texts::of(name, text);
+    read(name, text, &mut texts).map_err(|problems| Rejection::of(texts, problems))
+}
+
+fn read(name: &str, text: &str, texts: &mut Texts) -> Result<Manifest, Vec<Problem>> {
+    let root = tree::parse(text).map_err(|problem| vec![problem])?;
+    if matches!(root.value, tree::Value::Null) {
+        let problem = Problem::whole("empty", "the file holds no manifest: it is empty");
+        return Err(vec![problem.help("begin with `pipeline:`; `tidegate schema` shows every key")]);
+    }
+    let schema = schema::bare();
+    let mut problems = Vec::new();
+    let mut root = include::resolve(root, name, texts, &mut problems);
+    env::expand(&mut root, &|name| std::env::var(name).ok(), &mut problems);
+    let json = check::check(&root, schema, &mut problems).unwrap_or_default();
+    rules::check(&json, schema, &root, &mut problems);
+    parts::check(&root, &mut problems);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    serde_json::from_value(json).map_err(|error| {
+        vec![Problem::whole("type", error.to_string()).help("compare with `tidegate schema`")]
+    })
+}
+
+/// A failure of reading in our words.
+fn unreadable(error: &io::Error) -> Problem {
+    let (message, help) = match error.kind() {
+        io::ErrorKind::NotFound => ("there is no such file".to_owned(), "check the path"),
+        io::ErrorKind::PermissionDenied => {
+            ("reading the file is not permitted".to_owned(), "check the permissions of the file")
+        }
+        _ => (format!("the file cannot be read: {error}"), "check the path"),
+    };
+    Problem::whole("unreadable", message).help(help)
+}

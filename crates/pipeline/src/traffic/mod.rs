@@ -1,0 +1,200 @@
+//! The traffic of a run: all that source, steps and sink send, on one runtime and through one set
+//! of lanes.
+//!
+//! A lane is what calls share that can overload one thing: a host as one user of it, or a prefix of
+//! a bucket. So it must not matter who sends. A source that is told to wait holds back the steps
+//! that ask the same service, and the limit of a service holds for both together. Lanes have timers,
+//! which live on the runtime that first needed them; with one runtime none of them stops early.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `held` | what each lane of a manifest is held to |
+
+mod held;
+
+pub(crate) use held::{of_source, of_step, uses};
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidegate_core::call::CallPolicy;
+use tidegate_core::lane::LaneConfig;
+use tidegate_core::limit::LimitConfig;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::audit::{self, Act};
+use crate::call::Outcome;
+use crate::lane::{Clock, LaneKey, Lanes};
+use crate::letter::now_ms;
+use crate::manifest::{Manifest, Policy};
+use crate::telemetry::{Line, Telemetry};
+
+/// The traffic of a run. Clones share it.
+#[derive(Clone)]
+pub struct Traffic {
+    shared: Arc<Shared>,
+    /// Not among what callers share: their calls run on it, and must not be the last to hold it.
+    runtime: Arc<Mutex<Option<Arc<Runtime>>>>,
+}
+
+struct Shared {
+    lanes: Lanes,
+    lines: Mutex<Vec<Line>>,
+    telemetry: Option<Arc<Telemetry>>,
+    /// Every call is entered in the audit, and not only those that failed in the end.
+    all: bool,
+    noted: Mutex<Vec<Act>>,
+}
+
+impl fmt::Debug for Traffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Traffic")
+    }
+}
+
+impl Traffic {
+    /// No traffic yet. Who asks whom is known by the manifest, so each lane gets what it is held
+    /// to before the first call. `rate_max` bounds every lane of a service besides.
+    #[must_use]
+    pub fn new(manifest: &Manifest, rate_max: Option<f64>, telemetry: Option<Arc<Telemetry>>) -> Traffic {
+        let mut policy = Policy::from(manifest);
+        let held = uses(manifest, &policy);
+        let bound = LimitConfig { rate_max, burst: None, in_flight_max: u32::MAX, learn: false };
+        policy.lane.limit = policy.lane.limit.and(bound);
+        let lanes = Lanes::new(&policy.lane, Clock::system());
+        for mut one in held {
+            one.lane.limit = one.lane.limit.and(bound);
+            lanes.fix(one.key, &one.lane);
+        }
+        let shared = Shared {
+            lanes,
+            lines: Mutex::default(),
+            telemetry,
+            all: manifest.pipeline.audit.attempts,
+            noted: Mutex::default(),
+        };
+        Traffic { shared: Arc::new(shared), runtime: Arc::default() }
+    }
+
+    /// What all calls run on. It is made when the first one needs it; its threads go on with what is
+    /// under way while a batch is being written, and one is left for timers and connections while
+    /// the other reads a large page.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn runtime(&self) -> Result<Arc<Runtime>, String> {
+        let mut made = lock(&self.runtime);
+        if let Some(runtime) = &*made {
+            return Ok(runtime.clone());
+        }
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("calls")
+            .enable_all()
+            .build()
+            .map(Arc::new)
+            .map_err(|e| e.to_string())?;
+        Ok(made.insert(runtime).clone())
+    }
+
+    /// The lanes; those that nobody has fixed get `config`.
+    #[must_use]
+    pub fn lanes(&self, config: &LaneConfig) -> Lanes {
+        self.shared.lanes.with(config)
+    }
+
+    /// Counts calls to one service, from now on and for all to see.
+    #[must_use]
+    pub fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line {
+        self.shared.line(key, policy)
+    }
+
+    /// Attempts sent so far, by whomever.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        lock(&self.shared.lines).iter().map(|line| line.calls.attempts()).sum()
+    }
+
+    /// Calls so far, each counted once however often it was tried.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        let first = |line: &Line| line.calls.by_attempt().next().map_or(0, |(_, sent, _)| sent);
+        lock(&self.shared.lines).iter().map(first).sum()
+    }
+
+    /// Whether every call is entered in the audit.
+    #[must_use]
+    pub fn enters_all(&self) -> bool {
+        self.shared.all
+    }
+
+    /// The source or the sink as one who sends, to what has this name.
+    #[must_use]
+    pub fn caller(&self, to: &str) -> Caller {
+        Caller { shared: self.shared.clone(), to: to.to_owned() }
+    }
+
+    /// Takes what callers left for the audit.
+    #[must_use]
+    pub fn noted(&self) -> Vec<Act> {
+        std::mem::take(&mut *lock(&self.shared.noted))
+    }
+}
+
+impl Shared {
+    fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line {
+        let line = Line::new(key, &self.lanes, policy);
+        lock(&self.lines).push(line.clone());
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.adopt(line.clone());
+        }
+        line
+    }
+}
+
+/// A source or a sink that sends calls.
+#[derive(Clone)]
+pub struct Caller {
+    shared: Arc<Shared>,
+    to: String,
+}
+
+impl Caller {
+    /// The lanes of the traffic; those that nobody has fixed get `config`.
+    pub(crate) fn lanes(&self, config: &LaneConfig) -> Lanes {
+        self.shared.lanes.with(config)
+    }
+
+    /// Counts its calls, for all to see.
+    pub(crate) fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line {
+        self.shared.line(key, policy)
+    }
+
+    /// A call has ended; `what` it was about, without secrets.
+    pub(crate) fn ended<T>(&self, line: &Line, what: &str, outcome: &Outcome<T>) {
+        line.calls.call(outcome.history());
+        if self.shared.all || !outcome.is_accepted() {
+            let act = audit::attempt(&self.to, outcome, now_ms()).key(what);
+            lock(&self.shared.noted).push(act);
+        }
+    }
+}
+
+#[cfg(feature = "object-store")]
+impl tidegate_client::store::CallContext for Caller {
+    fn lanes(&self, config: &LaneConfig) -> Lanes {
+        self.lanes(config)
+    }
+
+    fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line {
+        self.line(key, policy)
+    }
+
+    fn ended(&self, line: &Line, what: &str, outcome: &Outcome<()>) {
+        self.ended(line, what, outcome);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
