@@ -49,7 +49,7 @@ fn feature(number: usize, bow_tie: bool) -> String {
         [(x, y), (right, y), (right, top), (x, top), (x, y)]
     };
     let ring: Vec<String> = corners.iter().map(|(x, y)| format!("[{x:.7},{y:.7}]")).collect();
-    let zone = if number % 2 == 0 { "A" } else { "C" };
+    let zone = if number.is_multiple_of(2) { "A" } else { "C" };
     format!(
         r#"{{"type":"Feature","id":{number},"properties":{{"parcel_id":{number},"zone":"{zone}","area":{}}},"geometry":{{"type":"Polygon","coordinates":[[{}]]}}}}"#,
         90 + number * 10,
