@@ -8,7 +8,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: test
-test: fmt lint docs rules ## everything that must pass: format, lints, docs, all tests, the pages in a browser
+test: fmt lint features docs rules ## everything that must pass: format, lints, docs, all tests, the pages in a browser
 	tools/with-postgres $(CARGO) test --workspace --all-targets --locked
 	$(CARGO) test --workspace --doc --locked
 	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/browser/run
@@ -29,6 +29,11 @@ fmt: ## check the format
 .PHONY: lint
 lint: ## clippy, warnings denied
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: features
+features: ## the libraries without what is optional: no PostgreSQL, GeoParquet or object stores
+	$(CARGO) check --locked -p tidegate-client
+	$(CARGO) check --locked -p tidegate-pipeline --no-default-features
 
 .PHONY: docs
 docs: ## build the API docs, broken links denied

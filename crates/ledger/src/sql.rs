@@ -20,6 +20,7 @@ pub(crate) struct Spelling {
 pub(crate) const SQLITE: Spelling =
     Spelling { bytes: "BLOB", number: "INTEGER", serial: "INTEGER PRIMARY KEY AUTOINCREMENT" };
 /// That of PostgreSQL.
+#[cfg(feature = "postgres")]
 pub(crate) const POSTGRES: Spelling =
     Spelling { bytes: "BYTEA", number: "BIGINT", serial: "BIGSERIAL PRIMARY KEY" };
 

@@ -28,6 +28,9 @@ pub mod sink;
 pub mod source;
 pub mod spool;
 pub mod step;
+#[cfg(not(feature = "object-store"))]
+#[path = "no_store.rs"]
+pub mod store;
 pub mod telemetry;
 pub mod traffic;
 

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`metric`] | the table of all metrics, those of a pipeline too |
 //! | [`calls`], [`histogram`] | the counters: atomics, no lock, no allocation |
-//! | [`line`] | a service: its calls and its lanes |
+//! | [`mod@line`] | a service: its calls and its lanes |
 //! | [`sample`] | what a metric reads now, and Prometheus' text |
 //! | [`trace`] | spans of run, batch, call and attempt |
 //! | [`otlp`] | pushing both to a collector |

@@ -30,6 +30,7 @@ pub mod gml;
 pub mod gpkg;
 mod hilbert;
 pub(crate) mod json;
+#[cfg(feature = "parquet")]
 pub mod parquet;
 pub mod shp;
 mod sort;
@@ -257,7 +258,10 @@ pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reade
         Some(Format::Shapefile) => Ok(Box::new(shp::Reader::open(path, options.clone())?)),
         Some(Format::EsriJson) => Ok(Box::new(esri::Reader::open(path, options.clone())?)),
         Some(Format::Gml) => Ok(Box::new(gml::Reader::open(path, options.clone())?)),
+        #[cfg(feature = "parquet")]
         Some(Format::GeoParquet) => Ok(Box::new(parquet::Reader::open(path, options)?)),
+        #[cfg(not(feature = "parquet"))]
+        Some(Format::GeoParquet) => Err(no_parquet()),
         Some(Format::FlatGeobuf) => Ok(Box::new(fgb::Reader::open(path, options.clone())?)),
         Some(Format::Csv) => Ok(Box::new(csv::Reader::open(path, options.clone())?)),
         Some(Format::GeoPackage) => Ok(Box::new(gpkg::Reader::open(path, options.layer.as_deref())?)),
@@ -314,6 +318,12 @@ pub trait Writer: Send {
     fn finish(self: Box<Self>) -> Result<Written, Error>;
 }
 
+#[cfg(not(feature = "parquet"))]
+fn no_parquet() -> Error {
+    Problem::new(Code::UNPROCESSABLE, "GeoParquet is not in this build: it needs the feature `parquet`")
+        .into()
+}
+
 /// Opens a file for writing, in the format of the options or of the file's name; `-` is standard
 /// output.
 ///
@@ -339,7 +349,10 @@ pub fn create(
     match format {
         Format::GeoPackage => Ok(Box::new(gpkg::Writer::create(path, schema, crs, options)?)),
         Format::Shapefile => Ok(Box::new(shp::Writer::create(path, schema, crs, options)?)),
+        #[cfg(feature = "parquet")]
         Format::GeoParquet => Ok(Box::new(parquet::Writer::create(path, schema, crs, options)?)),
+        #[cfg(not(feature = "parquet"))]
+        Format::GeoParquet => Err(no_parquet()),
         Format::FlatGeobuf => Ok(Box::new(fgb::Writer::create(path, schema, crs, options)?)),
         text => {
             let file = atomic::Pending::new(path)?;

@@ -31,6 +31,7 @@ pub(in crate::format) fn day_of(text: &str) -> Option<i32> {
 }
 
 /// A day as text.
+#[cfg(any(feature = "parquet", test))]
 pub(in crate::format) fn day_text(day: i32) -> String {
     let (year, month, day) = civil(day.into());
     format!("{year:04}-{month:02}-{day:02}")

@@ -36,8 +36,9 @@
 //! pipeline that wants to survive records that abort the process runs suspects through [`guarded`].
 //!
 //! The rest is for people: [`Filter`] and [`Store`] to look, [`remedy`] to repair, [`replay`] to
-//! run again, [`archive`] to keep, [`seal`] to hide, [`export`] to see.
+//! run again, `archive` to keep, [`seal`] to hide, [`export`] to see.
 
+#[cfg(feature = "object-store")]
 pub mod archive;
 mod envelope;
 mod error;

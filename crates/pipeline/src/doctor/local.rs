@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "postgres")]
 use postgres::NoTls;
 use tidegate_geo::Crs;
 use tidegate_geo::crs::{Grids, Transform};
@@ -12,6 +13,7 @@ use crate::letter::{Place, Store};
 use crate::manifest::{self, Manifest};
 use crate::run::{AUDIT_COPIES, AUDIT_FILE, State, StateError, Status, plan};
 use crate::secret::SecretRef;
+#[cfg(feature = "postgres")]
 use crate::sink::postgis::{config, quote};
 
 /// What every command needs.
@@ -268,6 +270,12 @@ fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Finding> {
     Some(looked().unwrap_or_else(|e| Finding::fail(check, e, "look with `tidegate audit verify`")))
 }
 
+#[cfg(not(feature = "postgres"))]
+fn database(_: &manifest::SinkTable) -> Finding {
+    Finding::fail("sink", crate::sink::NO_POSTGRES, "use a build that has it")
+}
+
+#[cfg(feature = "postgres")]
 fn database(table: &manifest::SinkTable) -> Finding {
     let check = "sink";
     let told =

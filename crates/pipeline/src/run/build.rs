@@ -14,6 +14,7 @@ use super::fetched::{Fetched, Scratch, fetch, is_remote};
 use super::paged::Paged;
 use super::service;
 use super::source::{FileSource, Source};
+#[cfg(feature = "postgres")]
 use super::table::TableSource;
 use crate::gate::Gates;
 use crate::manifest::{self, Manifest};
@@ -89,6 +90,9 @@ fn open_source(
             let stamp = fetched.and_then(|fetched| fetched.stamp.clone());
             Ok(Box::new(source.tolerating(tolerance).stamped(stamp)))
         }
+        #[cfg(not(feature = "postgres"))]
+        (None, Some(_)) => Err(crate::sink::NO_POSTGRES.into()),
+        #[cfg(feature = "postgres")]
         (None, Some(table)) => Ok(Box::new(TableSource::open(table, rows, tolerance)?)),
         (None, None) => Err("`source` says neither `file` nor `postgis` nor `service`".into()),
     }

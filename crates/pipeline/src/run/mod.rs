@@ -48,6 +48,7 @@ mod report;
 mod service;
 pub mod source;
 mod state;
+#[cfg(feature = "postgres")]
 mod table;
 mod trail;
 mod transform;

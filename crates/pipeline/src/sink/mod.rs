@@ -16,6 +16,7 @@
 
 mod file;
 mod gpkg;
+#[cfg(feature = "postgres")]
 pub(crate) mod postgis;
 mod probe;
 mod rewrite;
@@ -32,6 +33,10 @@ use tidegate_geo::{Batch, Crs, Problem, Schema};
 use crate::manifest::{self, Mode};
 use crate::step::{Flow, Seen};
 use crate::traffic::Traffic;
+
+/// Why a table cannot be used in a build without PostgreSQL.
+#[cfg(not(feature = "postgres"))]
+pub(crate) const NO_POSTGRES: &str = "PostgreSQL is not in this build: it needs the feature `postgres`";
 
 /// What became of the rows of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -315,7 +320,10 @@ impl Spec {
             Target::Object(path, format, address, bucket) => {
                 upload::open(self, path, *format, (address, bucket))
             }
+            #[cfg(feature = "postgres")]
             Target::Table(table) => postgis::open(self, table),
+            #[cfg(not(feature = "postgres"))]
+            Target::Table(_) => Err(NO_POSTGRES.into()),
         }
     }
 }

@@ -181,7 +181,7 @@ impl Caller {
 }
 
 #[cfg(feature = "object-store")]
-impl tidegate_client::store::CallContext for Caller {
+impl crate::store::CallContext for Caller {
     fn lanes(&self, config: &LaneConfig) -> Lanes {
         self.lanes(config)
     }

@@ -24,6 +24,7 @@ mod act;
 mod audit;
 mod incident;
 mod plan;
+#[cfg(feature = "postgres")]
 mod postgres;
 mod put;
 mod read;
@@ -165,6 +166,11 @@ impl std::fmt::Debug for Store {
     }
 }
 
+#[cfg(not(feature = "postgres"))]
+fn no_postgres() -> LetterError {
+    LetterError::Store("PostgreSQL is not in this build: it needs the feature `postgres`".into())
+}
+
 impl Store {
     /// Opens a store, making it if it is not there.
     ///
@@ -173,7 +179,10 @@ impl Store {
     pub fn open(place: &Place) -> Result<Store> {
         let db: Box<dyn Db> = match place {
             Place::File(path) => Box::new(sqlite::Sqlite::open(path)?),
+            #[cfg(feature = "postgres")]
             Place::Url(url) => Box::new(postgres::Postgres::open(url)?),
+            #[cfg(not(feature = "postgres"))]
+            Place::Url(_) => return Err(no_postgres()),
         };
         let mut store =
             Store { db, groups: Default::default(), place: place.clone(), pen: audit::pen(place)? };
@@ -190,10 +199,13 @@ impl Store {
         let db: Box<dyn Db> = match place {
             Place::File(path) if !path.exists() => return Ok(None),
             Place::File(path) => Box::new(sqlite::Sqlite::look(path)?),
+            #[cfg(feature = "postgres")]
             Place::Url(url) => match postgres::Postgres::look(url)? {
                 Some(db) => Box::new(db),
                 None => return Ok(None),
             },
+            #[cfg(not(feature = "postgres"))]
+            Place::Url(_) => return Err(no_postgres()),
         };
         let pen = Pen::new("", None, None);
         let mut store = Store { db, groups: Default::default(), place: place.clone(), pen };
