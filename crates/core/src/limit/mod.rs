@@ -4,43 +4,43 @@
 //!
 //! 1. the server said so: Retry-After is a promise, for the whole lane;
 //! 2. the server has refused everything for a while: ask less and less often;
-//! 3. enough calls are out (`flight`);
-//! 4. the user's own ceiling ([`pace`]);
-//! 5. what is known of the server: its counters where headers tell them (`meter`), else the rate
+//! 3. enough calls are out (`in_flight`);
+//! 4. the user's own ceiling ([`token_bucket`]);
+//! 5. what is known of the server: its counters where headers tell them (`quota_meter`), else the rate
 //!    learned from its refusals.
 //!
-//! A first refusal may mean too many calls at once or too many per time (`suspect`). How the rate is
-//! learned depends on what a refusal is: a measurement (`learn`), dear because it silences the lane
-//! (`pause`), the answer of a bucket of one token (`tight`), or unrelated to the rate (`noise`).
+//! A first refusal may mean too many calls at once or too many per time (`limit_kind`). How the rate is
+//! learned depends on what a refusal is: a measurement (`rate_estimate`), dear because it silences the lane
+//! (`cooldown_estimate`), the answer of a bucket of one token (`single_token_bucket`), or unrelated to the rate (`random_refusals`).
 //!
-//! After an outage the lane begins again slowly (`restart`).
+//! After an outage the lane begins again slowly (`slow_start`).
 
-mod back;
-mod flight;
-mod learn;
-mod log;
-mod meter;
-mod noise;
-pub mod pace;
-mod pause;
-mod restart;
-mod run;
-mod suspect;
-mod tight;
-mod window;
+mod call_log;
+mod cooldown_estimate;
+mod in_flight;
+mod limit_kind;
+mod probe_run;
+mod quota_meter;
+mod quota_window;
+mod random_refusals;
+mod rate_estimate;
+mod reset_history;
+mod single_token_bucket;
+mod slow_start;
+pub mod token_bucket;
 
 use crate::hint::{Hints, Quota};
 use crate::time::Mono;
+use cooldown_estimate::Pauses;
 use core::time::Duration;
-use flight::{Crowd, Flight};
-use learn::{Track, secs};
-use meter::{Left, Meter, Stand};
-use noise::Noise;
-use pace::Pace;
-use pause::Pauses;
-use restart::Restart;
-use suspect::Suspect;
-use tight::{Gaps, Tight};
+use in_flight::{Crowd, Flight};
+use limit_kind::Suspect;
+use quota_meter::{Left, Meter, Stand};
+use random_refusals::Noise;
+use rate_estimate::{Track, secs};
+use single_token_bucket::{Gaps, Tight};
+use slow_start::Restart;
+use token_bucket::Pace;
 
 /// What the user fixes; everything else is learned.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -435,18 +435,18 @@ impl Limiter {
     /// Judges a block of calls to a server that refuses at random. True if the pace has changed.
     fn judge(&mut self) -> bool {
         match self.noise.judge() {
-            noise::Verdict::Open => false,
-            noise::Verdict::Clean(growth) => {
+            random_refusals::Verdict::Open => false,
+            random_refusals::Verdict::Clean(growth) => {
                 if growth > 1.0 && self.paced {
                     self.track.set((self.track.estimate() * growth).min(RATE_MAX));
                 }
                 true
             }
-            noise::Verdict::Limit(through) | noise::Verdict::Wrong(through) => {
+            random_refusals::Verdict::Limit(through) | random_refusals::Verdict::Wrong(through) => {
                 self.track.set(self.track.estimate() * through);
                 true
             }
-            noise::Verdict::Gone => true,
+            random_refusals::Verdict::Gone => true,
         }
     }
 

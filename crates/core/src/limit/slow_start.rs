@@ -6,8 +6,8 @@
 //! every half second until it is where it was. A server that falls over again nevertheless is asked
 //! half as fast the next time.
 
-use super::learn::secs;
-use super::pace::Pace;
+use super::rate_estimate::secs;
+use super::token_bucket::Pace;
 use crate::time::Mono;
 use core::time::Duration;
 

@@ -5,7 +5,7 @@
 //! once more. A quota that comes back sooner than seconds can tell, or is full again whenever an answer
 //! comes, is no measure at all: there the refusals tell more.
 
-use super::learn::secs;
+use super::rate_estimate::secs;
 use crate::time::Mono;
 
 /// Returns between which windows are counted.

@@ -12,12 +12,12 @@
 //! that runs dry would refuse a whole flight once more.
 //!
 //! Where a refusal silences the lane the ceiling stays just below what was refused, the pace grows
-//! from far below (`pause`), and whether more calls are allowed is tried once soon and then ever
+//! from far below (`cooldown_estimate`), and whether more calls are allowed is tried once soon and then ever
 //! more seldom.
 
-use super::flight::Crowd;
-use super::learn::{Track, secs};
-use super::pace::Pace;
+use super::in_flight::Crowd;
+use super::rate_estimate::{Track, secs};
+use super::token_bucket::Pace;
 use super::{Limiter, Ticket};
 use crate::time::{Mono, seconds};
 

@@ -7,19 +7,19 @@
 //!   began to be spent, whichever is earlier: one call then asks, and its answer tells how much
 //!   came back. So a window is spent as soon as it opens, whether it is fixed or slides, and no
 //!   boundary need be known better than the server tells it, because the next one comes a whole
-//!   window later. Where the lane's own log has told the same (`window`), nobody asks any more;
+//!   window later. Where the lane's own log has told the same (`quota_window`), nobody asks any more;
 //! - if it was not, the quota is a bucket smaller than its policy, or shared: then calls go at the
 //!   rate of the policy or, where no window is told, at the slope of what the server has granted.
 //!   That is the calls accepted so far plus those left; it grows with time and nothing else. A
 //!   slope that is too small does no harm: what it leaves shows up as calls left and is spent.
 //!
-//! Headers lie, count only some calls, are shared with other clients, or speak too coarsely (`back`).
+//! Headers lie, count only some calls, are shared with other clients, or speak too coarsely (`reset_history`).
 //! When refusals come where calls should be left, or the quota comes back faster than it is told, the
 //! meter is given up and the refusals themselves are the measure.
 
-use super::back::Back;
-use super::learn::secs;
-use super::window::Window;
+use super::quota_window::Window;
+use super::rate_estimate::secs;
+use super::reset_history::Back;
 use crate::hint::Quota;
 use crate::time::{Mono, seconds};
 use core::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! A server that answers a refusal with Retry-After in whole seconds makes each one dear: the lane
 //! keeps silent for the second, however small the bucket. So refusals are not sought; few of them
-//! must tell all. Between two silences lies a run (`run`). The first goes as fast as it can and tells
+//! must tell all. Between two silences lies a run (`probe_run`). The first goes as fast as it can and tells
 //! the burst; the second climbs from below and tells the rate, because two runs of different shapes
 //! agree on the burst for one rate only.
 //!
@@ -12,8 +12,8 @@
 //! forgets at the pace at which it was filled. A window is known by its runs, which are as long in calls
 //! whatever the time. Where runs are far too short the limit has fallen, and the lane climbs anew.
 
-use super::learn::secs;
-use super::run::Run;
+use super::probe_run::Run;
+use super::rate_estimate::secs;
 use crate::time::Mono;
 
 /// A wait up to this may be any shorter wait rounded up to a whole second.

@@ -5,7 +5,7 @@
 //! need ask. The log is a curve of calls over time through a few points: a line goes on for as long
 //! as it passes every call it stands for within `fine` seconds.
 
-use super::learn::secs;
+use super::rate_estimate::secs;
 use crate::time::{Mono, seconds};
 
 /// Points of the curve.

@@ -8,9 +8,9 @@
 //! back evenly would be told by anything. From then on calls go by the log, and nobody waits for an
 //! answer that says what is known. A window of two counters, or a bucket, never comes to that.
 
-use super::learn::secs;
-use super::log::Log;
-use super::meter::Stand;
+use super::call_log::Log;
+use super::quota_meter::Stand;
+use super::rate_estimate::secs;
 use crate::time::{Mono, seconds};
 
 /// A window.

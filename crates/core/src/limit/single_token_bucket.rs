@@ -7,7 +7,7 @@
 //! run, in steps that halve at each turn down to a few thousandths. From there on a long clean run is
 //! needed for a small step closer.
 
-use super::learn::secs;
+use super::rate_estimate::secs;
 use crate::time::Mono;
 
 /// The smallest step by which the interval is widened.
