@@ -6,20 +6,20 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod contention;
 pub mod dialect;
+pub mod did_you_mean;
+pub mod distribution;
 pub mod drain;
-pub mod draw;
+pub mod event_queue;
 pub mod family;
 pub mod limiter;
-pub mod near;
-pub mod occ;
-mod ours;
 pub mod outcome;
-pub mod queue;
 pub mod report;
 pub mod rival;
 pub mod scenario;
 pub mod server;
+mod shipped_limiter;
 pub mod stats;
 pub mod trace;
 pub mod world;

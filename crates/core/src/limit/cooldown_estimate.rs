@@ -1,43 +1,137 @@
-//! The rate of a server whose refusals silence the lane.
+//! The rate of a server whose refusals come with a cooldown.
 //!
-//! A server that answers a refusal with Retry-After in whole seconds makes each one dear: the lane
-//! keeps silent for the second, however small the bucket. So refusals are not sought; few of them
-//! must tell all. Between two silences lies a run (`probe_run`). The first goes as fast as it can and tells
-//! the burst; the second climbs from below and tells the rate, because two runs of different shapes
-//! agree on the burst for one rate only.
+//! A server that answers a refusal with Retry-After in whole seconds makes each one costly: the lane
+//! sends nothing for that second, however small the bucket. So refusals are not sought; few of them
+//! must tell all. Between two cooldowns lies a probe run (`probe_run`). The first goes as fast as it can
+//! and tells the burst; the second ramps up from below and tells the rate, because two runs of different
+//! shapes agree on the burst for one rate only.
 //!
-//! From then on the pace stays below the rate by what that may be off, and grows only after a time in
+//! From then on the pace stays below the rate by its uncertainty, and is raised only after a time in
 //! proportion to what a refusal would cost. Each further run is solved in the same way. How much of
-//! the burst it had spent is learned: a bucket's whole burst comes back in a silence, but a window
-//! forgets at the pace at which it was filled. A window is known by its runs, which are as long in calls
-//! whatever the time. Where runs are far too short the limit has fallen, and the lane climbs anew.
+//! the burst it had spent is learned: a bucket's whole burst is restored in a cooldown, but a window
+//! forgets at the pace at which it was filled. A window is known by its runs, which have as many calls
+//! whatever the time. Where runs are far too short the limit has fallen, and the lane ramps up anew.
 
-use super::probe_run::Run;
+use super::probe_run::ProbeRun;
 use super::rate_estimate::secs;
 use crate::time::Mono;
 
-/// A wait up to this may be any shorter wait rounded up to a whole second.
-const ROUNDED: f64 = 1.5;
-/// A climb doubles its pace in this share of a silence, and grows by so much from one call to the
-/// next at most; from one remembered point to the next it grows by so much.
-const RAMP: f64 = 0.3;
-const STRIDE: f64 = 1.35;
-const STEP: f64 = 1.25;
-/// A gain below which a run counts as even.
-const EVEN: f64 = 0.02;
-/// How far the rate may be off, at least and at most.
-const DOUBT: (f64, f64) = (0.05, 0.4);
-/// The share of its burst that a window is taken to have got back.
-const FORGOT: f64 = 0.25;
-/// Probes after one that was too bold, before the next bold one.
-const FIRM: u32 = 3;
-/// Windows that servers usually count in, in seconds.
-const USUAL: [f64; 16] =
+/// A cooldown up to this many seconds may be any shorter wait rounded up to a whole second.
+const ROUNDED_MAX: f64 = 1.5;
+/// By how many seconds a wait in whole seconds ends late on average,
+const ROUNDED_LATE: f64 = 0.5;
+/// and the least share of the time that is left without them.
+const ROUNDED_SHARE_MIN: f64 = 0.75;
+/// Decay of the longest cooldown with each new one.
+const COOLDOWN_DECAY: f64 = 0.9;
+/// Shortest run, in seconds.
+const RUN_TIME_MIN: f64 = 1e-4;
+
+/// A ramp doubles its pace in this share of a cooldown.
+const RAMP_DOUBLING: f64 = 0.3;
+/// Largest growth of a ramp from one call to the next.
+const RAMP_STEP_MAX: f64 = 1.35;
+/// Smallest growth of a ramp that is worth a change of the pace.
+const RAMP_STEP_MIN: f64 = 1.01;
+/// Growth of a ramp from one remembered point to the next.
+const RAMP_POINT: f64 = 1.25;
+/// Share of its pace from which a ramp goes on that was ended by something else.
+const RAMP_RESUME: f64 = 0.35;
+/// A ramp that was refused in less than this share of the cooldown before began too high.
+const RAMP_TOO_HIGH: f64 = 0.1;
+/// Most calls of a run against a server that was still closed.
+const STILL_CLOSED_CALLS: f64 = 2.0;
+/// How often a ramp may be refused at once before that counts as a run.
+const RAMP_REFUSED_MAX: u32 = 2;
+/// Fewest calls of a first run whose shape says something.
+const RAMP_START_CALLS: f64 = 10.0;
+/// A ramp begins slower than the run before by the cooldown over its time, within these bounds,
+const RAMP_START_SLOWER: (f64, f64) = (1.3, 80.0);
+/// from this many times its rate,
+const RAMP_START_FACTOR: f64 = 2.0;
+/// and at most at this many times what the run says.
+const RAMP_START_MAX: f64 = 8.0;
+
+/// Growth, and calls beyond, from one remembered point of the first run to the next.
+const FIRST_RUN_POINT: (f64, f64) = (1.15, 1.0);
+/// Growth of the raise from one remembered point to the next.
+const RAISE_POINT: f64 = 1.5;
+/// Smallest growth of the raise that is worth a change of the pace.
+const RAISE_STEP_MIN: f64 = 1.02;
+/// The first raise, as a share of the uncertainty,
+const RAISE_FIRST: f64 = 0.1;
+/// and at least, as a share of the rate.
+const RAISE_FIRST_MIN: f64 = 0.005;
+/// Doublings of the raise at most.
+const RAISE_DOUBLINGS_MAX: f64 = 12.0;
+/// A run whose raise stayed below this share counts as even.
+const EVEN_RAISE_MAX: f64 = 0.02;
+/// After the first run: share of the cooldown in which the raise doubles.
+const RAISE_DOUBLING_FIRST: f64 = 0.4;
+/// Cooldowns during which the pace is never raised.
+const RAISE_WAIT_COOLDOWNS: f64 = 3.0;
+/// Least cost of a refusal, as a share of its cooldown.
+const COST_MIN: f64 = 0.3;
+/// Factor of the wait before the next raise when the last probe confirmed the rate.
+const CONFIRMED_WAIT: f64 = 2.0;
+/// A probe confirms the rate if it changes it by less than this share.
+const CONFIRMED_CHANGE: f64 = 0.1;
+
+/// Share of the burst that may go at once after a cooldown,
+const BURST_AFTER_COOLDOWN: f64 = 0.5;
+/// from this number of runs on.
+const BURST_RUNS_MIN: u32 = 3;
+/// Share of its burst that a window is taken to have restored.
+const WINDOW_BURST_SHARE: f64 = 0.25;
+/// Factor by which the share of the burst that a run is taken to have spent changes,
+const BURST_SHARE_STEP: f64 = 2.0;
+/// and its lower bound.
+const BURST_SHARE_MIN: f64 = 0.01;
+/// Relative uncertainty of that share, to either side.
+const BURST_SHARE_SPREAD: (f64, f64) = (0.9, 1.1);
+/// Probes after one that was too high, before the share falls again.
+const FIRM_PROBES: u32 = 3;
+
+/// Uncertainty of the rate, as a share: least and most.
+const UNCERTAINTY: (f64, f64) = (0.05, 0.4);
+/// Uncertainty per margin.
+const UNCERTAINTY_PER_MARGIN: f64 = 3.0;
+/// Margin by which the pace stays below the rate, as a share: least and most.
+const MARGIN: (f64, f64) = (0.01, 0.2);
+/// Margin per uncertainty of a solved rate.
+const MARGIN_FACTOR: f64 = 0.7;
+
+/// An even run shorter than this share of the cooldown before it was too short,
+const SHORT_RUN_SHARE: f64 = 0.3;
+/// and so is one of fewer calls than this,
+const SHORT_RUN_CALLS: f64 = 20.0;
+/// if it earned less than this share of the rate.
+const SHORT_RUN_EARNED: f64 = 0.9;
+/// Share of the rate that is left after a run that was too short.
+const SHORT_RUN_FALL: f64 = 0.97;
+/// Share of the rate that is left after the first, the second and every further even run in a row.
+const EVEN_RUN_FALL: [f64; 3] = [0.97, 0.94, 0.9];
+/// Two runs are alike if neither is shorter than this share of the other.
+const ALIKE: f64 = 0.5;
+
+/// Fewest calls of a window's run.
+const WINDOW_CALLS_MIN: f64 = 4.0;
+/// Difference in calls of two runs of one window: one, and this share.
+const WINDOW_CALLS_SPREAD: f64 = 0.03;
+/// The times of two runs of a window differ by this many times that difference, at the pace,
+const WINDOW_TIME_FACTOR: f64 = 2.0;
+/// and their calls by less than this share of what the times explain.
+const WINDOW_EXPLAINED: f64 = 0.5;
+/// Uncertainty of a window's rate: this many seconds of its run.
+const WINDOW_UNCERTAIN: f64 = 0.5;
+/// Lengths of windows that servers commonly count in, in seconds.
+const COMMON_WINDOWS: [f64; 16] =
     [0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0];
 
 /// A run whose pace grows all the time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Climb {
+struct Ramp {
+    /// Calls per second.
     pace: f64,
     /// When it last grew, in seconds since the run began.
     at: f64,
@@ -45,20 +139,20 @@ struct Climb {
     noted: f64,
 }
 
-impl Climb {
-    const fn from(pace: f64) -> Climb {
-        Climb { pace, at: 0.0, noted: pace }
+impl Ramp {
+    const fn from(pace: f64) -> Ramp {
+        Ramp { pace, at: 0.0, noted: pace }
     }
 
-    /// A call goes at that time into the run, whose pace doubles in `double` seconds. True if the pace has
-    /// grown: one that held nothing back does not.
-    fn grow(&mut self, time: f64, double: f64, paced: bool) -> bool {
+    /// A call goes `time` seconds into the run, whose pace doubles in `doubling` seconds. True if the pace
+    /// has grown: one that held nothing back does not.
+    fn grow(&mut self, time: f64, doubling: f64, paced: bool) -> bool {
         if !paced {
             self.at = time;
             return false;
         }
-        let grown = libm::exp2((time - self.at) / double).min(STRIDE);
-        if grown < 1.01 {
+        let grown = libm::exp2((time - self.at) / doubling).min(RAMP_STEP_MAX);
+        if grown < RAMP_STEP_MIN {
             return false;
         }
         (self.pace, self.at) = (self.pace * grown, time);
@@ -67,345 +161,376 @@ impl Climb {
 }
 
 /// How a run ended.
-struct End {
-    run: Run,
-    gain: f64,
-    climbed: bool,
-    /// The silence before it.
-    before: f64,
-    /// How long a call takes.
-    rtt: f64,
+struct RunEnd {
+    run: ProbeRun,
+    /// Raise of the pace above the estimate, as a share.
+    raise: f64,
+    /// It was a ramp.
+    ramped: bool,
+    /// The cooldown before it, in seconds.
+    cooldown_before: f64,
+    /// Round trip, in seconds.
+    round_trip: f64,
 }
 
-impl End {
+impl RunEnd {
     const fn is_even(&self) -> bool {
-        !self.climbed && self.gain < EVEN
+        !self.ramped && self.raise < EVEN_RAISE_MAX
     }
 }
 
-/// Runs between silences.
+/// The estimate from probe runs between cooldowns.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Pauses {
-    /// When the run began, and what had been accepted before.
-    began: Option<(Mono, u64)>,
-    run: Run,
-    climb: Option<Climb>,
+pub(super) struct CooldownEstimate {
+    /// When the run began, and how many calls had been accepted before.
+    started: Option<(Mono, u64)>,
+    run: ProbeRun,
+    ramp: Option<Ramp>,
     /// The run that tells the burst, because it was short.
-    brief: Run,
-    /// The last run, in seconds and calls, and the call whose refusal ended it.
+    burst_run: ProbeRun,
+    /// The last run, in seconds and calls.
     last: (f64, f64),
-    end: u64,
+    /// The call whose refusal ended it.
+    last_refused: u64,
+    /// Runs so far.
     runs: u32,
+    /// Calls per second; infinite while nothing is known.
     rate: f64,
-    /// How far below the rate the pace stays, and how far off the rate may be.
+    /// Share of the rate by which the pace stays below it.
     margin: f64,
-    doubt: f64,
-    /// The share of the burst that a run is taken to have spent, and for how many probes that stands.
-    share: f64,
+    /// Share of the rate by which it may be off.
+    uncertainty: f64,
+    /// Share of the burst that a run is taken to have spent.
+    burst_share: f64,
+    /// Probes for which that share stands.
     firm: u32,
-    /// Whether calls may go at once after a silence.
-    credit: bool,
-    /// The last silence and the longest, in seconds.
-    silence: f64,
-    longest: f64,
-    /// After how long the pace begins to grow, and in how long the gain doubles, in seconds.
-    growth: (f64, f64),
-    gain: f64,
-    /// The gain, or at first the calls, at the last remembered point.
+    /// Whether calls may go at once after a cooldown.
+    burst_allowed: bool,
+    /// The last cooldown and the longest, in seconds; the longest decays.
+    cooldown: f64,
+    cooldown_max: f64,
+    /// Seconds into a run after which the pace is raised, and in which the raise doubles.
+    raise_after: f64,
+    raise_doubling: f64,
+    /// Raise of the pace above the estimate, as a share of the rate.
+    raise: f64,
+    /// The raise, or in the first run the calls, at the last remembered point.
     noted: f64,
     /// Runs in a row that were far too short.
-    short: u32,
-    /// The last probe found what was known.
-    calm: bool,
-    /// Runs were as long in calls whatever the time.
-    window: bool,
+    short_runs: u32,
+    /// The last probe found the rate that was known.
+    confirmed: bool,
+    /// The server counts in windows: runs have as many calls whatever the time.
+    is_window: bool,
 }
 
-impl Pauses {
-    pub(super) const NEW: Pauses = Pauses {
-        began: None,
-        run: Run::NEW,
-        climb: None,
-        brief: Run::ENDLESS,
+impl CooldownEstimate {
+    pub(super) const NEW: CooldownEstimate = CooldownEstimate {
+        started: None,
+        run: ProbeRun::NEW,
+        ramp: None,
+        burst_run: ProbeRun::ENDLESS,
         last: (0.0, 0.0),
-        end: 0,
+        last_refused: 0,
         runs: 0,
         rate: f64::INFINITY,
-        margin: DOUBT.0,
-        doubt: DOUBT.0,
-        share: 1.0,
+        margin: UNCERTAINTY.0,
+        uncertainty: UNCERTAINTY.0,
+        burst_share: 1.0,
         firm: 0,
-        credit: true,
-        silence: 0.0,
-        longest: 0.0,
-        growth: (0.0, 1.0),
-        gain: 0.0,
+        burst_allowed: true,
+        cooldown: 0.0,
+        cooldown_max: 0.0,
+        raise_after: 0.0,
+        raise_doubling: 1.0,
+        raise: 0.0,
         noted: 0.0,
-        short: 0,
-        calm: false,
-        window: false,
+        short_runs: 0,
+        confirmed: false,
+        is_window: false,
     };
 
-    /// Whether refusals are dear and a rate is known.
-    pub(super) const fn known(&self) -> bool {
+    /// Whether refusals come with a cooldown and a rate is known.
+    pub(super) const fn is_known(&self) -> bool {
         self.runs > 0
     }
 
-    /// The estimate.
+    /// The estimate, in calls per second.
     pub(super) const fn estimate(&self) -> f64 {
         self.rate
     }
 
-    /// The pace.
+    /// The pace, in calls per second.
     pub(super) fn pace(&self) -> f64 {
-        self.climb.map_or(self.rate * (1.0 - self.margin + self.gain), |climb| climb.pace)
+        self.ramp.map_or(self.rate * (1.0 - self.margin + self.raise), |ramp| ramp.pace)
     }
 
-    /// Calls that may go at once after a silence.
-    pub(super) fn credit(&self) -> f64 {
-        // A short window that has let calls go at once lets the fewer go after them.
-        let spent = self.window && self.silence <= ROUNDED;
-        if self.climb.is_some() || self.runs < 3 || !self.credit || spent {
+    /// Calls that may go at once after a cooldown.
+    pub(super) fn burst(&self) -> f64 {
+        // After a burst, a short window allows the fewer calls.
+        let spent = self.is_window && self.cooldown <= ROUNDED_MAX;
+        if self.ramp.is_some() || self.runs < BURST_RUNS_MIN || !self.burst_allowed || spent {
             return 1.0;
         }
-        (0.5 * self.brief.spent(self.rate).min(self.rate * self.silence)).max(1.0)
+        let earned = self.rate * self.cooldown;
+        (BURST_AFTER_COOLDOWN * self.burst_run.burst_spent(self.rate).min(earned)).max(1.0)
     }
 
-    /// A call goes out after so many were accepted. True if the pace has changed.
+    /// A call goes out after `accepted` accepted ones. True if the pace has changed.
     pub(super) fn sent(&mut self, now: Mono, accepted: u64, paced: bool) -> bool {
-        let (began, had) = *self.began.get_or_insert((now, accepted));
-        let (time, calls) = (secs(began, now), accepted.saturating_sub(had) as f64);
-        if !self.known() {
-            if calls > 1.15 * self.noted + 1.0 {
+        let (started, accepted_before) = *self.started.get_or_insert((now, accepted));
+        let (time, calls) = (secs(started, now), accepted.saturating_sub(accepted_before) as f64);
+        if !self.is_known() {
+            if calls > FIRST_RUN_POINT.0 * self.noted + FIRST_RUN_POINT.1 {
                 self.noted = calls;
                 self.run.note(time, calls);
             }
             return false;
         }
-        if let Some(climb) = &mut self.climb {
-            let grown = climb.grow(time, RAMP * self.longest, paced);
-            if climb.pace > STEP * climb.noted {
-                climb.noted = climb.pace;
+        if let Some(ramp) = &mut self.ramp {
+            let grown = ramp.grow(time, RAMP_DOUBLING * self.cooldown_max, paced);
+            if ramp.pace > RAMP_POINT * ramp.noted {
+                ramp.noted = ramp.pace;
                 self.run.note(time, calls);
             }
             return grown;
         }
-        let (quiet, double) = self.growth;
-        if time <= quiet {
+        if time <= self.raise_after {
             return false;
         }
-        let gain = (0.1 * self.doubt).max(0.005) * libm::exp2(((time - quiet) / double).min(12.0));
-        if gain <= self.gain * 1.02 {
+        let doublings = ((time - self.raise_after) / self.raise_doubling).min(RAISE_DOUBLINGS_MAX);
+        let raise = (RAISE_FIRST * self.uncertainty).max(RAISE_FIRST_MIN) * libm::exp2(doublings);
+        if raise <= self.raise * RAISE_STEP_MIN {
             return false;
         }
-        self.gain = gain;
-        if gain > 1.5 * self.noted {
-            self.noted = gain;
+        self.raise = raise;
+        if raise > RAISE_POINT * self.noted {
+            self.noted = raise;
             self.run.note(time, calls);
         }
         true
     }
 
     /// The run was ended by something else than the rate.
-    pub(super) fn again(&mut self) {
-        self.began = None;
-        (self.run, self.gain, self.noted) = (Run::NEW, 0.0, 0.0);
-        self.climb = self.climb.map(|climb| Climb::from(self.rate.max(0.35 * climb.pace)));
+    pub(super) fn discard_run(&mut self) {
+        self.started = None;
+        (self.run, self.raise, self.noted) = (ProbeRun::NEW, 0.0, 0.0);
+        self.ramp = self.ramp.map(|ramp| Ramp::from(self.rate.max(RAMP_RESUME * ramp.pace)));
     }
 
-    /// A call was refused that had gone before the one that ended the run: it accepted one less.
-    pub(super) fn stale(&mut self, seq: u64) {
-        if self.began.is_some() || seq >= self.end || self.last.1 < 2.0 {
+    /// A call was refused that had gone before the one that ended the run: the run has one call less.
+    pub(super) fn refused_late(&mut self, seq: u64) {
+        if self.started.is_some() || seq >= self.last_refused || self.last.1 < 2.0 {
             return;
         }
-        if (self.brief.time, self.brief.calls) == self.last {
-            self.brief.calls -= 1.0;
+        if (self.burst_run.time, self.burst_run.calls) == self.last {
+            self.burst_run.calls -= 1.0;
         }
         self.last.1 -= 1.0;
     }
 
-    /// Call `seq`, sent then after so many accepted, was refused, and the server wants silence until the
-    /// gate.
-    pub(super) fn refused(&mut self, seq: u64, sent: Mono, accepted: u64, now: Mono, gate: Mono, rtt: f64) {
-        let Some((began, had)) = self.began.take() else { return };
+    /// Call `seq`, sent at `sent` after `accepted` accepted ones, was refused, with a cooldown `until`;
+    /// the round trip is in seconds.
+    pub(super) fn refused(
+        &mut self,
+        seq: u64,
+        sent: Mono,
+        accepted: u64,
+        now: Mono,
+        until: Mono,
+        round_trip: f64,
+    ) {
+        let Some((started, accepted_before)) = self.started.take() else { return };
         let pace = self.pace();
-        let mut run = core::mem::replace(&mut self.run, Run::NEW);
-        run.time = secs(began, sent).max(1e-4);
-        (run.calls, run.pace) = ((accepted.saturating_sub(had) as f64).max(1.0), pace);
-        let before = core::mem::replace(&mut self.silence, secs(now, gate));
-        self.longest = (self.longest * 0.9).max(self.silence);
-        let (gain, climb) = (core::mem::take(&mut self.gain), self.climb.take());
-        (self.end, self.noted) = (seq, 0.0);
-        if climb.is_some() && run.calls <= 2.0 && run.time < rtt && self.short < 2 {
-            // It was still shut.
-            (self.climb, self.short) = (climb, self.short + 1);
+        let mut run = core::mem::replace(&mut self.run, ProbeRun::NEW);
+        run.time = secs(started, sent).max(RUN_TIME_MIN);
+        (run.calls, run.pace) = ((accepted.saturating_sub(accepted_before) as f64).max(1.0), pace);
+        let cooldown_before = core::mem::replace(&mut self.cooldown, secs(now, until));
+        self.cooldown_max = (self.cooldown_max * COOLDOWN_DECAY).max(self.cooldown);
+        let (raise, ramp) = (core::mem::take(&mut self.raise), self.ramp.take());
+        (self.last_refused, self.noted) = (seq, 0.0);
+        let still_closed = run.calls <= STILL_CLOSED_CALLS && run.time < round_trip;
+        if ramp.is_some() && still_closed && self.short_runs < RAMP_REFUSED_MAX {
+            (self.ramp, self.short_runs) = (ramp, self.short_runs + 1);
             return;
         }
         self.runs = self.runs.saturating_add(1);
-        self.ended(&End { run, gain, climbed: climb.is_some(), before, rtt });
-        self.growth = self.grows();
+        self.ended(&RunEnd { run, raise, ramped: ramp.is_some(), cooldown_before, round_trip });
+        (self.raise_after, self.raise_doubling) = self.raise_timing();
     }
 
-    /// After how long the pace begins to grow, and in how long the gain doubles, in seconds.
-    fn grows(&self) -> (f64, f64) {
+    /// Seconds into a run after which the pace is raised, and in which the raise doubles.
+    fn raise_timing(&self) -> (f64, f64) {
         if self.runs < 2 {
-            return (self.longest, 0.4 * self.longest);
+            return (self.cooldown_max, RAISE_DOUBLING_FIRST * self.cooldown_max);
         }
         // What a refusal costs, in seconds of the server's work.
-        let cost = (self.silence - self.credit() / self.rate).max(0.3 * self.silence);
-        let calm = if self.calm { 2.0 } else { 1.0 };
-        (3.0 * self.longest + calm * cost / self.doubt, self.longest + cost)
+        let cost = (self.cooldown - self.burst() / self.rate).max(COST_MIN * self.cooldown);
+        let patience = if self.confirmed { CONFIRMED_WAIT } else { 1.0 };
+        let wait = RAISE_WAIT_COOLDOWNS * self.cooldown_max + patience * cost / self.uncertainty;
+        (wait, self.cooldown_max + cost)
     }
 
-    /// What the run tells.
-    fn ended(&mut self, end: &End) {
+    /// Learns from the end of a run.
+    fn ended(&mut self, end: &RunEnd) {
         let run = &end.run;
         let last = core::mem::replace(&mut self.last, (run.time, run.calls));
-        let brief = self.brief;
-        if run.calls < brief.calls || run.time < brief.time {
-            self.brief = *run;
+        let burst_run = self.burst_run;
+        if run.calls < burst_run.calls || run.time < burst_run.time {
+            self.burst_run = *run;
         }
-        let whole = run.time + self.silence;
-        // A wait in whole seconds ends half a second late on average.
-        let by_run = run.calls / (whole - 0.5).max(0.75 * whole);
+        let whole = run.time + self.cooldown;
+        let by_run = run.calls / (whole - ROUNDED_LATE).max(ROUNDED_SHARE_MIN * whole);
         // Never less than what was earned since the last refusal.
-        let least = run.calls / (run.time + end.before.max(self.silence));
-        let rounded = self.silence <= ROUNDED;
-        let long = end.before.min(self.silence) > ROUNDED;
-        if self.runs > 1 && end.gain < EVEN && is_window(run, last, long) {
-            self.count_in_windows(run, whole);
+        let earned = run.calls / (run.time + end.cooldown_before.max(self.cooldown));
+        let rounded = self.cooldown <= ROUNDED_MAX;
+        let long = end.cooldown_before.min(self.cooldown) > ROUNDED_MAX;
+        if self.runs > 1 && end.raise < EVEN_RAISE_MAX && is_window(run, last, long) {
+            self.set_window(run, whole);
             return;
         }
         if !rounded {
-            self.wait_long(end, by_run);
+            self.ended_long(end, by_run);
             return;
         }
-        let few = run.time < 0.3 * end.before || run.calls < 20.0 && self.short == 0;
-        let short = self.runs > 1 && end.is_even() && few && least < 0.9 * self.rate;
-        if short && self.short == 0 {
-            // A hair too fast, or the calls that went at once too many.
-            (self.short, self.credit) = (1, false);
-            self.rate *= 0.97;
+        let few = run.time < SHORT_RUN_SHARE * end.cooldown_before
+            || run.calls < SHORT_RUN_CALLS && self.short_runs == 0;
+        let short = self.runs > 1 && end.is_even() && few && earned < SHORT_RUN_EARNED * self.rate;
+        if short && self.short_runs == 0 {
+            // A little too fast, or the calls that went at once too many.
+            (self.short_runs, self.burst_allowed) = (1, false);
+            self.rate *= SHORT_RUN_FALL;
             return;
         }
-        // A climb that was refused at once tells nothing but that it began too high.
-        let high = end.climbed && run.time < 0.1 * end.before && self.short < 2;
+        // A ramp that was refused at once tells nothing but that it began too high.
+        let high = end.ramped
+            && run.time < RAMP_TOO_HIGH * end.cooldown_before
+            && self.short_runs < RAMP_REFUSED_MAX;
         if high || short || self.runs == 1 {
-            self.short = if high { self.short + 1 } else { 0 };
-            self.climb_anew(run, if high { least } else { start(run, end.rtt, by_run, self.silence) });
+            self.short_runs = if high { self.short_runs + 1 } else { 0 };
+            self.ramp_anew(
+                run,
+                if high { earned } else { ramp_start(run, end.round_trip, by_run, self.cooldown) },
+            );
             return;
         }
-        let alike = brief.time > 0.5 * run.time && run.time > 0.5 * brief.time;
-        if end.is_even() && (self.window || alike) {
+        let alike = burst_run.time > ALIKE * run.time && run.time > ALIKE * burst_run.time;
+        if end.is_even() && (self.is_window || alike) {
             self.slow_down(end, whole);
             return;
         }
-        self.short = 0;
-        self.solve(end, &brief, least);
+        self.short_runs = 0;
+        self.solve(end, &burst_run, earned);
     }
 
-    /// The server counts in windows, of the longest usual length that fits.
-    fn count_in_windows(&mut self, run: &Run, whole: f64) {
-        let window = USUAL.iter().rev().find(|w| **w <= whole).map_or(whole, |w| w.max(run.time));
-        self.set((run.calls / window).min(run.pace), 0.0, 0.5 / whole);
-        (self.brief, self.window, self.short) = (*run, true, 0);
-        self.share = self.share.min(FORGOT);
+    /// The server counts in windows, of the longest common length that fits.
+    fn set_window(&mut self, run: &ProbeRun, whole: f64) {
+        let window = COMMON_WINDOWS.iter().rev().find(|w| **w <= whole).map_or(whole, |w| w.max(run.time));
+        self.set((run.calls / window).min(run.pace), 0.0, WINDOW_UNCERTAIN / whole);
+        (self.burst_run, self.is_window, self.short_runs) = (*run, true, 0);
+        self.burst_share = self.burst_share.min(WINDOW_BURST_SHARE);
     }
 
-    /// A long wait is that of a window, or of a second limit behind the rate.
-    fn wait_long(&mut self, end: &End, by_run: f64) {
+    /// A long cooldown is that of a window, or of a second limit behind the rate.
+    fn ended_long(&mut self, end: &RunEnd, by_run: f64) {
         let (run, first) = (&end.run, self.runs == 1);
         let rate = match () {
             () if first => by_run,
-            () if end.climbed => run.pace.min(run.calls / run.time),
+            () if end.ramped => run.pace.min(run.calls / run.time),
             () => self.rate,
         };
         self.set(rate, 0.0, 0.0);
         if first {
-            (self.window, self.share) = (true, FORGOT);
+            (self.is_window, self.burst_share) = (true, WINDOW_BURST_SHARE);
         }
-        self.short = 0;
+        self.short_runs = 0;
     }
 
-    /// Nothing is known but the burst that this run tells.
-    fn climb_anew(&mut self, run: &Run, from: f64) {
-        (self.climb, self.rate, self.brief) = (Some(Climb::from(from)), from, *run);
-        (self.share, self.firm, self.calm) = (1.0, 0, false);
-        (self.credit, self.window) = (true, false);
+    /// Nothing is known but the burst that this run tells: ramps up from a pace.
+    fn ramp_anew(&mut self, run: &ProbeRun, from: f64) {
+        (self.ramp, self.rate, self.burst_run) = (Some(Ramp::from(from)), from, *run);
+        (self.burst_share, self.firm, self.confirmed) = (1.0, 0, false);
+        (self.burst_allowed, self.is_window) = (true, false);
     }
 
-    /// The run says only that the pace was a hair too fast.
-    fn slow_down(&mut self, end: &End, whole: f64) {
+    /// The run says only that the pace was a little too fast.
+    fn slow_down(&mut self, end: &RunEnd, whole: f64) {
         let run = &end.run;
-        let most = if run.time > end.before { run.calls / run.time } else { run.pace };
-        let slower = [0.97, 0.94, 0.9][self.short.min(2) as usize];
-        self.short = self.short.saturating_add(1);
+        let most = if run.time > end.cooldown_before { run.calls / run.time } else { run.pace };
+        let slower = EVEN_RUN_FALL[self.short_runs.min(2) as usize];
+        self.short_runs = self.short_runs.saturating_add(1);
         let rate = (slower * self.rate).max(run.calls / whole).min(most).min(run.pace);
-        (self.rate, self.margin, self.credit) = (rate, 0.01, false);
-        self.share_more();
+        (self.rate, self.margin, self.burst_allowed) = (rate, MARGIN.0, false);
+        self.raise_burst_share();
     }
 
-    /// The rate for which this run and the brief one agree.
-    fn solve(&mut self, end: &End, brief: &Run, least: f64) {
+    /// The rate for which this run and the one that tells the burst agree.
+    fn solve(&mut self, end: &RunEnd, burst_run: &ProbeRun, earned: f64) {
         let run = &end.run;
-        let share = if end.climbed { 1.0 } else { self.share };
+        let share = if end.ramped { 1.0 } else { self.burst_share };
         // What was held for long is not too much.
-        let held = if end.gain > 0.0 { self.rate * (1.0 - self.margin) } else { 0.0 };
-        // In a short silence the burst has not come back whole.
-        let back = if end.gain >= EVEN { f64::INFINITY } else { end.before };
-        let burst = |rate: f64| brief.spent(rate).max(1.0).min(rate * back);
-        let found = |share: f64| run.crossed(least.max(held), |rate| share * burst(rate));
-        let (rate, most, fewest) = (found(share), found(0.9 * share), found(1.1 * share));
-        // Where the pace grew much from one call to the next, the crossing lies somewhere between.
-        let double = run.pace * RAMP * self.longest;
-        let stride = if end.climbed { libm::exp2(1.0 / double).min(STRIDE) - 1.0 } else { 0.0 };
+        let held = if end.raise > 0.0 { self.rate * (1.0 - self.margin) } else { 0.0 };
+        // In a short cooldown the burst is not restored as a whole.
+        let restored = if end.raise >= EVEN_RAISE_MAX { f64::INFINITY } else { end.cooldown_before };
+        let burst = |rate: f64| burst_run.burst_spent(rate).max(1.0).min(rate * restored);
+        let found = |share: f64| run.rate_for_burst(earned.max(held), |rate| share * burst(rate));
+        let (rate, most, least) =
+            (found(share), found(BURST_SHARE_SPREAD.0 * share), found(BURST_SHARE_SPREAD.1 * share));
+        // Where the pace grew much from one call to the next, the rate lies somewhere between.
+        let doubling_calls = run.pace * RAMP_DOUBLING * self.cooldown_max;
+        let step = if end.ramped { libm::exp2(1.0 / doubling_calls).min(RAMP_STEP_MAX) - 1.0 } else { 0.0 };
         let was = self.rate;
-        self.set(rate, 0.7 * (0.5 * (most - fewest) / rate + stride + 1.0 / run.calls), 0.0);
-        if end.climbed {
+        let uncertain = 0.5 * (most - least) / rate + step + 1.0 / run.calls;
+        self.set(rate, MARGIN_FACTOR * uncertain, 0.0);
+        if end.ramped {
             return;
         }
-        if end.gain < EVEN {
-            self.share_more();
-            self.firm = FIRM;
+        if end.raise < EVEN_RAISE_MAX {
+            self.raise_burst_share();
+            self.firm = FIRM_PROBES;
         } else if self.firm > 0 {
             self.firm -= 1;
         } else {
             // It may have spent less than that, and the rate be higher.
-            self.share = (0.5 * self.share).max(0.01);
+            self.burst_share = (self.burst_share / BURST_SHARE_STEP).max(BURST_SHARE_MIN);
         }
-        self.calm = (rate / was - 1.0).abs() < 0.1;
+        self.confirmed = (rate / was - 1.0).abs() < CONFIRMED_CHANGE;
     }
 
     /// The run has spent more of its burst than was thought.
-    const fn share_more(&mut self) {
-        let most = if self.window { FORGOT } else { 1.0 };
-        self.share = (2.0 * self.share).min(most);
+    const fn raise_burst_share(&mut self) {
+        let most = if self.is_window { WINDOW_BURST_SHARE } else { 1.0 };
+        self.burst_share = (BURST_SHARE_STEP * self.burst_share).min(most);
     }
 
-    /// The rate is this; the pace must stay so far below, and it may be so far off.
-    fn set(&mut self, rate: f64, margin: f64, doubt: f64) {
-        (self.rate, self.margin) = (rate, margin.clamp(0.01, 0.2));
-        self.doubt = (3.0 * self.margin).max(doubt).clamp(DOUBT.0, DOUBT.1);
+    /// The rate is this, in calls per second; the margin and the least uncertainty are shares of it.
+    fn set(&mut self, rate: f64, margin: f64, uncertainty: f64) {
+        (self.rate, self.margin) = (rate, margin.clamp(MARGIN.0, MARGIN.1));
+        self.uncertainty =
+            (UNCERTAINTY_PER_MARGIN * self.margin).max(uncertainty).clamp(UNCERTAINTY.0, UNCERTAINTY.1);
     }
 }
 
-/// As many calls as in another run, though it took another time, or both ended in a long silence.
-fn is_window(run: &Run, last: (f64, f64), long: bool) -> bool {
-    let grain = 1.0 + 0.03 * run.calls;
+/// Whether a run has as many calls as the last, though it took another time, or both ended in a long
+/// cooldown.
+fn is_window(run: &ProbeRun, last: (f64, f64), long: bool) -> bool {
+    let spread = 1.0 + WINDOW_CALLS_SPREAD * run.calls;
     let more = (run.calls - last.1).abs();
-    let due = run.pace.min(run.calls / run.time) * (run.time - last.0).abs();
-    run.calls > 4.0 && more <= grain && (long || due > 2.0 * grain && more < 0.5 * due)
+    let explained = run.pace.min(run.calls / run.time) * (run.time - last.0).abs();
+    run.calls > WINDOW_CALLS_MIN
+        && more <= spread
+        && (long || explained > WINDOW_TIME_FACTOR * spread && more < WINDOW_EXPLAINED * explained)
 }
 
-/// The pace that a climb begins with: slow enough to last, so that it says something else than the run
-/// before it.
-fn start(run: &Run, rtt: f64, by_run: f64, silence: f64) -> f64 {
-    if run.calls < 10.0 {
+/// The pace that a ramp begins with, in calls per second: slow enough to last, so that it says something
+/// else than the run before it.
+fn ramp_start(run: &ProbeRun, round_trip: f64, by_run: f64, cooldown: f64) -> f64 {
+    if run.calls < RAMP_START_CALLS {
         return by_run;
     }
-    let time = run.time.max(rtt);
-    let slower = (silence / time).clamp(1.3, 80.0);
-    (2.0 * run.calls / time / slower).clamp(by_run, 8.0 * by_run)
+    let time = run.time.max(round_trip);
+    let slower = (cooldown / time).clamp(RAMP_START_SLOWER.0, RAMP_START_SLOWER.1);
+    (RAMP_START_FACTOR * run.calls / time / slower).clamp(by_run, RAMP_START_MAX * by_run)
 }
 
 #[cfg(test)]
@@ -414,11 +539,11 @@ mod tests {
 
     #[test]
     fn a_pace_that_held_nothing_back_does_not_grow() {
-        let mut climb = Climb::from(2.0);
-        assert!(!climb.grow(5.0, 0.4, false));
-        assert_eq!(climb.pace, 2.0);
-        // Not even after a long time by more than a stride.
-        assert!(climb.grow(9.0, 0.4, true));
-        assert_eq!(climb.pace, 2.0 * STRIDE);
+        let mut ramp = Ramp::from(2.0);
+        assert!(!ramp.grow(5.0, 0.4, false));
+        assert_eq!(ramp.pace, 2.0);
+        // Not even after a long time by more than a step.
+        assert!(ramp.grow(9.0, 0.4, true));
+        assert_eq!(ramp.pace, 2.0 * RAMP_STEP_MAX);
     }
 }

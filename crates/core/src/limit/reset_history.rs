@@ -1,84 +1,107 @@
-//! How a quota comes back, where its headers say too little about it.
+//! How often a quota was restored, where its headers say too little about it.
 //!
-//! Headers tell waits in whole seconds, so a wait of a second may be any shorter one. It is asked for
-//! sooner, by halves, until a call was refused that asked too soon; after many more returns that is tried
-//! once more. A quota that comes back sooner than seconds can tell, or is full again whenever an answer
-//! comes, is no measure at all: there the refusals tell more.
+//! Headers give the reset in whole seconds, so a reset of one second may be any shorter one. The lane
+//! asks sooner, each time after half the wait, until a call was refused because it asked too soon; after
+//! many more resets it tries once more. A quota that is restored faster than whole seconds can express,
+//! or that is full whenever an answer comes, is no usable measure: there the refusals say more.
 
 use super::rate_estimate::secs;
 use crate::time::Mono;
 
-/// Returns between which windows are counted.
-const RETURNS: usize = 3;
-/// Three windows of a second do not fit into so many seconds, but for one that was asked for late.
-const HASTY: f64 = 2.4;
-/// So often it may be found full again and be a measure nevertheless.
-const FULL: u32 = 4;
+/// Resets between which windows are counted.
+const RESETS: usize = 3;
+/// Seconds into which [`RESETS`] windows of one second do not fit, except that the first was asked for
+/// late: faster resets cannot be expressed in whole seconds.
+const TOO_FAST_SECONDS: f64 = 2.4;
+/// How often the quota may be found full after much of it was spent before its headers are given up.
+const FULL_MAX: u32 = 4;
+/// Factor by which the share of a rounded wait falls after each reset.
+const WAIT_SHARE_STEP: f64 = 0.5;
+/// Smallest share of a rounded wait.
+const WAIT_SHARE_MIN: f64 = 0.01;
+/// After a call that asked too soon, a shorter wait is tried again when the number of resets has grown
+/// by this factor ...
+const RETRY_AFTER_FACTOR: u32 = 8;
+/// ... and by this many more.
+const RETRY_AFTER_RESETS: u32 = 16;
 
-/// The returns of a quota.
+/// The resets of one quota.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Back {
-    /// How often it has come back as a whole, and when it last did.
-    times: u32,
-    last: [Mono; RETURNS],
-    /// The share of a rounded wait that is really waited, and after how many returns it may fall.
-    share: f64,
-    again: u32,
-    /// It came back sooner than its headers can tell.
-    hasty: bool,
-    /// How often it was full again although much of it had been spent.
+pub(super) struct ResetHistory {
+    /// Resets of the whole quota so far.
+    count: u32,
+    /// When the last resets were noticed, as a ring indexed by `count`.
+    recent: [Mono; RESETS],
+    /// Share (0 to 1) of a rounded wait that is really waited.
+    wait_share: f64,
+    /// The share may fall again from this number of resets on.
+    shorten_from: u32,
+    /// The quota was restored faster than its headers can express.
+    too_fast: bool,
+    /// How often the quota was full although much of it had been spent.
     full: u32,
 }
 
-impl Back {
-    pub(super) const fn new(now: Mono) -> Back {
-        Back { times: 0, last: [now; RETURNS], share: 1.0, again: 0, hasty: false, full: 0 }
-    }
-
-    /// How often it has come back as a whole.
-    pub(super) const fn times(&self) -> u32 {
-        self.times
-    }
-
-    /// The share of a rounded wait that is really waited.
-    pub(super) const fn share(&self) -> f64 {
-        self.share
-    }
-
-    /// The seconds between its last two returns.
-    pub(super) fn every(&self) -> Option<f64> {
-        let nth = |n: u32| self.last[n as usize % RETURNS];
-        (self.times > 1).then(|| secs(nth(self.times - 1), nth(self.times))).filter(|every| *every > 0.0)
-    }
-
-    /// Whether it comes back too fast for its headers to be a measure.
-    pub(super) const fn is_hasty(&self) -> bool {
-        self.hasty || self.full > FULL
-    }
-
-    /// A call sent then found it back as a whole, after a wait that is `rounded`; `puzzling` if nothing else
-    /// tells how it comes back.
-    pub(super) fn returned(&mut self, sent: Mono, rounded: bool, puzzling: bool) {
-        self.times = self.times.saturating_add(1);
-        let slot = self.times as usize % RETURNS;
-        let since = core::mem::replace(&mut self.last[slot], sent);
-        self.hasty |= puzzling && self.times as usize > RETURNS && secs(since, sent) < HASTY;
-        if rounded && self.times >= self.again {
-            self.share = (0.5 * self.share).max(0.01);
+impl ResetHistory {
+    pub(super) const fn new(now: Mono) -> ResetHistory {
+        ResetHistory {
+            count: 0,
+            recent: [now; RESETS],
+            wait_share: 1.0,
+            shorten_from: 0,
+            too_fast: false,
+            full: 0,
         }
     }
 
-    /// It was full again although much of it had been spent.
+    /// Resets of the whole quota so far.
+    pub(super) const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Share (0 to 1) of a rounded wait that is really waited.
+    pub(super) const fn wait_share(&self) -> f64 {
+        self.wait_share
+    }
+
+    /// Seconds between the last two resets.
+    pub(super) fn interval(&self) -> Option<f64> {
+        let nth = |n: u32| self.recent[n as usize % RESETS];
+        (self.count > 1)
+            .then(|| secs(nth(self.count - 1), nth(self.count)))
+            .filter(|interval| *interval > 0.0)
+    }
+
+    /// Whether the quota is restored too fast for its headers to be a measure.
+    pub(super) const fn is_too_fast(&self) -> bool {
+        self.too_fast || self.full > FULL_MAX
+    }
+
+    /// A call sent at `sent` found the whole quota restored, after a wait that is `rounded` up to a second;
+    /// `unexplained` if neither a window nor a slope says how the quota is restored.
+    pub(super) fn reset(&mut self, sent: Mono, rounded: bool, unexplained: bool) {
+        self.count = self.count.saturating_add(1);
+        let slot = self.count as usize % RESETS;
+        let since = core::mem::replace(&mut self.recent[slot], sent);
+        self.too_fast |= unexplained && self.count as usize > RESETS && secs(since, sent) < TOO_FAST_SECONDS;
+        if rounded && self.count >= self.shorten_from {
+            self.wait_share = (WAIT_SHARE_STEP * self.wait_share).max(WAIT_SHARE_MIN);
+        }
+    }
+
+    /// The quota was full although much of it had been spent.
     pub(super) const fn filled(&mut self) {
         self.full = self.full.saturating_add(1);
     }
 
-    /// A call was refused that asked whether it is back. True if that was too soon.
+    /// A call that asked whether the quota was restored was refused. True if it had asked too soon.
     pub(super) const fn too_soon(&mut self) -> bool {
-        let soon = self.share < 1.0;
+        let soon = self.wait_share < 1.0;
         if soon {
-            self.share = if self.share < 0.5 { 2.0 * self.share } else { 1.0 };
-            self.again = self.times.saturating_mul(8).saturating_add(16);
+            self.wait_share =
+                if self.wait_share < WAIT_SHARE_STEP { self.wait_share / WAIT_SHARE_STEP } else { 1.0 };
+            self.shorten_from =
+                self.count.saturating_mul(RETRY_AFTER_FACTOR).saturating_add(RETRY_AFTER_RESETS);
         }
         soon
     }
@@ -89,47 +112,47 @@ mod tests {
     use super::*;
     use crate::limit::tests::at;
 
-    /// Comes back every so many seconds, so many times.
-    fn back(every: f64, times: u32) -> Back {
-        let mut back = Back::new(at(0.0));
-        (1..=times).for_each(|n| back.returned(at(every * f64::from(n)), true, true));
-        back
+    /// A quota that was restored `times` times, every `every` seconds.
+    fn history(every: f64, times: u32) -> ResetHistory {
+        let mut history = ResetHistory::new(at(0.0));
+        (1..=times).for_each(|n| history.reset(at(every * f64::from(n)), true, true));
+        history
     }
 
     #[test]
     fn windows_of_less_than_a_second_are_too_fast_to_be_told() {
-        for (every, hasty) in [(0.1, true), (0.5, true), (0.75, true), (1.0, false), (10.0, false)] {
-            assert_eq!(back(every, 8).is_hasty(), hasty, "{every}");
+        for (every, too_fast) in [(0.1, true), (0.5, true), (0.75, true), (1.0, false), (10.0, false)] {
+            assert_eq!(history(every, 8).is_too_fast(), too_fast, "{every}");
         }
-        assert!(!back(0.1, 3).is_hasty(), "three returns are no proof");
-        assert_eq!(back(0.5, 1).every(), None);
+        assert!(!history(0.1, 3).is_too_fast(), "three resets are no proof");
+        assert_eq!(history(0.5, 1).interval(), None);
         for times in 2..9 {
-            assert_eq!(back(0.5, times).every(), Some(0.5));
+            assert_eq!(history(0.5, times).interval(), Some(0.5));
         }
-        let mut known = Back::new(at(0.0));
-        (1..9).for_each(|n| known.returned(at(0.1 * f64::from(n)), true, false));
-        assert!(!known.is_hasty(), "a slope tells more");
+        let mut known = ResetHistory::new(at(0.0));
+        (1..9).for_each(|n| known.reset(at(0.1 * f64::from(n)), true, false));
+        assert!(!known.is_too_fast(), "a slope tells more");
     }
 
     #[test]
     fn a_quota_that_is_always_full_tells_nothing() {
-        let mut back = Back::new(at(0.0));
-        (0..FULL).for_each(|_| back.filled());
-        assert!(!back.is_hasty());
-        back.filled();
-        assert!(back.is_hasty());
+        let mut history = ResetHistory::new(at(0.0));
+        (0..FULL_MAX).for_each(|_| history.filled());
+        assert!(!history.is_too_fast());
+        history.filled();
+        assert!(history.is_too_fast());
     }
 
     #[test]
     fn a_rounded_wait_is_shortened_until_that_was_too_soon_and_then_seldom() {
-        let mut back = back(1.0, 2);
-        assert_eq!(back.share(), 0.25);
-        assert!(back.too_soon());
-        assert_eq!(back.share(), 0.5);
-        (3..32).for_each(|n| back.returned(at(f64::from(n)), true, true));
-        assert_eq!(back.share(), 0.5, "not before the 32nd return");
-        back.returned(at(32.0), true, true);
-        assert_eq!(back.share(), 0.25);
-        assert!(!Back::new(at(0.0)).too_soon(), "a whole wait is not too soon");
+        let mut history = history(1.0, 2);
+        assert_eq!(history.wait_share(), 0.25);
+        assert!(history.too_soon());
+        assert_eq!(history.wait_share(), 0.5);
+        (3..32).for_each(|n| history.reset(at(f64::from(n)), true, true));
+        assert_eq!(history.wait_share(), 0.5, "not before the 32nd reset");
+        history.reset(at(32.0), true, true);
+        assert_eq!(history.wait_share(), 0.25);
+        assert!(!ResetHistory::new(at(0.0)).too_soon(), "a whole wait is not too soon");
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::draw::Span;
+use crate::distribution::RandomDuration;
 
 /// Where requests come from.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -23,18 +23,18 @@ pub enum Workload {
     /// Every client makes its next request some time after the last one ended.
     Closed {
         /// The time between.
-        think: Span,
+        think: RandomDuration,
         /// For so long.
         seconds: f64,
     },
     /// Requests arrive at a rate that changes; they go to the clients in turn.
-    Schedule(Vec<Step>),
+    Schedule(Vec<RateStep>),
 }
 
 /// A stretch of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub struct Step {
+pub struct RateStep {
     /// Requests per second, all clients together.
     pub rate: f64,
     /// For so long.
@@ -57,7 +57,7 @@ impl Workload {
 
     /// The rate of a schedule at a time and when it changes next, in seconds.
     #[must_use]
-    pub fn rate_at(steps: &[Step], now: f64) -> Option<(f64, f64)> {
+    pub fn rate_at(steps: &[RateStep], now: f64) -> Option<(f64, f64)> {
         let mut end = 0.0;
         steps.iter().find_map(|step| {
             end += step.seconds;
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_schedule_ends() {
-        let steps = [Step { rate: 40.0, seconds: 20.0 }, Step { rate: 80.0, seconds: 5.0 }];
+        let steps = [RateStep { rate: 40.0, seconds: 20.0 }, RateStep { rate: 80.0, seconds: 5.0 }];
         assert_eq!(Workload::rate_at(&steps, 0.0), Some((40.0, 20.0)));
         assert_eq!(Workload::rate_at(&steps, 20.0), Some((80.0, 25.0)));
         assert_eq!(Workload::rate_at(&steps, 25.0), None);

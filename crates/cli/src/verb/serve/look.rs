@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_core::alert::{Alert, Change};
+use tidegate_core::alert::{Alert, AlertChange};
 use tidegate_engine::alert::{Actions, Watchman};
 use tidegate_engine::letter::store::{By, Group, Health, Incident};
 use tidegate_engine::letter::{Filter, LetterError, Place, Store, now_ms};
@@ -80,7 +80,7 @@ impl View {
 /// An alert of a store that has begun or ended, and what is done about it.
 pub(super) struct Changed {
     pub(super) actions: Arc<Actions>,
-    pub(super) change: Change,
+    pub(super) change: AlertChange,
     pub(super) name: String,
 }
 

@@ -20,7 +20,7 @@ const KEEP: usize = 1 << 12;
 
 /// A monotone queue of `(time, event)`.
 #[derive(Clone, Debug)]
-pub struct Queue<E> {
+pub struct EventQueue<E> {
     now: u64,
     len: usize,
     /// Events of the present instant, next one last.
@@ -34,18 +34,18 @@ pub struct Queue<E> {
     spare: Vec<(u64, E)>,
 }
 
-impl<E: Copy> Default for Queue<E> {
-    fn default() -> Queue<E> {
-        Queue::new()
+impl<E: Copy> Default for EventQueue<E> {
+    fn default() -> EventQueue<E> {
+        EventQueue::new()
     }
 }
 
-impl<E: Copy> Queue<E> {
+impl<E: Copy> EventQueue<E> {
     /// An empty queue at time 0.
     #[must_use]
-    pub fn new() -> Queue<E> {
+    pub fn new() -> EventQueue<E> {
         let slots = (0..LEVELS * SLOTS).map(|_| Vec::new()).collect();
-        Queue { now: 0, len: 0, due: Vec::new(), full: [0; LEVELS], levels: 0, slots, spare: Vec::new() }
+        EventQueue { now: 0, len: 0, due: Vec::new(), full: [0; LEVELS], levels: 0, slots, spare: Vec::new() }
     }
 
     /// Empties the queue and goes back to time 0; keeps the memory.
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_past_means_now() {
-        let mut queue = Queue::new();
+        let mut queue = EventQueue::new();
         queue.push(10, 'a');
         assert_eq!(queue.pop(), Some((10, 'a')));
         queue.push(3, 'b');
@@ -165,7 +165,7 @@ mod tests {
         fn order_is_time_then_sequence(
             steps in prop::collection::vec((0u32..40, 0u64..200, 0usize..3), 1..400),
         ) {
-            let (mut queue, mut model) = (Queue::new(), BinaryHeap::new());
+            let (mut queue, mut model) = (EventQueue::new(), BinaryHeap::new());
             let mut now = 0;
             for (sequence, (shift, delay, pops)) in steps.into_iter().enumerate() {
                 let at = now + (delay << shift) / 64;

@@ -2,7 +2,7 @@
 
 /// The nearest of `known`, if it is near enough to be worth a guess.
 #[must_use]
-pub fn near<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let name = name.to_ascii_lowercase();
     let guess = known
         .iter()
@@ -14,8 +14,8 @@ pub fn near<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 
 /// The guess as a question to append, or nothing.
 #[must_use]
-pub fn question(name: &str, known: &[&str]) -> String {
-    near(name, known).map_or_else(String::new, |guess| format!("; did you mean `{guess}`?"))
+pub fn suggestion(name: &str, known: &[&str]) -> String {
+    nearest(name, known).map_or_else(String::new, |guess| format!("; did you mean `{guess}`?"))
 }
 
 #[cfg(test)]
@@ -25,10 +25,10 @@ mod tests {
     #[test]
     fn guesses_are_near_or_not_made() {
         let known = ["ietf", "ietf-older", "retry-after", "retry-after-ms"];
-        assert_eq!(near("itef", &known), Some("ietf"));
-        assert_eq!(near("Retry-After", &known), Some("retry-after"));
-        assert_eq!(near("retry_after_ms", &known), Some("retry-after-ms"));
-        assert_eq!(near("carrier-pigeon", &known), None);
-        assert_eq!(question("retryafter", &known), "; did you mean `retry-after`?");
+        assert_eq!(nearest("itef", &known), Some("ietf"));
+        assert_eq!(nearest("Retry-After", &known), Some("retry-after"));
+        assert_eq!(nearest("retry_after_ms", &known), Some("retry-after-ms"));
+        assert_eq!(nearest("carrier-pigeon", &known), None);
+        assert_eq!(suggestion("retryafter", &known), "; did you mean `retry-after`?");
     }
 }
