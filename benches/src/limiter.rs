@@ -12,7 +12,7 @@ use std::error::Error;
 
 use tidegate_sim::drain::{DrainOutcome, DrainWorld, ServerHints};
 use tidegate_sim::family::ServerFamily;
-use tidegate_sim::limiter::{HINT_COLUMNS, HintColumn, ours};
+use tidegate_sim::limiter::{HINT_COLUMNS, HintColumn, drain_shipped};
 use tidegate_sim::rival::Rival;
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::server::ServerLimit;
@@ -71,8 +71,8 @@ fn table() -> Result<(), Box<dyn Error>> {
     let (mut missed, mut beaten, mut cells) = (0, 0, 0);
     for (row, world) in limiter.worlds() {
         let mut line = String::new();
-        let own =
-            HINT_COLUMNS.map(|told| ours(&DrainWorld { tells: told.tells, ..world.clone() }, scenario.seed));
+        let own = HINT_COLUMNS
+            .map(|told| drain_shipped(&DrainWorld { tells: told.tells, ..world.clone() }, scenario.seed));
         for (told, out) in HINT_COLUMNS.iter().zip(&own) {
             let miss = misses(aim(told, &world), out);
             (missed, cells) = (missed + u32::from(miss), cells + 1);
@@ -103,7 +103,7 @@ fn random(seed: u64, count: u64, only: Option<&str>, family: &str, worst: usize)
             let mut runs: Vec<(u64, DrainWorld, DrainOutcome)> = (0..count)
                 .map(|n| {
                     let world = family.world(seed, n, told.tells);
-                    let out = ours(&world, n);
+                    let out = drain_shipped(&world, n);
                     (n, world, out)
                 })
                 .collect();

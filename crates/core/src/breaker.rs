@@ -31,24 +31,24 @@ const IN_A_ROW: u32 = 5;
 /// The settings of a [`Breaker`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BreakerConfig {
-    /// Over how long the rates are taken.
+    /// Length of the sliding window over which the rates are taken.
     pub window: Duration,
-    /// Opens at this share of failures.
+    /// Opens at this share (0 to 1) of failures.
     pub failure_rate: f64,
     /// Fewer calls than this in the window decide nothing; so many failures in a row, and five at least,
     /// open it.
     pub calls_min: u32,
-    /// How long it stays open the first time.
+    /// Cooldown after the first opening.
     pub cooldown: Duration,
-    /// Each opening in a row lasts this many times longer.
+    /// Growth of the cooldown with each opening in a row.
     pub cooldown_factor: f64,
-    /// The longest that it stays open.
+    /// Longest cooldown.
     pub cooldown_max: Duration,
     /// Calls let through half-open; all must succeed.
     pub probes: u32,
     /// A call is slow when it takes longer than this.
     pub slow_after: Option<Duration>,
-    /// Opens at this share of slow calls.
+    /// Opens at this share (0 to 1) of slow calls.
     pub slow_rate: f64,
 }
 
@@ -95,6 +95,7 @@ pub enum BreakerState {
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 pub struct BreakerPermit {
+    /// The breaker's epoch when the call was let through.
     epoch: u32,
 }
 
@@ -109,10 +110,14 @@ pub enum BreakerReady {
     Probing,
 }
 
+/// Calls in one slot of the sliding window, or in all of it.
 #[derive(Clone, Copy, Debug, Default)]
 struct WindowCounts {
+    /// Calls that were good or bad.
     calls: u32,
+    /// Of these, failures.
     bad: u32,
+    /// Of these, calls slower than `slow_after`.
     slow: u32,
 }
 
@@ -125,15 +130,23 @@ pub struct Breaker {
     epoch: u32,
     /// Openings in a row.
     streak: u32,
+    /// When it last closed.
     closed_at: Mono,
+    /// Probes in flight, half-open.
     probes_out: u32,
+    /// Probes that succeeded, half-open.
     probes_good: u32,
+    /// When the last probe was sent.
     probe_sent: Mono,
+    /// The sliding window, as a ring indexed by `tick`.
     slots: [WindowCounts; SLOTS],
+    /// The sum of all slots.
     sum: WindowCounts,
     /// Failures since the last good call of the window.
     in_a_row: u32,
+    /// Length of a slot, in nanoseconds.
     slot_nanos: u64,
+    /// Number of the current slot since the start of the clock.
     tick: u64,
 }
 

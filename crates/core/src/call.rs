@@ -51,9 +51,9 @@ pub struct CallPolicy {
     /// Failures met while the breaker was opening or probing that do not count as attempts: they
     /// say something about the service and nothing about the record.
     pub outages_free: u32,
-    /// Time from the first attempt to the end of the last.
+    /// Most time from the first attempt to the end of the last.
     pub deadline: Duration,
-    /// Time of one attempt.
+    /// Timeout of one attempt.
     pub attempt_timeout: Duration,
     /// Delays between attempts.
     pub backoff: Backoff,
@@ -105,7 +105,7 @@ pub struct Attempt {
     pub settled: Mono,
     /// What came of it.
     pub verdict: Verdict,
-    /// How long the record then waited on purpose.
+    /// Backoff delay after it.
     pub delay: Duration,
 }
 
@@ -149,17 +149,23 @@ pub enum Next {
 /// and what it keeps beside it in a single line of the cache.
 #[derive(Clone, Debug, Default)]
 pub struct Call {
+    /// Attempts sent so far.
     attempts: u32,
+    /// Attempts that were throttled.
     throttles: u32,
+    /// Attempts that failed in an outage of the service.
     outages: u32,
+    /// A repeat is not safe.
     once: bool,
     /// Whether `started` means anything.
     begun: bool,
-    /// The last failure was the service's.
+    /// The last failure was that of an outage.
     outage: bool,
+    /// When the first attempt was sent.
     started: Mono,
+    /// When the last attempt was sent.
     sent: Mono,
-    /// The last delay in nanoseconds.
+    /// The last backoff delay, in nanoseconds.
     previous: u64,
     history: Option<Box<History>>,
 }

@@ -36,13 +36,13 @@ use core::time::Duration;
 /// The settings of a [`Lane`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LaneConfig {
-    /// Pace and calls in flight.
+    /// Rate limit and calls in flight.
     pub limit: LimitConfig,
-    /// When to keep away.
+    /// Circuit breaker.
     pub breaker: BreakerConfig,
-    /// How much to retry in all.
+    /// Retry budget.
     pub budget: BudgetConfig,
-    /// How long the lane stays shut when its quota is spent and the server did not say until when.
+    /// Cooldown after a spent quota when the server did not say until when.
     pub quota_wait: Duration,
 }
 
@@ -63,6 +63,7 @@ impl Default for LaneConfig {
 pub struct Permit {
     ticket: Ticket,
     pass: BreakerPermit,
+    /// When the call was let through.
     sent: Mono,
 }
 
@@ -85,7 +86,9 @@ pub struct Lane {
     limiter: Limiter,
     breaker: Breaker,
     budget: Budget,
+    /// Cooldown after a spent quota without a hint.
     quota_wait: Duration,
+    /// The quota is spent until this time.
     quota_until: Mono,
 }
 

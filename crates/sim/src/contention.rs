@@ -1,4 +1,4 @@
-//! Many writers, one row: the contention table of "Exponential Backoff And Jitter".
+//! Optimistic concurrency control (OCC), many writers on one row: the contention table of "Exponential Backoff And Jitter".
 //!
 //! One server row has a version. N clients start at once; each reads the version, writes with
 //! it, and has lost if somebody else wrote in between; then it backs off and reads again. Every
@@ -21,10 +21,15 @@ use crate::event_queue::EventQueue;
 use crate::outcome::{Axis, MetricTallies, Plot, PlotLine, ScenarioOutcome};
 use crate::trace::TraceHash;
 
+/// Nanoseconds of a millisecond.
 const MILLI: f64 = 1e6;
+/// Mean time of a network hop, in nanoseconds.
 const HOP_MEAN: f64 = 10.0 * MILLI;
+/// Standard deviation of a network hop, in nanoseconds.
 const HOP_DEVIATION: f64 = 2.0 * MILLI;
+/// Base of the backoff.
 const BASE: Duration = Duration::from_millis(5);
+/// Cap of the backoff.
 const CAP: Duration = Duration::from_secs(2);
 
 /// A column of the table.
@@ -133,8 +138,11 @@ impl Contention {
 
 #[derive(Clone, Copy)]
 struct Writer {
+    /// When its read reached the row, in nanoseconds.
     read_at: u64,
+    /// Writes that were lost.
     attempt: u32,
+    /// Last backoff delay, in nanoseconds.
     previous: u64,
 }
 

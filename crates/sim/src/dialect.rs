@@ -1,6 +1,6 @@
 //! How a simulated server tells its limit.
 //!
-//! The simulator and the misbehaving HTTP server know the truth of a limit as a [`AdvertisedQuota`]. A
+//! The simulator and the misbehaving HTTP server know a limit as an [`AdvertisedQuota`]. A
 //! [`Dialect`] writes it as headers the way real services do, rounding and leaving out what they
 //! round and leave out, and [`tidegate_core::hint::read`] has to make sense of it: what we
 //! simulate goes through the parsers that ship.
@@ -161,11 +161,11 @@ impl Dialect {
     }
 
     /// Appends the headers of an answer sent at `wall`.
-    pub fn emit(self, truth: &AdvertisedQuota, wall: Wall, out: &mut Vec<(&'static str, String)>) {
-        let AdvertisedQuota { limit, remaining, .. } = *truth;
-        let (window, reset) = (whole_seconds(truth.window), whole_seconds(truth.reset));
+    pub fn emit(self, quota: &AdvertisedQuota, wall: Wall, out: &mut Vec<(&'static str, String)>) {
+        let AdvertisedQuota { limit, remaining, .. } = *quota;
+        let (window, reset) = (whole_seconds(quota.window), whole_seconds(quota.reset));
         let used = limit.saturating_sub(remaining);
-        let wait = truth.retry_after.filter(|_| truth.throttled);
+        let wait = quota.retry_after.filter(|_| quota.throttled);
         let mut say = |name, value: String| out.push((name, value));
         match self {
             Dialect::None | Dialect::RetryAfter => {}
@@ -197,12 +197,12 @@ impl Dialect {
                 match self {
                     Dialect::XRatelimitDelta => say("X-RateLimit-Reset", reset.to_string()),
                     Dialect::XRatelimitEpochMs => {
-                        let ms = i64::try_from(whole_ms(truth.reset)).unwrap_or(i64::MAX);
+                        let ms = i64::try_from(whole_ms(quota.reset)).unwrap_or(i64::MAX);
                         say("X-RateLimit-Reset", wall.millis().saturating_add(ms).to_string());
                     }
                     _ => {
                         say("Date", date::imf_fixdate(wall));
-                        say("X-RateLimit-Reset", epoch_after(wall, truth.reset).to_string());
+                        say("X-RateLimit-Reset", epoch_after(wall, quota.reset).to_string());
                     }
                 }
             }
@@ -217,12 +217,12 @@ impl Dialect {
                 say("x-ratelimit-remaining", remaining.to_string());
                 say("x-ratelimit-used", used.to_string());
                 say("x-ratelimit-resource", "core".to_string());
-                say("x-ratelimit-reset", epoch_after(wall, truth.reset).to_string());
+                say("x-ratelimit-reset", epoch_after(wall, quota.reset).to_string());
             }
             Dialect::Openai => {
                 say("x-ratelimit-limit-requests", limit.to_string());
                 say("x-ratelimit-remaining-requests", remaining.to_string());
-                say("x-ratelimit-reset-requests", go_duration(truth.reset));
+                say("x-ratelimit-reset-requests", go_duration(quota.reset));
                 say("x-ratelimit-limit-tokens", "150000".to_string());
                 say("x-ratelimit-remaining-tokens", "149984".to_string());
                 say("x-ratelimit-reset-tokens", "6ms".to_string());
@@ -232,7 +232,7 @@ impl Dialect {
                 say("Date", date::imf_fixdate(wall));
                 say("X-Rate-Limit-Interval", window.to_string());
                 say("X-Rate-Limit-Limit", limit.to_string());
-                say("X-Rate-Limit-Reset", epoch_after(wall, truth.reset).to_string());
+                say("X-Rate-Limit-Reset", epoch_after(wall, quota.reset).to_string());
             }
             Dialect::Esri => say("X-Esri-Org-Request-Units-Per-Min", format!("usage={used};max={limit}")),
             Dialect::Geoserver => {
@@ -240,7 +240,7 @@ impl Dialect {
                 say("X-Rate-Limit-Context", "Any OGC request".to_string());
                 say("X-Rate-Limit-Limit", limit.to_string());
                 say("X-Rate-Limit-Remaining", remaining.to_string());
-                say("X-Rate-Limit-Reset", epoch_after(wall, truth.reset).to_string());
+                say("X-Rate-Limit-Reset", epoch_after(wall, quota.reset).to_string());
                 say("X-Rate-Limit-Action", "Reject excess requests".to_string());
             }
             Dialect::Kong => {
@@ -257,11 +257,11 @@ impl Dialect {
                 say(remaining_name, remaining.to_string());
             }
             Dialect::Discord => {
-                let ms = whole_ms(truth.reset);
+                let ms = whole_ms(quota.reset);
                 say("Date", date::imf_fixdate(wall));
                 say("X-RateLimit-Limit", limit.to_string());
                 say("X-RateLimit-Remaining", remaining.to_string());
-                say("X-RateLimit-Reset", epoch_after(wall, truth.reset).to_string());
+                say("X-RateLimit-Reset", epoch_after(wall, quota.reset).to_string());
                 say("X-RateLimit-Reset-After", format!("{}.{:03}", ms / 1000, ms % 1000));
                 say("X-RateLimit-Bucket", "tide".to_string());
             }

@@ -1,4 +1,4 @@
-//! The known name that a misspelt one was probably meant to be.
+//! Did you mean: the known name nearest to a misspelt one.
 
 /// The nearest of `known`, if it is near enough to be worth a guess.
 #[must_use]

@@ -1,4 +1,4 @@
-//! Draws from the distributions that worlds are made of.
+//! Random distributions: normal, exponential, and durations drawn from them.
 //!
 //! The functions under the curve come from `libm`, not from the operating system, so that a seed
 //! gives the same trace on every machine. The normal distribution is drawn by a ziggurat of 256
@@ -11,9 +11,11 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::Chance;
 use tidegate_core::time::seconds;
 
+/// Layers of the ziggurat.
 const LAYERS: usize = 256;
-/// Where the tail begins, and the area of every layer, for 256 layers.
+/// Where the tail begins, in standard deviations, for 256 layers.
 const TAIL: f64 = 3.654_152_885_361_009;
+/// Area of every layer, for 256 layers.
 const AREA: f64 = 0.004_928_673_233_99;
 
 /// The right edges of the layers and the heights of the curve there.

@@ -23,19 +23,19 @@ pub struct DrainWorld {
     pub limit: ServerLimit,
     /// Requests to drain.
     pub requests: u64,
-    /// Requests out at once.
+    /// Most requests in flight.
     pub workers: u32,
-    /// Mean round trip without service, seconds.
+    /// Mean round trip without service, in seconds.
     pub rtt: f64,
-    /// Mean service time of an accepted call, seconds.
+    /// Mean service time of an accepted call, in seconds.
     pub service: f64,
     /// Relative spread of both: each draw is uniform in mean × (1 ± jitter).
     pub jitter: f64,
-    /// What the server tells.
+    /// The hints that the server sends.
     pub tells: ServerHints,
 }
 
-/// What a server tells beside yes and no.
+/// The hints that a server sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerHints {
     /// Nothing.
@@ -94,9 +94,9 @@ pub enum Decision<T> {
 /// What happened in one drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DrainOutcome {
-    /// When the last response came, seconds.
+    /// When the last response came, in seconds.
     pub finish: f64,
-    /// Physically earliest finish, seconds.
+    /// Physically earliest finish, in seconds.
     pub earliest: f64,
     /// Calls made.
     pub calls: u64,
@@ -268,34 +268,34 @@ fn told(tells: ServerHints, answer: &ThrottleAnswer, now: u64) -> Hints {
                 hints.retry_after = Some(Duration::from_secs_f64(wait));
             }
             if !answer.accepted || !dialect.only_refusals {
-                hints.quotas[0] = answer.truth.map(|t| quota(&t, dialect, answer.accepted, now));
+                hints.quotas[0] = answer.quota.map(|t| quota(&t, dialect, answer.accepted, now));
             }
         }
     }
     hints
 }
 
-fn quota(truth: &QuotaState, dialect: QuotaHeaders, accepted: bool, now: u64) -> Quota {
+fn quota(state: &QuotaState, dialect: QuotaHeaders, accepted: bool, now: u64) -> Quota {
     let second = Duration::from_secs(1);
     // A policy is written in whole seconds: 3/s with a burst of 1 is q=3;w=1.
-    let whole = truth.window.ceil().max(1.0);
-    let (limit, window) = if dialect.window && truth.steady {
-        ((truth.limit / truth.window * whole).round(), Some(whole))
+    let whole = state.window.ceil().max(1.0);
+    let (limit, window) = if dialect.window && state.steady {
+        ((state.limit / state.window * whole).round(), Some(whole))
     } else {
-        (truth.limit, dialect.window.then_some(whole))
+        (state.limit, dialect.window.then_some(whole))
     };
-    let window = window.filter(|w| truth.steady || *w == truth.window);
+    let window = window.filter(|w| state.steady || *w == state.window);
     let before = f64::from(u8::from(dialect.before && accepted));
     let reset = if dialect.epoch {
         let server_now = now as f64 / 1e9;
-        (server_now + truth.reset).ceil() - server_now
+        (server_now + state.reset).ceil() - server_now
     } else {
-        truth.reset.ceil()
+        state.reset.ceil()
     };
     Quota {
         limit: Some(limit as u64),
         window: window.map(Duration::from_secs_f64),
-        remaining: Some((truth.remaining + before) as u64),
+        remaining: Some((state.remaining + before) as u64),
         reset: Some(Duration::from_secs_f64(reset.max(0.0))),
         reset_step: second,
     }

@@ -12,16 +12,21 @@
 
 use core::mem;
 
+/// Bits of a digit.
 const BITS: u32 = 6;
+/// Slots of a level, one per digit.
 const SLOTS: usize = 1 << BITS;
+/// Levels: digits of a 64-bit time.
 const LEVELS: usize = 11;
-/// A slot's vector that grew beyond this is given back once it is empty.
+/// A slot's vector with a larger capacity than this, in events, is freed once it is empty.
 const KEEP: usize = 1 << 12;
 
 /// A monotone queue of `(time, event)`.
 #[derive(Clone, Debug)]
 pub struct EventQueue<E> {
+    /// The present, in nanoseconds.
     now: u64,
+    /// Events waiting.
     len: usize,
     /// Events of the present instant, next one last.
     due: Vec<E>,

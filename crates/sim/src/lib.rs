@@ -1,8 +1,9 @@
 //! Drives [`tidegate_core`] in virtual time, with a seed.
 //!
-//! A [`scenario`] file names a question: the contention table ([`occ`]), a [`world`] of clients and
-//! a server, or the table of the [`limiter`]. Running it gives an [`outcome`], which a [`report`] shows. Below lie the event
-//! [`queue`], the [`draw`]s and the [`trace`] hash that says whether two runs were the same.
+//! A [`scenario`] file names a question: the [`contention`] table, a [`world`] of clients and
+//! a server, or the table of the [`limiter`]. Running it gives an [`outcome`], which a [`report`] shows.
+//! Below lie the [`event_queue`], the [`distribution`]s and the [`trace`] hash that says whether two runs
+//! were the same.
 #![forbid(unsafe_code)]
 
 pub mod compare;

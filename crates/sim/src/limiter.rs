@@ -19,7 +19,7 @@ use crate::world::limit::ServerLimitSpec;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct LimiterSpec {
-    /// Requests out at once; 64 by default.
+    /// Most requests in flight; 64 by default.
     #[serde(default = "workers")]
     pub workers: u32,
     /// The ways to the servers.
@@ -32,15 +32,15 @@ fn workers() -> u32 {
     64
 }
 
-/// A way to the servers, in seconds.
+/// A network path to the servers.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct WaySpec {
     /// Its name.
     pub name: String,
-    /// Mean round trip without service.
+    /// Mean round trip without service, in seconds.
     pub rtt: f64,
-    /// Mean service time.
+    /// Mean service time, in seconds.
     pub service: f64,
     /// Relative spread of both.
     #[serde(default)]
@@ -59,16 +59,16 @@ pub struct ThrottledSpec {
     pub limit: Option<ServerLimitSpec>,
 }
 
-/// What a server tells, and what Tidegate must then reach.
+/// A column of the table: the hints that a server sends, and what Tidegate must then reach.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HintColumn {
     /// The column's name.
     pub name: &'static str,
-    /// What the server tells.
+    /// The hints that the server sends.
     pub tells: ServerHints,
-    /// Least utilisation, per cent.
+    /// Least utilisation, in per cent.
     pub utilisation: f64,
-    /// Most refused calls, per cent.
+    /// Most refused calls, in per cent.
     pub refused: f64,
 }
 
@@ -92,7 +92,7 @@ pub static HINT_COLUMNS: [HintColumn; 4] = [
 
 /// Drains a world with the shipped limiter.
 #[must_use]
-pub fn ours(world: &DrainWorld, seed: u64) -> drain::DrainOutcome {
+pub fn drain_shipped(world: &DrainWorld, seed: u64) -> drain::DrainOutcome {
     let config = LimitConfig { in_flight_max: world.workers, ..LimitConfig::default() };
     drain(world, &mut Limiter::new(&config), seed)
 }
@@ -145,7 +145,7 @@ impl LimiterSpec {
             for told in HINT_COLUMNS {
                 let world = DrainWorld { tells: told.tells, ..world.clone() };
                 let name = format!("{}/{row}", told.name);
-                case(name, seed, trials, outcome, |seed| ours(&world, seed));
+                case(name, seed, trials, outcome, |seed| drain_shipped(&world, seed));
             }
         }
     }

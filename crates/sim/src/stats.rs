@@ -20,8 +20,10 @@ pub struct TrialSummary {
 /// Collects one number per trial.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialTally {
+    /// Trials.
     n: u64,
     mean: f64,
+    /// Sum of the squared deviations from the mean.
     squares: f64,
     min: f64,
     max: f64,

@@ -6,13 +6,13 @@
 
 use tidegate_sim::drain::DrainOutcome;
 use tidegate_sim::family::ServerFamily;
-use tidegate_sim::limiter::{HINT_COLUMNS, HintColumn, ours};
+use tidegate_sim::limiter::{HINT_COLUMNS, HintColumn, drain_shipped};
 
 /// Refused calls in per cent, in the worst of them.
 const WORST: f64 = 25.0;
 
 fn run(family: ServerFamily, seed: u64, n: u64, told: &HintColumn) -> DrainOutcome {
-    ours(&family.world(seed, n, told.tells), n)
+    drain_shipped(&family.world(seed, n, told.tells), n)
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl State {
                 let mut reply = route::refusal(provider, down.status, Why::Failed);
                 if down.hint {
                     let wait = down.until.saturating_sub(ruling.now);
-                    let answer = ThrottleAnswer { accepted: false, wait, truth: None };
+                    let answer = ThrottleAnswer { accepted: false, wait, quota: None };
                     let dialect =
                         if config.headers == Dialect::None { Dialect::RetryAfter } else { config.headers };
                     self.hint(&mut reply, dialect, &answer, &who);

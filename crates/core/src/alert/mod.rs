@@ -102,7 +102,7 @@ impl Alert {
 /// Where the conditions begin.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlertLimits {
-    /// How far back calls are counted.
+    /// Length of the sliding window in which calls are counted.
     pub window: Duration,
     /// Calls that the window must hold before shares of them mean anything.
     pub calls_min: u64,
@@ -157,9 +157,9 @@ pub struct AlertReading {
     pub by_retries: [u64; BUCKETS],
     /// The first bucket in which calls have used up their retries; none if it is not known.
     pub bound_bucket: Option<usize>,
-    /// Seconds in calls.
+    /// Time spent in calls, in seconds.
     pub call_seconds: f64,
-    /// Seconds between attempts.
+    /// Time spent in backoff between attempts, in seconds.
     pub backoff_seconds: f64,
     /// Responses.
     pub responses: u64,
@@ -193,6 +193,7 @@ pub struct AlertChange {
 pub struct Alerts {
     limits: AlertLimits,
     window: ReadingWindow,
+    /// Whether each of [`Alert::ALL`] fires.
     firing: [bool; 9],
 }
 

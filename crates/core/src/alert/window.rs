@@ -1,25 +1,27 @@
-//! What was counted in the last minutes, from readings since the start.
+//! Counters over a sliding window, from readings of counters since the start.
 //!
 //! Readings are thinned to a few dozen per window, so that memory does not depend on how often
-//! somebody looks.
+//! they are taken.
 
 use super::{AlertReading, BUCKETS};
 use crate::time::Mono;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-/// Readings kept per window.
+/// Readings remembered per window.
 const STEPS: u32 = 30;
 
 #[derive(Clone, Debug)]
 pub(super) struct ReadingWindow {
+    /// Length of the window.
     span: Duration,
-    kept: VecDeque<(Mono, AlertReading)>,
+    /// Readings with their times, oldest first.
+    readings: VecDeque<(Mono, AlertReading)>,
 }
 
 impl ReadingWindow {
     pub(super) fn new(span: Duration) -> ReadingWindow {
-        ReadingWindow { span, kept: VecDeque::new() }
+        ReadingWindow { span, readings: VecDeque::new() }
     }
 
     /// Takes a reading in; what was counted within the window up to it. While the run is younger
@@ -28,17 +30,17 @@ impl ReadingWindow {
         // The newest of those that are a whole window old stays: the difference starts there.
         let old = now.saturating_sub(self.span);
         if now.nanos() > crate::time::nanos(self.span) {
-            while self.kept.get(1).is_some_and(|(at, _)| *at <= old) {
-                self.kept.pop_front();
+            while self.readings.get(1).is_some_and(|(at, _)| *at <= old) {
+                self.readings.pop_front();
             }
         }
-        let from = match self.kept.front() {
+        let from = match self.readings.front() {
             Some((at, first)) if *at <= old && *at > Mono::ZERO => *first,
             _ => AlertReading::default(),
         };
         let step = self.span / STEPS;
-        if self.kept.back().is_none_or(|(at, _)| now.since(*at) >= step) {
-            self.kept.push_back((now, reading));
+        if self.readings.back().is_none_or(|(at, _)| now.since(*at) >= step) {
+            self.readings.push_back((now, reading));
         }
         difference(&reading, &from)
     }

@@ -78,6 +78,7 @@ where
 /// The server's clock as well as we know it.
 #[derive(Clone, Copy)]
 struct ServerClock {
+    /// The server's time when it answered.
     now: Wall,
     /// Whether `now` is the Date header, in whole seconds, and not our own clock.
     dated: bool,

@@ -26,17 +26,24 @@ pub(super) struct QuotaKey<'a> {
 /// When the quota is restored, and how coarsely that is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reset {
+    /// Time from the receipt of the response.
     pub(super) after: Duration,
+    /// Resolution of `after`.
     pub(super) step: Duration,
 }
 
 /// What one header says about a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct QuotaPart {
+    /// Calls per window.
     pub(super) limit: Option<u64>,
+    /// Length of the window.
     pub(super) window: Option<Duration>,
+    /// Calls left.
     pub(super) remaining: Option<u64>,
+    /// Calls made in this window.
     pub(super) used: Option<u64>,
+    /// When the quota is restored, by a date or an epoch.
     pub(super) reset: Option<Reset>,
     /// Preferred to `reset`: it needs no clock.
     pub(super) reset_after: Option<Reset>,
@@ -121,12 +128,12 @@ fn fold(mut quotas: Vec<Quota>) -> Vec<Quota> {
     quotas.sort_unstable_by_key(|q| (q.limit, q.window, q.remaining, q.reset, q.reset_step));
     let mut folded: Vec<Quota> = Vec::with_capacity(quotas.len());
     for quota in quotas {
-        match folded.iter_mut().find(|kept| agree(kept, &quota)) {
-            Some(kept) => {
-                kept.window = kept.window.or(quota.window);
-                kept.remaining = kept.remaining.or(quota.remaining);
-                if kept.reset.is_none_or(|reset| Some(reset) < quota.reset) {
-                    (kept.reset, kept.reset_step) = (quota.reset, quota.reset_step);
+        match folded.iter_mut().find(|same| agree(same, &quota)) {
+            Some(same) => {
+                same.window = same.window.or(quota.window);
+                same.remaining = same.remaining.or(quota.remaining);
+                if same.reset.is_none_or(|reset| Some(reset) < quota.reset) {
+                    (same.reset, same.reset_step) = (quota.reset, quota.reset_step);
                 }
             }
             None => folded.push(quota),

@@ -8,10 +8,12 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 /// Nanoseconds of a millisecond.
 pub(super) const MILLISECOND: u64 = 1_000_000;
 
-/// A length of time and how finely it was written, both in milliseconds.
+/// A duration and the resolution in which it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CoarseDuration {
+    /// Milliseconds, rounded up.
     pub(super) ms: u64,
+    /// Resolution, in milliseconds.
     pub(super) step_ms: u64,
 }
 

@@ -8,8 +8,10 @@ use std::fmt::Write;
 use super::{escape, short};
 use crate::outcome::{Axis, LINES_MAX, Plot, PlotLine};
 
+/// Size of a plot, in pixels.
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 340.0;
+/// Margins around its axes, in pixels.
 const LEFT: f64 = 68.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;

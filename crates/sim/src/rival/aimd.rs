@@ -15,13 +15,20 @@ use tidegate_core::time::seconds;
 use super::retry_queue::{QueuePeek, Refusals, RetryQueue};
 use super::{Decision, DrainClient, Feedback, Hints, Mono, Tokens, refused};
 
+/// Initial rate, in calls per second.
 const START: f64 = 2000.0;
+/// Additive increase per window without a throttle, in calls per second.
 const STEP: f64 = 300.0;
+/// Multiplicative decrease per window with a throttle.
 const FALL: f64 = 0.5;
+/// Bounds of the rate, in calls per second.
 const RATE_MIN: f64 = 1.0;
 const RATE_MAX: f64 = 5000.0;
+/// Size of the bucket, in tokens.
 const BURST: f64 = 100.0;
+/// Length of a window, in seconds.
 const WINDOW: f64 = 1.0;
+/// Bounds of the delay before a retry, in seconds.
 const WAIT_MIN: f64 = 0.1;
 const WAIT_MAX: f64 = 0.3;
 
@@ -30,10 +37,15 @@ const WAIT_MAX: f64 = 0.3;
 pub struct Aimd {
     queue: RetryQueue,
     tokens: Tokens,
+    /// Additive increase, in calls per second.
     step: f64,
+    /// Most calls per second.
     rate_max: f64,
+    /// When the window began, in seconds.
     window_from: f64,
+    /// A call of the window was throttled.
     throttled: bool,
+    /// Callers, each with one call in flight or waiting.
     workers: usize,
     in_flight: usize,
 }

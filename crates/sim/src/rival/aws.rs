@@ -13,12 +13,19 @@
 use super::retry_queue::{QueuePeek, Refusals, RetryQueue, exponential};
 use super::{Decision, DrainClient, Feedback, Hints, Mono, Tokens, refused};
 
+/// Base of the backoff, in seconds.
 const BASE: f64 = 1.0;
+/// Cap of the backoff, in seconds.
 const CAP: f64 = 20.0;
+/// Multiplicative decrease on a throttle.
 const BETA: f64 = 0.7;
+/// Scale of the cubic curve, in calls per second per cubic second.
 const SCALE: f64 = 0.4;
+/// Weight of a new measurement of the rate.
 const SMOOTH: f64 = 0.8;
+/// Slowest rate, in calls per second.
 const RATE_MIN: f64 = 0.5;
+/// Time buckets per second in which the rate is measured.
 const BUCKETS_PER_SECOND: f64 = 2.0;
 
 /// The client's send rate.
@@ -26,11 +33,15 @@ const BUCKETS_PER_SECOND: f64 = 2.0;
 struct CubicRate {
     /// None before the first throttle.
     tokens: Option<Tokens>,
-    /// The rate at the last throttle, and its time in seconds.
+    /// Rate at the last throttle, in calls per second.
     top: f64,
+    /// Time of the last throttle, in seconds.
     throttled: f64,
+    /// Measured rate, in calls per second, smoothed.
     measured: f64,
+    /// Calls in the current time bucket.
     counted: f64,
+    /// When the current time bucket began, in seconds.
     bucket: f64,
 }
 

@@ -7,8 +7,11 @@
 use super::retry_queue::{QueuePeek, Refusals, RetryQueue, exponential};
 use super::{Decision, DrainClient, Feedback, Hints, Mono, refused};
 
-const AT_ONCE: u32 = 16;
+/// Most calls in flight.
+const IN_FLIGHT_MAX: u32 = 16;
+/// Base of the backoff, in seconds.
 const BASE: f64 = 0.1;
+/// Cap of the backoff, in seconds.
 const CAP: f64 = 20.0;
 
 /// A fixed number of calls at once.
@@ -30,7 +33,7 @@ impl DrainClient for Fixed {
     type Ticket = Refusals;
 
     fn admit(&mut self, now: Mono) -> Decision<Refusals> {
-        if self.in_flight >= AT_ONCE {
+        if self.in_flight >= IN_FLIGHT_MAX {
             return Decision::Full;
         }
         match self.queue.peek(now, true) {

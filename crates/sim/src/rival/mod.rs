@@ -103,8 +103,11 @@ impl Rival {
 /// A token bucket whose rate may change at any time, in the unit of calls and seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Tokens {
+    /// Tokens per second.
     rate: f64,
+    /// Capacity, in tokens.
     size: f64,
+    /// Tokens at `at`.
     level: f64,
     at: Mono,
 }

@@ -28,8 +28,9 @@ pub enum QueuePeek {
 /// New requests, and refused ones with their time.
 #[derive(Clone, Debug)]
 pub struct RetryQueue {
+    /// Requests that were never sent.
     fresh: u64,
-    /// When each may go, how often it was refused, when it first went.
+    /// Refused requests: not before, number of refusals, when first sent.
     waiting: BinaryHeap<Reverse<(Mono, Refusals, Mono)>>,
     rng: Rng,
 }

@@ -17,11 +17,17 @@ use tidegate_core::time::seconds;
 use super::retry_queue::{QueuePeek, Refusals, RetryQueue};
 use super::{Decision, DrainClient, Feedback, Hints, Mono, refused};
 
+/// Initial limit, in calls in flight.
 const START: u32 = 1;
+/// Highest limit, in calls in flight.
 const MOST: u32 = 200;
+/// Multiplicative decrease.
 const FALL: f64 = 0.9;
+/// Weight of a new round trip in mean and variance.
 const ALPHA: f64 = 0.4;
+/// Standard deviations above the mean from which on a round trip is too long.
 const DEVIATIONS: f64 = 2.5;
+/// Cap of the backoff, in seconds.
 const WAIT_MAX: f64 = 30.0;
 /// Means are compared in whole microseconds, so that equal round trips are equal.
 const UNIT: f64 = 1e6;
@@ -29,14 +35,18 @@ const UNIT: f64 = 1e6;
 /// The concurrency limit.
 #[derive(Clone, Debug)]
 struct AdaptiveConcurrency {
+    /// The limit, in calls in flight.
     now: u32,
     in_flight: u32,
+    /// The limit was reached since the last adjustment.
     reached: bool,
+    /// A call was refused since the last adjustment.
     pushed_back: bool,
-    /// Sum and number of the round trips since the last look.
+    /// Sum of the round trips since the last adjustment, in seconds, and their number.
     rtt: (f64, f64),
-    /// Mean and variance before that.
+    /// Mean (seconds) and variance of the round trips before that.
     past: Option<(f64, f64)>,
+    /// When the limit is adjusted next.
     look: Mono,
 }
 

@@ -1,7 +1,7 @@
-//! What a throttle says in a dialect: from its exact state to the text of headers.
+//! The rate-limit headers of an answer: from the exact state of a throttle to the text of a dialect.
 //!
-//! A world and the misbehaving HTTP server both speak through here, so that a client meets the
-//! same words in both. Two things are settled here. A policy is written in whole seconds, so a
+//! A world and the misbehaving HTTP server both write their headers here, so that a client meets the
+//! same text in both. Two things are settled here. A policy is written in whole seconds, so a
 //! quota of 5 per 100 ms is told as 50 per second where the dialect names a window. And a
 //! concurrency limit, or a server that is down, has no quota to tell: only a wait, in dialects
 //! that have a word for it.
@@ -26,19 +26,19 @@ pub fn write_quota(
     wall: Wall,
     out: &mut Headers,
 ) {
-    let Some(truth) = answer.truth else {
+    let Some(quota) = answer.quota else {
         if let Some(wait) = wait.filter(|_| !answer.accepted) {
             write_wait(dialect, wait, wall, out);
         }
         return;
     };
-    let window = window_in_dialect(dialect, truth.window);
-    let scale = if truth.window > 0.0 { window / truth.window } else { 1.0 };
+    let window = window_in_dialect(dialect, quota.window);
+    let scale = if quota.window > 0.0 { window / quota.window } else { 1.0 };
     let told = AdvertisedQuota {
-        limit: (truth.limit * scale).round() as u64,
+        limit: (quota.limit * scale).round() as u64,
         window: seconds(window),
-        remaining: truth.remaining as u64,
-        reset: seconds(truth.reset),
+        remaining: quota.remaining as u64,
+        reset: seconds(quota.reset),
         retry_after: wait,
         throttled: !answer.accepted,
     };
@@ -51,7 +51,7 @@ pub fn write_wait(dialect: Dialect, wait: Duration, wall: Wall, out: &mut Header
     if dialect.tells_quota() {
         return;
     }
-    let truth = AdvertisedQuota {
+    let quota = AdvertisedQuota {
         limit: 0,
         window: Duration::ZERO,
         remaining: 0,
@@ -59,7 +59,7 @@ pub fn write_wait(dialect: Dialect, wait: Duration, wall: Wall, out: &mut Header
         retry_after: Some(wait),
         throttled: true,
     };
-    dialect.emit(&truth, wall, out);
+    dialect.emit(&quota, wall, out);
 }
 
 /// The window in seconds in which the dialect states the limit.

@@ -2,7 +2,7 @@
 //!
 //! A [`ServerLimit`] says what the limit is; a [`Throttle`] is its running state. One question is
 //! asked of it: a call arrives now and will take this long to serve, do you take it? The answer
-//! carries the truth about the quota, from which a header dialect can be written, and for a
+//! carries the state of the quota, from which a header dialect can be written, and for a
 //! refusal the shortest wait after which the same call would be taken. That wait makes the
 //! physically earliest finish of a workload computable by the same code (see [`crate::drain`]),
 //! so that utilisation is measured against the server itself and not against a formula.
@@ -12,7 +12,10 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+/// Nanoseconds of a second.
 const SECOND: f64 = 1e9;
+/// Tolerance, in calls, so that a caller who waits exactly the wait is taken.
+const TOLERANCE: f64 = 1e-9;
 
 /// What a server allows. Times in seconds, rates in calls per second.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,7 +88,7 @@ pub struct ThrottleAnswer {
     /// Nanoseconds until a call like this would be taken; 0 when this one was.
     pub wait: u64,
     /// The tightest quota after this call; none for concurrency limits.
-    pub truth: Option<QuotaState>,
+    pub quota: Option<QuotaState>,
 }
 
 /// A [`ServerLimit`] at work.
@@ -97,14 +100,36 @@ pub struct Throttle {
 
 #[derive(Clone, Debug)]
 enum ThrottleState {
-    TokenBucket { level: f64, at: u64 },
-    FixedWindow { index: i64, used: u64 },
-    SlidingWindow { log: VecDeque<u64> },
-    SlidingCounter { index: i64, last: u64, used: u64 },
-    Concurrency { ends: BinaryHeap<Reverse<u64>> },
+    /// Tokens, at a time in nanoseconds.
+    TokenBucket {
+        level: f64,
+        at: u64,
+    },
+    /// Number of the window, and calls accepted in it.
+    FixedWindow {
+        index: i64,
+        used: u64,
+    },
+    /// Times of the accepted calls, in nanoseconds.
+    SlidingWindow {
+        log: VecDeque<u64>,
+    },
+    /// Number of the window, and calls accepted in the last one and in it.
+    SlidingCounter {
+        index: i64,
+        last: u64,
+        used: u64,
+    },
+    /// When the calls being served end, in nanoseconds.
+    Concurrency {
+        ends: BinaryHeap<Reverse<u64>>,
+    },
     Open,
     All(Vec<Throttle>),
-    Steps { at: usize, inner: Box<Throttle> },
+    Steps {
+        at: usize,
+        inner: Box<Throttle>,
+    },
 }
 
 impl Throttle {
@@ -133,93 +158,46 @@ impl Throttle {
 
     /// A call arrives at `now` and would be served for `service` nanoseconds.
     pub fn offer(&mut self, now: u64, service: u64) -> ThrottleAnswer {
-        let (wait, truth) = self.look(now);
+        let (wait, quota) = self.look(now);
         if wait > 0 {
-            return ThrottleAnswer { accepted: false, wait, truth };
+            return ThrottleAnswer { accepted: false, wait, quota };
         }
         self.take(now, service);
-        let truth = truth.map(|t| QuotaState { remaining: (t.remaining - 1.0).max(0.0), ..t });
-        ThrottleAnswer { accepted: true, wait: 0, truth }
+        let quota = quota.map(|t| QuotaState { remaining: (t.remaining - 1.0).max(0.0), ..t });
+        ThrottleAnswer { accepted: true, wait: 0, quota }
     }
 
-    /// How long a call must wait at `now`, and the quota before it.
+    /// Nanoseconds that a call must wait at `now`, and the quota before it.
     fn look(&mut self, now: u64) -> (u64, Option<QuotaState>) {
         match (&self.limit, &mut self.state) {
-            (ServerLimit::TokenBucket { rate, burst }, ThrottleState::TokenBucket { level, at }) => {
-                let burst = burst.max(1.0);
-                *level = (*level + (now - *at) as f64 / SECOND * rate).min(burst);
-                *at = now;
-                // A hair of tolerance, so that a caller who waits exactly the wait is taken.
-                let lack = if *level >= 1.0 - 1e-9 { 0.0 } else { (1.0 - *level) / rate };
-                let reset = (burst - *level) / rate;
-                let (limit, window, remaining) = (burst, burst / rate, level.max(0.0));
-                (up(lack), Some(QuotaState { limit, window, remaining, reset, steady: true }))
+            (&ServerLimit::TokenBucket { rate, burst }, ThrottleState::TokenBucket { level, at }) => {
+                let elapsed = now - core::mem::replace(at, now);
+                token_bucket(rate, burst.max(1.0), elapsed, level)
             }
             (
-                ServerLimit::FixedWindow { limit, window, phase },
+                &ServerLimit::FixedWindow { limit, window, phase },
                 ThrottleState::FixedWindow { index, used },
-            ) => {
-                let (i, reset) = place(now, *window, *phase);
-                if i != *index {
-                    (*index, *used) = (i, 0);
-                }
-                let remaining = limit.saturating_sub(*used) as f64;
-                let truth =
-                    QuotaState { limit: *limit as f64, window: *window, remaining, reset, steady: false };
-                (if *used < *limit { 0 } else { up(reset).max(1) }, Some(truth))
-            }
-            (ServerLimit::SlidingWindow { limit, window }, ThrottleState::SlidingWindow { log }) => {
-                let span = up(*window);
-                while log.front().is_some_and(|&t| t + span <= now) {
-                    log.pop_front();
-                }
-                let remaining = limit.saturating_sub(log.len() as u64) as f64;
-                let free = log.front().map_or(0, |&t| t + span - now);
-                let reset = free as f64 / SECOND;
-                let truth =
-                    QuotaState { limit: *limit as f64, window: *window, remaining, reset, steady: false };
-                (if (log.len() as u64) < *limit { 0 } else { free.max(1) }, Some(truth))
+            ) => fixed_window(limit, window, place(now, window, phase), index, used),
+            (&ServerLimit::SlidingWindow { limit, window }, ThrottleState::SlidingWindow { log }) => {
+                sliding_window(limit, window, now, log)
             }
             (
-                ServerLimit::SlidingCounter { limit, window, phase },
+                &ServerLimit::SlidingCounter { limit, window, phase },
                 ThrottleState::SlidingCounter { index, last, used },
-            ) => {
-                let (i, reset) = place(now, *window, *phase);
-                if i != *index {
-                    *last = if i == index.saturating_add(1) { *used } else { 0 };
-                    (*index, *used) = (i, 0);
-                }
-                let weighted = *last as f64 * reset / window + *used as f64;
-                let over = weighted + 1.0 - *limit as f64;
-                let wait = if over <= 1e-9 {
-                    0.0
-                } else if *used < *limit && *last > 0 {
-                    over / *last as f64 * window
-                } else {
-                    reset
-                };
-                let remaining = (*limit as f64 - weighted).max(0.0);
-                let truth =
-                    QuotaState { limit: *limit as f64, window: *window, remaining, reset, steady: false };
-                (up(wait.min(reset)), Some(truth))
-            }
+            ) => sliding_counter(limit, window, place(now, window, phase), index, last, used),
             (ServerLimit::Concurrency { limit }, ThrottleState::Concurrency { ends }) => {
-                while ends.peek().is_some_and(|e| e.0 <= now) {
-                    ends.pop();
-                }
-                let free = ends.peek().map_or(1, |e| e.0 - now);
-                (if ends.len() < *limit { 0 } else { free }, None)
+                concurrency(*limit, now, ends)
             }
             (ServerLimit::All(_), ThrottleState::All(parts)) => {
                 let mut worst: (u64, Option<QuotaState>) = (0, None);
                 for part in parts {
-                    let (wait, truth) = part.look(now);
-                    let tighter = match (&truth, &worst.1) {
+                    let (wait, quota) = part.look(now);
+                    let tighter = match (&quota, &worst.1) {
                         (Some(a), Some(b)) => a.remaining < b.remaining || wait > worst.0,
                         (Some(_), None) => true,
                         (None, _) => false,
                     };
-                    worst = (worst.0.max(wait), if tighter { truth } else { worst.1 });
+                    worst = (worst.0.max(wait), if tighter { quota } else { worst.1 });
                 }
                 worst
             }
@@ -229,9 +207,9 @@ impl Throttle {
                     let next = Throttle::new(&steps[*at].1);
                     **inner = inner.handed_over(next, now);
                 }
-                let (wait, truth) = inner.look(now);
+                let (wait, quota) = inner.look(now);
                 let change = steps.get(*at + 1).map_or(u64::MAX, |s| up(s.0) - now);
-                (wait.min(change), truth)
+                (wait.min(change), quota)
             }
             _ => (0, None),
         }
@@ -249,10 +227,10 @@ impl Throttle {
                 (*new, *at) = (level.min(burst.max(1.0)), now);
             }
             (ThrottleState::Concurrency { ends }, ThrottleState::Concurrency { ends: new }, _) => {
-                new.clone_from(ends)
+                new.clone_from(ends);
             }
             (ThrottleState::SlidingWindow { log }, ThrottleState::SlidingWindow { log: new }, _) => {
-                new.clone_from(log)
+                new.clone_from(log);
             }
             _ => {}
         }
@@ -263,7 +241,7 @@ impl Throttle {
         match &mut self.state {
             ThrottleState::TokenBucket { level, .. } => *level -= 1.0,
             ThrottleState::FixedWindow { used, .. } | ThrottleState::SlidingCounter { used, .. } => {
-                *used += 1
+                *used += 1;
             }
             ThrottleState::SlidingWindow { log } => log.push_back(now),
             ThrottleState::Concurrency { ends } => ends.push(Reverse(now + service)),
@@ -272,6 +250,80 @@ impl Throttle {
             ThrottleState::Open => {}
         }
     }
+}
+
+/// A token bucket: how long until there is a token. `elapsed` nanoseconds have passed.
+fn token_bucket(rate: f64, burst: f64, elapsed: u64, level: &mut f64) -> (u64, Option<QuotaState>) {
+    *level = (*level + elapsed as f64 / SECOND * rate).min(burst);
+    let lack = if *level >= 1.0 - TOLERANCE { 0.0 } else { (1.0 - *level) / rate };
+    let reset = (burst - *level) / rate;
+    let (limit, window, remaining) = (burst, burst / rate, level.max(0.0));
+    (up(lack), Some(QuotaState { limit, window, remaining, reset, steady: true }))
+}
+
+/// A fixed window: how long until the next one begins, if this one is spent.
+fn fixed_window(
+    limit: u64,
+    window: f64,
+    (current, reset): (i64, f64),
+    index: &mut i64,
+    used: &mut u64,
+) -> (u64, Option<QuotaState>) {
+    if current != *index {
+        (*index, *used) = (current, 0);
+    }
+    let remaining = limit.saturating_sub(*used) as f64;
+    let quota = QuotaState { limit: limit as f64, window, remaining, reset, steady: false };
+    (if *used < limit { 0 } else { up(reset).max(1) }, Some(quota))
+}
+
+/// A sliding window by a log of the accepted calls: how long until the oldest leaves it.
+fn sliding_window(limit: u64, window: f64, now: u64, log: &mut VecDeque<u64>) -> (u64, Option<QuotaState>) {
+    let span = up(window);
+    while log.front().is_some_and(|&t| t + span <= now) {
+        log.pop_front();
+    }
+    let remaining = limit.saturating_sub(log.len() as u64) as f64;
+    let free = log.front().map_or(0, |&t| t + span - now);
+    let reset = free as f64 / SECOND;
+    let quota = QuotaState { limit: limit as f64, window, remaining, reset, steady: false };
+    (if (log.len() as u64) < limit { 0 } else { free.max(1) }, Some(quota))
+}
+
+/// A sliding window by two counters: how long until the weighted sum has room for a call.
+fn sliding_counter(
+    limit: u64,
+    window: f64,
+    (current, reset): (i64, f64),
+    index: &mut i64,
+    last: &mut u64,
+    used: &mut u64,
+) -> (u64, Option<QuotaState>) {
+    if current != *index {
+        *last = if current == index.saturating_add(1) { *used } else { 0 };
+        (*index, *used) = (current, 0);
+    }
+    let weighted = *last as f64 * reset / window + *used as f64;
+    let over = weighted + 1.0 - limit as f64;
+    let wait = if over <= TOLERANCE {
+        0.0
+    } else if *used < limit && *last > 0 {
+        over / *last as f64 * window
+    } else {
+        reset
+    };
+    let remaining = (limit as f64 - weighted).max(0.0);
+    let quota = QuotaState { limit: limit as f64, window, remaining, reset, steady: false };
+    (up(wait.min(reset)), Some(quota))
+}
+
+/// A concurrency limit: how long until a call that is being served ends.
+fn concurrency(limit: usize, now: u64, ends: &mut BinaryHeap<Reverse<u64>>) -> (u64, Option<QuotaState>) {
+    while ends.peek().is_some_and(|e| e.0 <= now) {
+        ends.pop();
+    }
+    let free = ends.peek().map_or(1, |e| e.0 - now);
+    (if ends.len() < limit { 0 } else { free }, None)
 }
 
 /// Nanoseconds, rounded up.

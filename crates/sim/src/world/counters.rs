@@ -1,10 +1,11 @@
-//! What a world writes down: counters for the metrics, and curves for the eye.
+//! Counters of a world for its metrics, and curves for its plots.
 //!
 //! Curves have a fixed number of bins. A run that outgrows them has its bins merged in pairs, so
 //! that a year of simulated time costs as much memory as a second.
 
 use crate::outcome::{Axis, MetricTallies, Plot, PlotLine};
 
+/// Bins of a curve.
 const BINS: usize = 400;
 
 /// Counters of one run.
@@ -32,7 +33,7 @@ pub struct WorldCounts {
     pub last: u64,
     /// The longest that a request took, in nanoseconds.
     pub longest: u64,
-    /// Calls out at once, at most.
+    /// Most calls in flight.
     pub in_flight_max: u32,
     /// Most arrivals in one tick of the measured time.
     pub peak: u32,
@@ -72,6 +73,7 @@ impl WorldCounts {
 /// Curves of one run.
 #[derive(Clone, Debug)]
 pub struct Curves {
+    /// Length of a bin, in nanoseconds.
     bin: u64,
     bins: Vec<Bin>,
 }

@@ -84,13 +84,15 @@ enum EventKind {
     Wake,
 }
 
+/// One event; 16 bytes.
 #[derive(Clone, Copy, Debug)]
 struct WorldEvent {
-    /// Of an arrival and of what is sent again: when its client stops waiting, in nanoseconds. Of
-    /// a reply: where its hints are kept.
+    /// Of an arrival and a resend: deadline of the attempt, in nanoseconds. Of a reply: index of its
+    /// hints.
     more: u64,
+    /// The slot of the request, unless the kind says otherwise.
     id: u32,
-    /// Of a reply.
+    /// Of a reply: HTTP status.
     status: u16,
     what: EventKind,
 }
@@ -99,6 +101,7 @@ struct WorldEvent {
 #[repr(align(64))]
 struct RequestSlot {
     call: Call,
+    /// When the request was offered, in nanoseconds.
     offered: u64,
     client: u32,
 }
@@ -113,8 +116,9 @@ struct ClientLane {
     ready: VecDeque<u32>,
     /// Requests that have not begun.
     backlog: u64,
+    /// Time of the next wake event, in nanoseconds; `u64::MAX` if there is none.
     wake: u64,
-    /// What the server last asked for: nobody may be sent before.
+    /// The server asked for no call before this time, in nanoseconds.
     not_before: u64,
 }
 
@@ -131,12 +135,17 @@ struct WorldState<'a> {
     slots: Vec<RequestSlot>,
     /// The permits of the slots, where there are lanes.
     permits: Vec<Option<Permit>>,
+    /// Free slots.
     free: Vec<u32>,
-    /// Hints on their way back; most answers have none.
+    /// Hints of replies in flight; most replies have none.
     hints: Vec<Hints>,
+    /// Free places in `hints`.
     hints_free: Vec<u64>,
-    out: u32,
+    /// Calls in flight.
+    in_flight: u32,
+    /// The client whose turn it is in a schedule.
     turn: u32,
+    /// The current tick and its arrivals.
     peak: (u64, u32),
     counts: WorldCounts,
     curves: Option<Curves>,
@@ -145,8 +154,8 @@ struct WorldState<'a> {
     now: u64,
 }
 
-/// No hints.
-const NONE: u64 = u64::MAX;
+/// Index of a reply without hints.
+const NO_HINTS: u64 = u64::MAX;
 
 impl World {
     /// Runs it to its end.
@@ -206,7 +215,7 @@ impl<'a> WorldState<'a> {
             free: Vec::new(),
             hints: Vec::new(),
             hints_free: Vec::new(),
-            out: 0,
+            in_flight: 0,
             turn: 0,
             peak: (0, 0),
             counts: WorldCounts::default(),
@@ -429,10 +438,10 @@ impl<'a> WorldState<'a> {
 
     fn send(&mut self, id: u32, deadline: u64) {
         let hop = self.world.hop.draw(&mut self.rng).as_nanos() as u64;
-        self.out += 1;
-        self.counts.in_flight_max = self.counts.in_flight_max.max(self.out);
+        self.in_flight += 1;
+        self.counts.in_flight_max = self.counts.in_flight_max.max(self.in_flight);
         if let Some(curves) = &mut self.curves {
-            curves.in_flight(self.now, self.out);
+            curves.in_flight(self.now, self.in_flight);
         }
         let at = self.now + hop;
         self.queue.push(at, WorldEvent { more: deadline, id, status: 0, what: EventKind::Arrive });
@@ -463,7 +472,7 @@ impl<'a> WorldState<'a> {
             self.push(deadline, EventKind::Timeout, id);
             return;
         }
-        let more = self.hear(at);
+        let more = self.read_hints(at);
         self.queue.push(at, WorldEvent { more, id, status, what: EventKind::Reply });
     }
 
@@ -485,25 +494,25 @@ impl<'a> WorldState<'a> {
         }
     }
 
-    /// Reads the headers that will reach the client at `at`, and where they are kept until then.
-    fn hear(&mut self, at: u64) -> u64 {
+    /// Reads the headers that will reach the client at `at`. The index of its hints.
+    fn read_hints(&mut self, at: u64) -> u64 {
         if self.server.headers.is_empty() {
-            return NONE;
+            return NO_HINTS;
         }
         let headers = self.server.headers.iter().map(|(name, value)| (*name, value.as_str()));
         let hints = hint::read(headers, wall(at), &self.profile);
-        let kept = self.hints_free.pop().unwrap_or(self.hints.len() as u64);
-        match self.hints.get_mut(kept as usize) {
+        let index = self.hints_free.pop().unwrap_or(self.hints.len() as u64);
+        match self.hints.get_mut(index as usize) {
             Some(place) => *place = hints,
             None => self.hints.push(hints),
         }
-        kept
+        index
     }
 
-    fn reply(&mut self, id: u32, status: u16, kept: u64) {
-        let hints = self.hints.get(kept as usize).copied().unwrap_or_default();
-        if kept != NONE {
-            self.hints_free.push(kept);
+    fn reply(&mut self, id: u32, status: u16, hints_index: u64) {
+        let hints = self.hints.get(hints_index as usize).copied().unwrap_or_default();
+        if hints_index != NO_HINTS {
+            self.hints_free.push(hints_index);
         }
         let signal = Signal::Http { status, finding: None };
         let verdict = self.world.policy.classifier.classify(&signal, &hints, self.mono());
@@ -519,9 +528,9 @@ impl<'a> WorldState<'a> {
 
     fn settle(&mut self, id: u32, verdict: &Verdict, hints: &Hints) {
         let now = self.mono();
-        self.out -= 1;
+        self.in_flight -= 1;
         if let Some(curves) = &mut self.curves {
-            curves.in_flight(self.now, self.out);
+            curves.in_flight(self.now, self.in_flight);
         }
         let road_index = self.road_of(self.slots[id as usize].client);
         let slot = &mut self.slots[id as usize];

@@ -13,43 +13,43 @@ pub enum ServerLimitSpec {
     TokenBucket {
         /// Tokens per second.
         rate: f64,
-        /// Size of the bucket.
+        /// Size of the bucket, in tokens.
         burst: f64,
     },
-    /// So many calls in each window.
+    /// A fixed window.
     #[serde(rename = "fixed")]
     FixedWindow {
         /// Calls per window.
         limit: u64,
-        /// Length of a window.
+        /// Length of a window, in seconds.
         window: f64,
-        /// When windows begin.
+        /// When the first window begins, in seconds.
         #[serde(default)]
         phase: f64,
     },
-    /// So many calls in any window, by a log.
+    /// A sliding window, by a log of the accepted calls.
     #[serde(rename = "sliding")]
     SlidingWindow {
         /// Calls per window.
         limit: u64,
-        /// Length of the window.
+        /// Length of the window, in seconds.
         window: f64,
     },
-    /// So many calls in any window, by two counters.
+    /// A sliding window, approximated by two counters.
     #[serde(rename = "counter")]
     SlidingCounter {
         /// Calls per window.
         limit: u64,
-        /// Length of a window.
+        /// Length of a window, in seconds.
         window: f64,
-        /// When windows begin.
+        /// When the first window begins, in seconds.
         #[serde(default)]
         phase: f64,
     },
-    /// So many calls at once.
+    /// A limit on calls in flight.
     #[serde(rename = "concurrent")]
     Concurrency {
-        /// Calls at once.
+        /// Calls in flight.
         limit: usize,
     },
     /// All of these.

@@ -33,7 +33,7 @@ pub struct WorldSpec {
     pub clients: Option<u32>,
     /// Their policy; the shipped retries alone by default.
     pub client: Option<PolicySpec>,
-    /// One way through the network; no time by default.
+    /// One-way delay of the network, in seconds; 0 by default.
     pub hop: Option<RandomDuration>,
     /// The server; answers at once by default.
     pub server: Option<ServerSpec>,

@@ -79,23 +79,23 @@ pub enum JitterSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct RetrySpec {
-    /// The first included.
+    /// Attempts, the first included.
     pub max_attempts: u32,
-    /// The window before the first retry.
+    /// Backoff window before the first retry, in seconds.
     pub base_delay_seconds: f64,
-    /// Growth of the window.
+    /// Growth of the backoff window per retry.
     pub factor: f64,
-    /// The longest delay.
+    /// Longest delay, in seconds.
     pub max_delay_seconds: f64,
     /// How a delay is drawn.
     pub jitter: JitterSpec,
-    /// The least that additive jitter adds.
+    /// Least that additive jitter adds, in seconds.
     pub jitter_min_seconds: f64,
-    /// The most that additive jitter adds.
+    /// Most that additive jitter adds, in seconds.
     pub jitter_max_seconds: f64,
-    /// From the first attempt to the end of the last.
+    /// Most time from the first attempt to the end of the last, in seconds.
     pub deadline_seconds: f64,
-    /// For one attempt.
+    /// Timeout of one attempt, in seconds.
     pub attempt_timeout_seconds: f64,
     /// Throttles that do not count as attempts.
     pub throttles_free: u32,
@@ -137,13 +137,13 @@ impl Default for RetrySpec {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct BreakerSpec {
-    /// Over how long the rate is taken.
+    /// Length of the sliding window, in seconds.
     pub window_seconds: f64,
-    /// Opens at this share of failures.
+    /// Opens at this share (0 to 1) of failures.
     pub failure_rate: f64,
-    /// Fewer calls decide nothing.
+    /// Fewest calls in the window that decide.
     pub minimum_calls: u32,
-    /// How long it stays open the first time.
+    /// Cooldown after the first opening, in seconds.
     pub cooldown_seconds: f64,
     /// Calls let through half-open.
     pub probes: u32,
@@ -166,11 +166,11 @@ impl Default for BreakerSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct BudgetSpec {
-    /// Retries earned by a call.
+    /// Tokens earned by a call; a retry costs one.
     pub ratio: f64,
-    /// Retries earned by a second.
+    /// Tokens earned per second.
     pub floor_per_second: f64,
-    /// The most that is kept.
+    /// Size of the budget, in tokens.
     pub size: f64,
     /// What an empty budget means.
     pub on_empty: OnEmptySpec,
@@ -203,11 +203,11 @@ impl Default for BudgetSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct RateLimitSpec {
-    /// Never faster than this.
+    /// Most calls per second.
     pub requests_per_second: Option<f64>,
-    /// Calls that may go at once under `requests_per_second`.
+    /// Burst under `requests_per_second`, in calls.
     pub burst: Option<f64>,
-    /// Calls in flight at once.
+    /// Most calls in flight.
     pub max_in_flight: u32,
     /// Learn from refusals and headers.
     pub learn: bool,
@@ -231,9 +231,9 @@ impl Default for RateLimitSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct RetryGate {
-    /// No retry above this share of failures.
+    /// No retry above this share (0 to 1) of failures.
     pub failure_rate: f64,
-    /// Over so many seconds.
+    /// Length of the sliding window, in seconds.
     pub window_seconds: f64,
 }
 
@@ -322,9 +322,13 @@ impl PolicySpec {
 /// The running state of a [`RetryGate`]: failures and calls in ten slots of the window.
 #[derive(Clone, Debug)]
 pub struct RetryGateState {
+    /// Share of failures above which no retry goes.
     threshold: f64,
+    /// Length of a slot, in nanoseconds.
     slot_nanos: u64,
+    /// Number of the current slot.
     tick: u64,
+    /// Failures and calls per slot, as a ring.
     slots: [(u32, u32); 10],
 }
 
@@ -363,7 +367,7 @@ impl RetryGateState {
     }
 }
 
-/// The longest time that anything waits in a world: far, and safe to add to.
+/// Longest wait in a world: a century, and safe to add to.
 pub(crate) const LONG: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::server::headers::{Headers, write_quota, write_wait};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct ServerSpec {
-    /// How long a call takes.
+    /// Service time of a call.
     pub service: ServiceTime,
     /// What it allows; everything by default. More is answered 429 at once.
     pub limit: Option<ServerLimitSpec>,
@@ -76,19 +76,19 @@ pub struct ServerOutage {
     pub from: f64,
     /// Until this second.
     pub until: f64,
-    /// Weakness afterwards.
+    /// How it recovers afterwards.
     pub recovery: Option<Recovery>,
 }
 
-/// Weakness after an outage.
+/// Recovery after an outage: too many arrivals bring the server down again.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct Recovery {
-    /// So long after it was last down.
+    /// Length of the recovery, in seconds.
     pub seconds: f64,
-    /// More arrivals than this in one tick of the world …
+    /// Most arrivals in one tick of the world that it bears.
     pub arrivals_max: u32,
-    /// … and it is down again for so long.
+    /// Length of the outage that more arrivals cause, in seconds.
     pub relapse_seconds: f64,
 }
 
@@ -97,7 +97,7 @@ pub struct Recovery {
 pub struct ServerAnswer {
     /// HTTP status.
     pub status: u16,
-    /// Nanoseconds of work.
+    /// Service time, in nanoseconds.
     pub service: u64,
 }
 
@@ -107,17 +107,20 @@ pub struct Server {
     spec: ServerSpec,
     normal: Normal,
     throttle: Option<Throttle>,
+    /// Length of a tick, in nanoseconds.
     tick: u64,
     /// Calls being served.
     pub in_flight: u32,
-    /// Down until this time, whatever the plan says, and weak until the next.
+    /// Down until this time, in nanoseconds, whatever the outages of the scenario.
     down_until: u64,
+    /// Recovering until this time, in nanoseconds.
     weak_until: u64,
     recovery: Option<Recovery>,
+    /// The current tick and its arrivals.
     arrivals: (u64, u32),
     /// The headers of the last answer.
     pub headers: Headers,
-    /// How often it fell over again.
+    /// Outages caused by too many arrivals during a recovery.
     pub relapses: u32,
 }
 

@@ -1,5 +1,4 @@
-//! The servers that every policy meets sooner or later, for a policy that comes without a
-//! scenario: what would this manifest do?
+//! Typical servers, for a policy that comes without a scenario: what would this manifest do?
 
 use super::event_loop::World;
 use super::policy::{ClientPolicy, LaneSharing};
@@ -9,6 +8,7 @@ use crate::dialect::Dialect;
 use crate::distribution::RandomDuration;
 use crate::world::limit::ServerLimitSpec;
 
+/// Requests of each world.
 const REQUESTS: u64 = 2_000;
 
 /// The policy draining two thousand records through one lane against each of the usual servers:

@@ -1,4 +1,4 @@
-//! What is asked of the clients.
+//! The workload: where the requests of a world come from.
 
 use serde::Deserialize;
 
@@ -17,27 +17,27 @@ pub enum Workload {
     Poisson {
         /// Requests per second and client.
         rate: f64,
-        /// For so long.
+        /// Length of the workload, in seconds.
         seconds: f64,
     },
     /// Every client makes its next request some time after the last one ended.
     Closed {
-        /// The time between.
+        /// Think time between two requests, in seconds.
         think: RandomDuration,
-        /// For so long.
+        /// Length of the workload, in seconds.
         seconds: f64,
     },
     /// Requests arrive at a rate that changes; they go to the clients in turn.
     Schedule(Vec<RateStep>),
 }
 
-/// A stretch of a schedule.
+/// A step of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct RateStep {
     /// Requests per second, all clients together.
     pub rate: f64,
-    /// For so long.
+    /// Length of the step, in seconds.
     pub seconds: f64,
 }
 
