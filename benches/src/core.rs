@@ -6,12 +6,12 @@
 
 use std::hint::black_box;
 use std::time::Duration;
-use tidegate_core::breaker::{Breaker, BreakerConfig, Health};
+use tidegate_core::breaker::{Breaker, BreakerConfig, CallHealth};
 use tidegate_core::call::{Call, CallPolicy};
 use tidegate_core::hint::{HintProfile, Hints, read};
 use tidegate_core::lane::{Admit, Lane, LaneConfig};
 use tidegate_core::retry::{Backoff, Budget, BudgetConfig, Jitter};
-use tidegate_core::{Code, Kind, Mono, Rng, Verdict, Wall};
+use tidegate_core::{Code, Mono, Rng, Verdict, VerdictKind, Wall};
 
 #[path = "../../crates/core/tests/counting/mod.rs"]
 mod counting;
@@ -123,7 +123,7 @@ fn main() {
     });
 
     let throttled =
-        Verdict { kind: Kind::Throttled { until: None }, code: Code::RATE_LIMITED, status: Some(429) };
+        Verdict { kind: VerdictKind::Throttled { until: None }, code: Code::RATE_LIMITED, status: Some(429) };
     let mut lane = Lane::new(&LaneConfig::default());
     measure("lane admit + settle, 1 in 100 a 429", "≤ 150 ns", |i| {
         let verdict = if i % 100 == 0 { &throttled } else { &Verdict::DONE };
@@ -140,10 +140,10 @@ fn main() {
     measure("breaker pass + settle", "", |i| {
         let t = Mono::from_nanos(u64::from(i) * 1_000_000);
         let pass = breaker.pass(t);
-        black_box(breaker.settle(pass, Health::Good, Duration::ZERO, t));
+        black_box(breaker.settle(pass, CallHealth::Good, Duration::ZERO, t));
     });
 
-    let failed = Verdict { kind: Kind::Transient { until: None }, code: Code::TIMEOUT, status: None };
+    let failed = Verdict { kind: VerdictKind::Transient { until: None }, code: Code::TIMEOUT, status: None };
     let policy = CallPolicy { history: false, ..CallPolicy::default() };
     let mut budget = Budget::new(&BudgetConfig { floor_per_second: 1e9, ..BudgetConfig::default() });
     let mut rng = Rng::new(2);

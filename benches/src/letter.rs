@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use tidegate_core::Code;
-use tidegate_core::letter::Class;
+use tidegate_core::letter::FailureClass;
 use tidegate_ledger::letter::store::{By, Page};
 use tidegate_ledger::letter::{
     Attempt, Failure, Filter, Letter, Letters, Payload, Place, Spatial, Store, now_ms,
@@ -61,7 +61,7 @@ fn letter(n: u64, now: i64) -> Letter {
             ..Spatial::default()
         }),
         failure: Failure {
-            class: if bad { Class::Fatal } else { Class::Transient },
+            class: if bad { FailureClass::Fatal } else { FailureClass::Transient },
             code: if bad { Code::INVALID_GEOMETRY } else { Code::TIMEOUT },
             message: if bad {
                 format!("Self-intersection[{lon} {lat}]")

@@ -4,18 +4,18 @@
 //! physically earliest finish over ours) and the share of calls answered 429. Everything runs in
 //! virtual time with a seed, so the table is the same on every machine.
 //!
-//! `bench-limiter --random SEED COUNT [TOLD [FAMILY [WORST]]]` draws COUNT servers of each family
+//! `bench-limiter --random SEED COUNT [HINT_COLUMNS [FAMILY [WORST]]]` draws COUNT servers of each family
 //! instead and prints the distribution, and the WORST worlds that miss the target.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
 
-use tidegate_sim::drain::{Outcome, Tells, World};
-use tidegate_sim::family::Family;
-use tidegate_sim::limiter::{TOLD, Told, ours};
+use tidegate_sim::drain::{DrainOutcome, DrainWorld, ServerHints};
+use tidegate_sim::family::ServerFamily;
+use tidegate_sim::limiter::{HINT_COLUMNS, HintColumn, drain_shipped};
 use tidegate_sim::rival::Rival;
 use tidegate_sim::scenario::Scenario;
-use tidegate_sim::server::Limit;
+use tidegate_sim::server::ServerLimit;
 
 const SCENARIO: &str = include_str!("../../scenarios/limiter.yaml");
 /// Less than this is no difference: per cent of utilisation, per cent of calls.
@@ -32,28 +32,28 @@ fn main() -> Result<(), Box<dyn Error>> {
             random(seed.parse()?, count.parse()?, told, family, worst);
             Ok(())
         }
-        _ => Err("usage: bench-limiter [--random SEED COUNT [TOLD [FAMILY [WORST]]]]".into()),
+        _ => Err("usage: bench-limiter [--random SEED COUNT [HINT_COLUMNS [FAMILY [WORST]]]]".into()),
     }
 }
 
 /// What must be reached: a server that has no quota to tell is judged as one that tells nothing.
-fn aim(told: &'static Told, world: &World) -> &'static Told {
-    let silent = matches!(world.limit, Limit::Open | Limit::Concurrent { .. });
-    if silent && matches!(told.tells, Tells::Quota(_)) { &TOLD[0] } else { told }
+fn aim(told: &'static HintColumn, world: &DrainWorld) -> &'static HintColumn {
+    let silent = matches!(world.limit, ServerLimit::Open | ServerLimit::Concurrency { .. });
+    if silent && matches!(told.tells, ServerHints::Quota(_)) { &HINT_COLUMNS[0] } else { told }
 }
 
-fn misses(told: &Told, out: &Outcome) -> bool {
+fn misses(told: &HintColumn, out: &DrainOutcome) -> bool {
     out.utilisation() < told.utilisation || out.refused_percent() > told.refused
 }
 
 /// A rival that gets as much through with as few refusals, and one of the two is better.
-fn beats(rival: &Outcome, own: &Outcome) -> bool {
+fn beats(rival: &DrainOutcome, own: &DrainOutcome) -> bool {
     let more = rival.utilisation() - own.utilisation();
     let fewer = own.refused_percent() - rival.refused_percent();
     more > -SAME.0 && fewer > -SAME.1 && (more > SAME.0 || fewer > SAME.1)
 }
 
-fn cell(out: &Outcome, mark: &str) -> String {
+fn cell(out: &DrainOutcome, mark: &str) -> String {
     format!("{:.1}/{:.2}{mark:1}", out.utilisation(), out.refused_percent())
 }
 
@@ -66,13 +66,14 @@ fn table() -> Result<(), Box<dyn Error>> {
     println!("  !  Tidegate misses its target here");
     println!("  <  this rival beats Tidegate: as much through, as few refused, and one of them better");
     println!("  +  this rival gets more through, and is refused more often\n");
-    let names = TOLD.iter().map(|t| t.name).chain(Rival::ALL.map(Rival::name));
+    let names = HINT_COLUMNS.iter().map(|t| t.name).chain(Rival::ALL.map(Rival::name));
     println!("{:30}{}", "", names.map(|name| format!("{name:>14} ")).collect::<String>());
     let (mut missed, mut beaten, mut cells) = (0, 0, 0);
     for (row, world) in limiter.worlds() {
         let mut line = String::new();
-        let own = TOLD.map(|told| ours(&World { tells: told.tells, ..world.clone() }, scenario.seed));
-        for (told, out) in TOLD.iter().zip(&own) {
+        let own = HINT_COLUMNS
+            .map(|told| drain_shipped(&DrainWorld { tells: told.tells, ..world.clone() }, scenario.seed));
+        for (told, out) in HINT_COLUMNS.iter().zip(&own) {
             let miss = misses(aim(told, &world), out);
             (missed, cells) = (missed + u32::from(miss), cells + 1);
             line += &format!("{:>15}", cell(out, if miss { "!" } else { "" }));
@@ -95,14 +96,14 @@ fn table() -> Result<(), Box<dyn Error>> {
 }
 
 fn random(seed: u64, count: u64, only: Option<&str>, family: &str, worst: usize) {
-    for told in TOLD.iter().filter(|t| only.is_none_or(|name| t.name == name)) {
+    for told in HINT_COLUMNS.iter().filter(|t| only.is_none_or(|name| t.name == name)) {
         println!("{}: target {} / {}", told.name, told.utilisation, told.refused);
-        let wanted = |f: &Family| format!("{f:?}").to_lowercase().contains(&family.to_lowercase());
-        for family in Family::ALL.into_iter().filter(wanted) {
-            let mut runs: Vec<(u64, World, Outcome)> = (0..count)
+        let wanted = |f: &ServerFamily| format!("{f:?}").to_lowercase().contains(&family.to_lowercase());
+        for family in ServerFamily::ALL.into_iter().filter(wanted) {
+            let mut runs: Vec<(u64, DrainWorld, DrainOutcome)> = (0..count)
                 .map(|n| {
                     let world = family.world(seed, n, told.tells);
-                    let out = ours(&world, n);
+                    let out = drain_shipped(&world, n);
                     (n, world, out)
                 })
                 .collect();
@@ -123,7 +124,7 @@ fn random(seed: u64, count: u64, only: Option<&str>, family: &str, worst: usize)
                 at(&refused, 1.0),
             );
             runs.retain(|r| misses(aim(told, &r.1), &r.2));
-            let badness = |o: &Outcome| {
+            let badness = |o: &DrainOutcome| {
                 (told.utilisation - o.utilisation()).max(0.0)
                     + 5.0 * (o.refused_percent() - told.refused).max(0.0)
             };

@@ -9,7 +9,7 @@
 use futures_util::{StreamExt, stream};
 use std::error::Error;
 use std::io::Write;
-use tidegate_chaos::{Chaos, Config, Limit, Scope, Service};
+use tidegate_chaos::{Chaos, Config, Scope, ServerLimit, Service};
 use tidegate_client::store::{KeySpread, S3Settings, Settings, Store};
 
 const PUTS: usize = 1_000;
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "key_spread", "seconds", "× earliest", "wasted %", "refused", "lost"
     )?;
     for (name, key_spread) in [("none", KeySpread::None), ("hash", KeySpread::Hash)] {
-        let limit = Limit::Fixed { limit: per_window as u64, window, phase: 0.0 };
+        let limit = ServerLimit::FixedWindow { limit: per_window as u64, window, phase: 0.0 };
         let server = Chaos::start(Config {
             limit,
             scope: Scope::Prefix,

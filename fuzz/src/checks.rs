@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tidegate_core::Wall;
-use tidegate_core::hint::sf::{self, Bare, Item, Malformed};
+use tidegate_core::hint::sf::{self, Bare, Malformed, StructuredItem};
 use tidegate_core::hint::{HintProfile, Hints, read};
 
 /// Names that are read, so that no byte is spent on finding them.
@@ -104,9 +104,9 @@ pub fn hints(data: &[u8]) {
 
 /// Lists and dictionaries: what is read, written again, reads the same.
 pub fn structured_fields(data: &[u8]) {
-    if let Ok(items) = sf::list(data).collect::<Result<Vec<Item<'_>>, Malformed>>() {
+    if let Ok(items) = sf::list(data).collect::<Result<Vec<StructuredItem<'_>>, Malformed>>() {
         let text = items.iter().map(write).collect::<Vec<_>>().join(&b", "[..]);
-        let again: Vec<Item<'_>> = sf::list(&text).flatten().collect();
+        let again: Vec<StructuredItem<'_>> = sf::list(&text).flatten().collect();
         assert_eq!(items.len(), again.len());
         for (item, again) in items.iter().zip(&again) {
             assert_eq!(item.bare, again.bare);
@@ -127,7 +127,7 @@ pub fn structured_fields(data: &[u8]) {
     }
 }
 
-fn write(item: &Item<'_>) -> Vec<u8> {
+fn write(item: &StructuredItem<'_>) -> Vec<u8> {
     let mut text = bare(item.bare);
     for (key, value) in item.params() {
         text.push(b';');

@@ -1,6 +1,6 @@
 //! What is measured: one server behaviour each, with the target that Tidegate must reach.
 
-use tidegate_chaos::{Config, Dialect, Fault, FaultKind, Limit, Scope, Service, When, spec};
+use tidegate_chaos::{Config, Dialect, Fault, FaultKind, Scope, ServerLimit, Service, When, spec};
 
 /// What the clients do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ fn base(name: &'static str, about: &'static str, rows: u64, server: Config) -> S
 }
 
 fn bucket(name: &'static str, about: &'static str, headers: Dialect, times: f64, wasted: f64) -> Scenario {
-    let limit = Limit::Bucket { rate: 500.0, burst: 50.0 };
+    let limit = ServerLimit::TokenBucket { rate: 500.0, burst: 50.0 };
     let target = Target { times: Some(times), wasted: Some(wasted), ..Target::default() };
     let server = Config { limit, headers, ..Config::default() };
     Scenario { told: &["rate=500", "burst=45"], target, ..base(name, about, 5_000, server) }
@@ -67,7 +67,7 @@ pub(crate) fn all() -> Result<Vec<Scenario>, String> {
     let layer = Target { rows_per_second: Some(50_000.0), ..Target::default() };
     let pages = Config {
         page_max: 100,
-        limit: Limit::Bucket { rate: 100.0, burst: 20.0 },
+        limit: ServerLimit::TokenBucket { rate: 100.0, burst: 20.0 },
         headers: Dialect::None,
         ..Config::default()
     };
@@ -95,7 +95,7 @@ pub(crate) fn all() -> Result<Vec<Scenario>, String> {
                 "at most 8 at once, 20 ms each",
                 2_000,
                 Config {
-                    limit: Limit::Concurrent { limit: 8 },
+                    limit: ServerLimit::Concurrency { limit: 8 },
                     service: Service::Uniform(0.02, 0.02),
                     ..Config::default()
                 },
@@ -142,7 +142,7 @@ pub(crate) fn all() -> Result<Vec<Scenario>, String> {
                 "killed twice (kill -9) and resumed",
                 10_000,
                 Config {
-                    limit: Limit::Bucket { rate: 2_000.0, burst: 50.0 },
+                    limit: ServerLimit::TokenBucket { rate: 2_000.0, burst: 50.0 },
                     service: four_ms,
                     ..Config::default()
                 },

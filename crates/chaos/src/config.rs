@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_core::{Chance, Rng};
-use tidegate_sim::server::Limit;
+use tidegate_sim::server::ServerLimit;
 
 use super::layer::Unrest;
 use super::tell::Dialect;
@@ -22,7 +22,7 @@ pub struct Config {
     /// Most features on one page, whatever the client asks for.
     pub page_max: u64,
     /// The throttle.
-    pub limit: Limit,
+    pub limit: ServerLimit,
     /// What shares one throttle.
     pub scope: Scope,
     /// Status of a throttled call; 200 puts the refusal into the body, as some providers do.
@@ -68,7 +68,7 @@ impl Default for Config {
             seed: 0,
             features: 10_000,
             page_max: 1_000,
-            limit: Limit::Open,
+            limit: ServerLimit::Open,
             scope: Scope::Server,
             throttle_status: 429,
             headers: Dialect::default(),

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::time::nanos;
-use tidegate_sim::server::{Answer, Limit, Throttle};
+use tidegate_sim::server::{ServerLimit, Throttle, ThrottleAnswer};
 
 use super::clock::Clock;
 use super::config::{Config, Outage};
@@ -70,7 +70,7 @@ pub(crate) enum Verdict {
     /// The server is down.
     Down(Down),
     /// The throttle took it, or not.
-    Throttle(Answer),
+    Throttle(ThrottleAnswer),
 }
 
 impl Judge {
@@ -155,8 +155,8 @@ impl Judge {
 
 /// The earliest finish of `calls` calls of `service` nanoseconds each, by a client that knows
 /// limit and outages and drives the same throttle.
-fn earliest(limit: &Limit, plan: &[Outage], first: u64, calls: u64, service: u64) -> u64 {
-    if *limit == Limit::Open && plan.is_empty() {
+fn earliest(limit: &ServerLimit, plan: &[Outage], first: u64, calls: u64, service: u64) -> u64 {
+    if *limit == ServerLimit::Open && plan.is_empty() {
         return service;
     }
     let keep = plan.iter().filter_map(|o| o.collapse).max().unwrap_or(0);
@@ -203,13 +203,13 @@ mod tests {
         assert_eq!(earliest(&limit, &[], 0, 1_000, 0), 19_900 * MS);
         let limit = spec::throttle("concurrency:8").unwrap();
         assert_eq!(earliest(&limit, &[], 7, 2_000, 4 * MS), 1_000 * MS);
-        assert_eq!(earliest(&Limit::Open, &[], 7, 2_000, 4 * MS), 4 * MS);
+        assert_eq!(earliest(&ServerLimit::Open, &[], 7, 2_000, 4 * MS), 4 * MS);
     }
 
     #[test]
     fn the_bound_goes_round_an_outage() {
         let plan = [spec::outage("0s..5s,collapse=20,within=100ms,fragile=10s").unwrap()];
-        assert_eq!(earliest(&Limit::Open, &plan, 0, 400, 3 * MS), (5_000 + 19 * 100 + 3) * MS);
+        assert_eq!(earliest(&ServerLimit::Open, &plan, 0, 400, 3 * MS), (5_000 + 19 * 100 + 3) * MS);
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub use config::{Config, Draw, Fault, FaultKind, Outage, Scope, Service, When};
 pub use layer::{ROOM, Unrest};
 pub use stats::Stats;
 pub use tell::Dialect;
-pub use tidegate_sim::server::Limit;
+pub use tidegate_sim::server::ServerLimit;
 
 use state::State;
 

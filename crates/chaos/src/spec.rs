@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tidegate_sim::server::Limit;
+use tidegate_sim::server::ServerLimit;
 
 use super::config::{Fault, FaultKind, Outage, Service, When};
 
@@ -58,15 +58,15 @@ fn positive<T: std::str::FromStr + PartialOrd + Default>(text: &str, what: &str)
 
 /// Reads a throttle: `bucket:500/s,burst=50`, `fixed:5/100ms`, `sliding:100/10s`,
 /// `counter:100/10s`, `concurrency:8`, `none`; several joined with `+` must all agree.
-pub fn throttle(text: &str) -> Result<Limit, String> {
+pub fn throttle(text: &str) -> Result<ServerLimit, String> {
     let parts: Vec<&str> = text.split('+').collect();
     match parts.as_slice() {
         [one] => one_throttle(one),
-        many => Ok(Limit::All(many.iter().map(|t| one_throttle(t)).collect::<Result<_, _>>()?)),
+        many => Ok(ServerLimit::All(many.iter().map(|t| one_throttle(t)).collect::<Result<_, _>>()?)),
     }
 }
 
-fn one_throttle(text: &str) -> Result<Limit, String> {
+fn one_throttle(text: &str) -> Result<ServerLimit, String> {
     let expected = || {
         format!(
             "{text:?} is not a throttle; expected bucket:500/s,burst=50, fixed:5/100ms, \
@@ -74,12 +74,12 @@ fn one_throttle(text: &str) -> Result<Limit, String> {
         )
     };
     if text == "none" {
-        return Ok(Limit::Open);
+        return Ok(ServerLimit::Open);
     }
     let (kind, rest) = text.split_once(':').ok_or_else(expected)?;
     let amount = rest.split(',').next().unwrap_or_default();
     if kind == "concurrency" {
-        return Ok(Limit::Concurrent { limit: positive(amount, "a number of calls")? });
+        return Ok(ServerLimit::Concurrency { limit: positive(amount, "a number of calls")? });
     }
     let (count, per) = amount.split_once('/').ok_or_else(expected)?;
     // `/s` and `/min` are as good as `/1s` and `/1min`.
@@ -103,11 +103,15 @@ fn one_throttle(text: &str) -> Result<Limit, String> {
             let rate = positive::<f64>(count, "a rate")? / window;
             let burst = burst.unwrap_or(rate).max(1.0);
             let sane = rate.is_finite() && burst.is_finite() && burst / rate <= WINDOW_MAX;
-            if sane { Ok(Limit::Bucket { rate, burst }) } else { Err(expected()) }
+            if sane { Ok(ServerLimit::TokenBucket { rate, burst }) } else { Err(expected()) }
         }
-        "fixed" => Ok(Limit::Fixed { limit: positive(count, "a number of calls")?, window, phase }),
-        "sliding" => Ok(Limit::Sliding { limit: positive(count, "a number of calls")?, window }),
-        "counter" => Ok(Limit::Counter { limit: positive(count, "a number of calls")?, window, phase }),
+        "fixed" => {
+            Ok(ServerLimit::FixedWindow { limit: positive(count, "a number of calls")?, window, phase })
+        }
+        "sliding" => Ok(ServerLimit::SlidingWindow { limit: positive(count, "a number of calls")?, window }),
+        "counter" => {
+            Ok(ServerLimit::SlidingCounter { limit: positive(count, "a number of calls")?, window, phase })
+        }
         _ => Err(expected()),
     }
 }
@@ -217,12 +221,20 @@ mod tests {
 
     #[test]
     fn throttles_read_as_written() {
-        assert_eq!(throttle("bucket:500/s,burst=50"), Ok(Limit::Bucket { rate: 500.0, burst: 50.0 }));
-        assert_eq!(throttle("bucket:30/min"), Ok(Limit::Bucket { rate: 0.5, burst: 1.0 }));
-        assert_eq!(throttle("fixed:5/100ms"), Ok(Limit::Fixed { limit: 5, window: 0.1, phase: 0.0 }));
-        assert_eq!(throttle("sliding:100/10s"), Ok(Limit::Sliding { limit: 100, window: 10.0 }));
-        assert_eq!(throttle("concurrency:8"), Ok(Limit::Concurrent { limit: 8 }));
-        assert!(matches!(throttle("bucket:5/s+concurrency:2"), Ok(Limit::All(both)) if both.len() == 2));
+        assert_eq!(
+            throttle("bucket:500/s,burst=50"),
+            Ok(ServerLimit::TokenBucket { rate: 500.0, burst: 50.0 })
+        );
+        assert_eq!(throttle("bucket:30/min"), Ok(ServerLimit::TokenBucket { rate: 0.5, burst: 1.0 }));
+        assert_eq!(
+            throttle("fixed:5/100ms"),
+            Ok(ServerLimit::FixedWindow { limit: 5, window: 0.1, phase: 0.0 })
+        );
+        assert_eq!(throttle("sliding:100/10s"), Ok(ServerLimit::SlidingWindow { limit: 100, window: 10.0 }));
+        assert_eq!(throttle("concurrency:8"), Ok(ServerLimit::Concurrency { limit: 8 }));
+        assert!(
+            matches!(throttle("bucket:5/s+concurrency:2"), Ok(ServerLimit::All(both)) if both.len() == 2)
+        );
         for wrong in [
             "",
             "bucket",

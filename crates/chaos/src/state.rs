@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::Wall;
 use tidegate_core::time::nanos;
-use tidegate_sim::server::Answer;
+use tidegate_sim::server::ThrottleAnswer;
 use tokio::sync::watch;
 
 use super::clock::{Alarm, Clock};
@@ -144,7 +144,7 @@ impl State {
                 let mut reply = route::refusal(provider, down.status, Why::Failed);
                 if down.hint {
                     let wait = down.until.saturating_sub(ruling.now);
-                    let answer = Answer { accepted: false, wait, truth: None };
+                    let answer = ThrottleAnswer { accepted: false, wait, quota: None };
                     let dialect =
                         if config.headers == Dialect::None { Dialect::RetryAfter } else { config.headers };
                     self.hint(&mut reply, dialect, &answer, &who);
@@ -215,7 +215,7 @@ impl State {
     }
 
     /// Writes the hint of a refusal and remembers it.
-    fn hint(&self, reply: &mut Reply, dialect: Dialect, answer: &Answer, who: &Who) {
+    fn hint(&self, reply: &mut Reply, dialect: Dialect, answer: &ThrottleAnswer, who: &Who) {
         let told = tell::tell(dialect, answer, self.wall(), &mut reply.headers);
         let draw = hash::mix(self.config.seed ^ who.number ^ 0x6a4b);
         if hash::unit(draw) < self.config.garbage {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tidegate_core::Wall;
 use tidegate_core::time::nanos;
-use tidegate_sim::server::{self, Answer};
+use tidegate_sim::server::{self, ThrottleAnswer};
 
 pub use tidegate_sim::dialect::Dialect;
-pub(crate) use tidegate_sim::server::tell::Headers;
+pub(crate) use tidegate_sim::server::headers::Headers;
 
 use super::hash;
 
@@ -31,9 +31,14 @@ const GARBAGE: [&str; 12] = [
 ];
 
 /// The headers for `answer`, and the wait the client was asked for if it was.
-pub(crate) fn tell(dialect: Dialect, answer: &Answer, wall: Wall, out: &mut Headers) -> Option<Duration> {
+pub(crate) fn tell(
+    dialect: Dialect,
+    answer: &ThrottleAnswer,
+    wall: Wall,
+    out: &mut Headers,
+) -> Option<Duration> {
     let (from, wait) = (out.len(), Duration::from_nanos(answer.wait));
-    server::tell::tell(dialect, answer, Some(wait), wall, out);
+    server::headers::write_quota(dialect, answer, Some(wait), wall, out);
     asked(dialect, wait, out.get(from..).unwrap_or_default())
 }
 
@@ -67,9 +72,9 @@ pub(crate) fn until(now: u64, wait: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_sim::server::{Limit, Throttle};
+    use tidegate_sim::server::{ServerLimit, Throttle};
 
-    fn headers(limit: &Limit, dialect: Dialect, calls: usize) -> (Headers, Option<Duration>) {
+    fn headers(limit: &ServerLimit, dialect: Dialect, calls: usize) -> (Headers, Option<Duration>) {
         let mut throttle = Throttle::new(limit);
         let mut out = Vec::new();
         let mut told = None;
@@ -82,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_refusal_holds_the_client_to_what_was_written() {
-        let limit = Limit::Bucket { rate: 500.0, burst: 1.0 };
+        let limit = ServerLimit::TokenBucket { rate: 500.0, burst: 1.0 };
         let (out, told) = headers(&limit, Dialect::RetryAfter, 2);
         assert_eq!(out, [("Retry-After", "1".into())]);
         assert_eq!(told, Some(Duration::from_secs(1)));
@@ -94,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_concurrency_limit_has_no_quota_to_tell() {
-        let limit = Limit::Concurrent { limit: 1 };
+        let limit = ServerLimit::Concurrency { limit: 1 };
         let mut throttle = Throttle::new(&limit);
         throttle.offer(0, 1_500_000_000);
         let mut out = Vec::new();

@@ -9,11 +9,11 @@ use serde::Serialize;
 use tidegate_core::classify::Classifier;
 use tidegate_pipeline::manifest::Policy;
 use tidegate_pipeline::run::Asked;
-use tidegate_sim::draw::Span;
+use tidegate_sim::distribution::RandomDuration;
 use tidegate_sim::world::World;
-use tidegate_sim::world::limit::LimitSpec;
-use tidegate_sim::world::policy::{self, Lanes};
-use tidegate_sim::world::server::{Outage, ServerSpec, Service};
+use tidegate_sim::world::limit::ServerLimitSpec;
+use tidegate_sim::world::policy::{self, LaneSharing};
+use tidegate_sim::world::server::{ServerOutage, ServerSpec, ServiceTime};
 use tidegate_sim::world::workload::Workload;
 
 const QUESTIONS_MAX: u64 = 2_000;
@@ -49,11 +49,12 @@ pub(crate) fn predict(asked: &Asked, questions: u64, policy: &Policy, price: Opt
     call.history = false;
     // As the engine does: a lane that learns knows better than the reset of a quota.
     let classifier = Classifier { reset_is_wait: !asked.lane.limit.learn, ..policy.classifier };
-    let policy = policy::Policy { classifier, call, lane: asked.lane, retry_gate: None };
-    let service = Service { base_seconds: 0.065, spread: 0.2, ..Service::default() };
-    let limit = asked.allowed.map(|(rate, burst)| LimitSpec::Bucket { rate, burst: f64::from(burst) });
+    let policy = policy::ClientPolicy { classifier, call, lane: asked.lane, retry_gate: None };
+    let service = ServiceTime { base_seconds: 0.065, spread: 0.2, ..ServiceTime::default() };
+    let limit =
+        asked.allowed.map(|(rate, burst)| ServerLimitSpec::TokenBucket { rate, burst: f64::from(burst) });
     let keeps = ServerSpec { service, limit, ..ServerSpec::default() };
-    let down = Outage { from: 1.0, until: 61.0, recovery: None };
+    let down = ServerOutage { from: 1.0, until: 61.0, recovery: None };
     let cases = [
         ("answers", keeps.clone()),
         ("fails 1 in 5", ServerSpec { fault_rate: 0.2, ..keeps.clone() }),
@@ -68,9 +69,9 @@ pub(crate) fn predict(asked: &Asked, questions: u64, policy: &Policy, price: Opt
             let world = World {
                 workload: Workload::Drain { requests: simulated },
                 clients: 1,
-                lanes: Lanes::Shared,
+                lanes: LaneSharing::Shared,
                 policy,
-                hop: Span::Constant(0.02),
+                hop: RandomDuration::Constant(0.02),
                 server,
                 end: u64::MAX,
                 tick: 10_000_000,

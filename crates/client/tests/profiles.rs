@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use tidegate_core::hint::{Hints, TimeUnit};
+use tidegate_core::signal::Signal;
+use tidegate_core::{Mono, VerdictKind};
 use tidegate_client::profile::form::KEYS;
 use tidegate_client::profile::{Ask, EMBEDDED, Profile, Profiles, Refusal, What, show};
-use tidegate_core::hint::{Hints, Unit};
-use tidegate_core::signal::Signal;
-use tidegate_core::{Kind, Mono};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,14 +67,14 @@ fn profiles() -> Profiles {
     ALL.clone()
 }
 
-fn kind(kind: Kind) -> &'static str {
+fn kind(kind: VerdictKind) -> &'static str {
     match kind {
-        Kind::Done => "done",
-        Kind::NoMatch => "no_match",
-        Kind::Throttled { .. } => "throttled",
-        Kind::Transient { .. } => "transient",
-        Kind::Permanent => "permanent",
-        Kind::QuotaSpent { .. } => "quota_spent",
+        VerdictKind::Done => "done",
+        VerdictKind::NoMatch => "no_match",
+        VerdictKind::Throttled { .. } => "throttled",
+        VerdictKind::Transient { .. } => "transient",
+        VerdictKind::Permanent => "permanent",
+        VerdictKind::QuotaSpent { .. } => "quota_spent",
     }
 }
 
@@ -206,8 +206,8 @@ fn an_idempotency_key_goes_where_the_profile_says() {
 fn settings_reach_the_core() {
     let all = profiles();
     let of = |name: &str| all.get(name).unwrap();
-    assert_eq!(of("sentinel-hub").hints().retry_after_unit, Unit::Milliseconds);
-    assert_eq!(of("google").hints().retry_after_unit, Unit::Seconds);
+    assert_eq!(of("sentinel-hub").hints().retry_after_unit, TimeUnit::Milliseconds);
+    assert_eq!(of("google").hints().retry_after_unit, TimeUnit::Seconds);
     assert!(of("sentinel-hub").classifier().quota.has(403));
     assert!(of("s3").classifier().throttle.has(503));
     assert!(of("overpass").classifier().throttle.has(504));

@@ -31,24 +31,24 @@ const IN_A_ROW: u32 = 5;
 /// The settings of a [`Breaker`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BreakerConfig {
-    /// Over how long the rates are taken.
+    /// Length of the sliding window over which the rates are taken.
     pub window: Duration,
-    /// Opens at this share of failures.
+    /// Opens at this share (0 to 1) of failures.
     pub failure_rate: f64,
     /// Fewer calls than this in the window decide nothing; so many failures in a row, and five at least,
     /// open it.
     pub calls_min: u32,
-    /// How long it stays open the first time.
+    /// Cooldown after the first opening.
     pub cooldown: Duration,
-    /// Each opening in a row lasts this many times longer.
+    /// Growth of the cooldown with each opening in a row.
     pub cooldown_factor: f64,
-    /// The longest that it stays open.
+    /// Longest cooldown.
     pub cooldown_max: Duration,
     /// Calls let through half-open; all must succeed.
     pub probes: u32,
     /// A call is slow when it takes longer than this.
     pub slow_after: Option<Duration>,
-    /// Opens at this share of slow calls.
+    /// Opens at this share (0 to 1) of slow calls.
     pub slow_rate: f64,
 }
 
@@ -71,7 +71,7 @@ impl Default for BreakerConfig {
 
 /// What a call told the breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Health {
+pub enum CallHealth {
     /// The service works.
     Good,
     /// The service fails.
@@ -82,7 +82,7 @@ pub enum Health {
 
 /// The state as a person would name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum BreakerState {
     /// Calls pass.
     Closed,
     /// No call passes before this time.
@@ -94,13 +94,14 @@ pub enum State {
 /// The breaker's part of a permit.
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
-pub struct Pass {
+pub struct BreakerPermit {
+    /// The breaker's epoch when the call was let through.
     epoch: u32,
 }
 
 /// May a call pass?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ready {
+pub enum BreakerReady {
     /// Yes: take a [`Breaker::pass`].
     Yes,
     /// Not before this time.
@@ -109,10 +110,14 @@ pub enum Ready {
     Probing,
 }
 
+/// Calls in one slot of the sliding window, or in all of it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct WindowCounts {
+    /// Calls that were good or bad.
     calls: u32,
+    /// Of these, failures.
     bad: u32,
+    /// Of these, calls slower than `slow_after`.
     slow: u32,
 }
 
@@ -120,20 +125,28 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub struct Breaker {
     config: BreakerConfig,
-    state: State,
+    state: BreakerState,
     /// Grows with every change of state, so that late answers of an earlier state count for nothing.
     epoch: u32,
     /// Openings in a row.
     streak: u32,
+    /// When it last closed.
     closed_at: Mono,
+    /// Probes in flight, half-open.
     probes_out: u32,
+    /// Probes that succeeded, half-open.
     probes_good: u32,
+    /// When the last probe was sent.
     probe_sent: Mono,
-    slots: [Slot; SLOTS],
-    sum: Slot,
+    /// The sliding window, as a ring indexed by `tick`.
+    slots: [WindowCounts; SLOTS],
+    /// The sum of all slots.
+    sum: WindowCounts,
     /// Failures since the last good call of the window.
     in_a_row: u32,
+    /// Length of a slot, in nanoseconds.
     slot_nanos: u64,
+    /// Number of the current slot since the start of the clock.
     tick: u64,
 }
 
@@ -143,15 +156,15 @@ impl Breaker {
     pub fn new(config: &BreakerConfig) -> Breaker {
         Breaker {
             config: *config,
-            state: State::Closed,
+            state: BreakerState::Closed,
             epoch: 0,
             streak: 0,
             closed_at: Mono::ZERO,
             probes_out: 0,
             probes_good: 0,
             probe_sent: Mono::ZERO,
-            slots: [Slot::default(); SLOTS],
-            sum: Slot::default(),
+            slots: [WindowCounts::default(); SLOTS],
+            sum: WindowCounts::default(),
             in_a_row: 0,
             slot_nanos: (nanos(config.window) / SLOTS as u64).max(1),
             tick: 0,
@@ -160,9 +173,9 @@ impl Breaker {
 
     /// The state at `now`.
     #[must_use]
-    pub fn state(&self, now: Mono) -> State {
+    pub fn state(&self, now: Mono) -> BreakerState {
         match self.state {
-            State::Open(until) if now >= until => State::HalfOpen,
+            BreakerState::Open(until) if now >= until => BreakerState::HalfOpen,
             state => state,
         }
     }
@@ -175,24 +188,26 @@ impl Breaker {
 
     /// May a call pass now? Changes nothing, so that the limiter can be asked in between.
     #[must_use]
-    pub fn ready(&self, now: Mono) -> Ready {
+    pub fn ready(&self, now: Mono) -> BreakerReady {
         match self.state {
-            State::Open(until) if now < until => Ready::Shut(until),
-            State::HalfOpen if self.probes_full() && now < self.probe_lost_at() => Ready::Probing,
-            State::Closed | State::HalfOpen | State::Open(_) => Ready::Yes,
+            BreakerState::Open(until) if now < until => BreakerReady::Shut(until),
+            BreakerState::HalfOpen if self.probes_full() && now < self.probe_lost_at() => {
+                BreakerReady::Probing
+            }
+            BreakerState::Closed | BreakerState::HalfOpen | BreakerState::Open(_) => BreakerReady::Yes,
         }
     }
 
     /// Lets a call pass, after [`Breaker::ready`] said yes.
-    pub fn pass(&mut self, now: Mono) -> Pass {
-        if self.state != State::Closed {
-            if matches!(self.state, State::Open(_)) || self.probes_full() {
+    pub fn pass(&mut self, now: Mono) -> BreakerPermit {
+        if self.state != BreakerState::Closed {
+            if matches!(self.state, BreakerState::Open(_)) || self.probes_full() {
                 self.half_open();
             }
             self.probes_out += 1;
             self.probe_sent = now;
         }
-        Pass { epoch: self.epoch }
+        BreakerPermit { epoch: self.epoch }
     }
 
     fn probes_full(&self) -> bool {
@@ -204,25 +219,25 @@ impl Breaker {
     }
 
     /// A call came back after `took`. Returns true if it changed the state.
-    pub fn settle(&mut self, pass: Pass, health: Health, took: Duration, now: Mono) -> bool {
-        let Pass { epoch } = pass;
+    pub fn settle(&mut self, pass: BreakerPermit, health: CallHealth, took: Duration, now: Mono) -> bool {
+        let BreakerPermit { epoch } = pass;
         if epoch != self.epoch {
             return false;
         }
         let slow = self.config.slow_after.is_some_and(|limit| took > limit);
         match self.state {
-            State::Closed => self.count(health, slow, now),
-            State::HalfOpen => self.probed(health, slow, now),
-            State::Open(_) => false,
+            BreakerState::Closed => self.count(health, slow, now),
+            BreakerState::HalfOpen => self.probed(health, slow, now),
+            BreakerState::Open(_) => false,
         }
     }
 
-    fn count(&mut self, health: Health, slow: bool, now: Mono) -> bool {
-        if health == Health::Neutral {
+    fn count(&mut self, health: CallHealth, slow: bool, now: Mono) -> bool {
+        if health == CallHealth::Neutral {
             return false;
         }
         self.slide(now);
-        let bad = health == Health::Bad;
+        let bad = health == CallHealth::Bad;
         let before = if self.sum.calls > 0 { self.in_a_row } else { 0 };
         self.in_a_row = if bad { before.saturating_add(1) } else { 0 };
         let slot = &mut self.slots[(self.tick % SLOTS as u64) as usize];
@@ -246,23 +261,23 @@ impl Breaker {
         false
     }
 
-    fn probed(&mut self, health: Health, slow: bool, now: Mono) -> bool {
+    fn probed(&mut self, health: CallHealth, slow: bool, now: Mono) -> bool {
         self.probes_out = self.probes_out.saturating_sub(1);
         match health {
-            Health::Neutral => false,
-            Health::Good if !slow => {
+            CallHealth::Neutral => false,
+            CallHealth::Good if !slow => {
                 self.probes_good += 1;
                 if self.probes_good < self.config.probes.max(1) {
                     return false;
                 }
-                self.state = State::Closed;
+                self.state = BreakerState::Closed;
                 self.epoch = self.epoch.wrapping_add(1);
                 self.closed_at = now;
-                self.slots = [Slot::default(); SLOTS];
-                self.sum = Slot::default();
+                self.slots = [WindowCounts::default(); SLOTS];
+                self.sum = WindowCounts::default();
                 true
             }
-            Health::Good | Health::Bad => {
+            CallHealth::Good | CallHealth::Bad => {
                 self.open(now);
                 true
             }
@@ -271,12 +286,12 @@ impl Breaker {
 
     fn open(&mut self, now: Mono) {
         self.streak = self.streak.saturating_add(1);
-        self.state = State::Open(now + self.cooldown());
+        self.state = BreakerState::Open(now + self.cooldown());
         self.epoch = self.epoch.wrapping_add(1);
     }
 
     fn half_open(&mut self) {
-        self.state = State::HalfOpen;
+        self.state = BreakerState::HalfOpen;
         self.epoch = self.epoch.wrapping_add(1);
         self.probes_out = 0;
         self.probes_good = 0;
@@ -316,8 +331,8 @@ mod tests {
         Mono::from_secs_f64(s)
     }
 
-    fn call(b: &mut Breaker, health: Health, now: Mono) -> bool {
-        assert_eq!(b.ready(now), Ready::Yes);
+    fn call(b: &mut Breaker, health: CallHealth, now: Mono) -> bool {
+        assert_eq!(b.ready(now), BreakerReady::Yes);
         let pass = b.pass(now);
         b.settle(pass, health, Duration::ZERO, now)
     }
@@ -326,19 +341,19 @@ mod tests {
     fn opens_at_half_of_ten_and_heals_by_three_probes() {
         let mut b = Breaker::new(&BreakerConfig::default());
         for _ in 0..5 {
-            assert!(!call(&mut b, Health::Good, at(1.0)));
+            assert!(!call(&mut b, CallHealth::Good, at(1.0)));
         }
         for _ in 0..4 {
-            assert!(!call(&mut b, Health::Bad, at(2.0)));
+            assert!(!call(&mut b, CallHealth::Bad, at(2.0)));
         }
-        assert!(call(&mut b, Health::Bad, at(2.0)));
-        assert_eq!(b.ready(at(2.0)), Ready::Shut(at(32.0)));
-        assert_eq!(b.ready(at(31.9)), Ready::Shut(at(32.0)));
+        assert!(call(&mut b, CallHealth::Bad, at(2.0)));
+        assert_eq!(b.ready(at(2.0)), BreakerReady::Shut(at(32.0)));
+        assert_eq!(b.ready(at(31.9)), BreakerReady::Shut(at(32.0)));
         for _ in 0..3 {
-            assert_eq!(b.state(at(32.0)), State::HalfOpen);
-            call(&mut b, Health::Good, at(32.0));
+            assert_eq!(b.state(at(32.0)), BreakerState::HalfOpen);
+            call(&mut b, CallHealth::Good, at(32.0));
         }
-        assert_eq!(b.state(at(32.0)), State::Closed);
+        assert_eq!(b.state(at(32.0)), BreakerState::Closed);
     }
 
     #[test]
@@ -347,43 +362,43 @@ mod tests {
         let mut b = Breaker::new(&config);
         let mut now = at(0.0);
         for cooldown in [30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0] {
-            assert!(call(&mut b, Health::Bad, now));
-            assert_eq!(b.state(now), State::Open(now + crate::time::seconds(cooldown)));
+            assert!(call(&mut b, CallHealth::Bad, now));
+            assert_eq!(b.state(now), BreakerState::Open(now + crate::time::seconds(cooldown)));
             now += crate::time::seconds(cooldown);
         }
-        call(&mut b, Health::Good, now);
-        assert_eq!(b.state(now), State::Closed);
+        call(&mut b, CallHealth::Good, now);
+        assert_eq!(b.state(now), BreakerState::Closed);
         now += Duration::from_secs(61);
-        call(&mut b, Health::Good, now);
-        call(&mut b, Health::Bad, now);
-        assert_eq!(b.state(now), State::Open(now + Duration::from_secs(30)));
+        call(&mut b, CallHealth::Good, now);
+        call(&mut b, CallHealth::Bad, now);
+        assert_eq!(b.state(now), BreakerState::Open(now + Duration::from_secs(30)));
     }
 
     #[test]
     fn failures_in_a_row_open_it_whatever_was_good_before() {
         let mut b = Breaker::new(&BreakerConfig::default());
         for _ in 0..10_000 {
-            call(&mut b, Health::Good, at(1.0));
+            call(&mut b, CallHealth::Good, at(1.0));
         }
         for i in 0..40 {
             let good = i % 10 == 9;
-            assert!(!call(&mut b, if good { Health::Good } else { Health::Bad }, at(2.0)));
+            assert!(!call(&mut b, if good { CallHealth::Good } else { CallHealth::Bad }, at(2.0)));
         }
         for i in 0..10 {
-            assert!(!call(&mut b, Health::Neutral, at(3.0)), "a throttle is no failure");
-            assert_eq!(call(&mut b, Health::Bad, at(3.0)), i == 9);
+            assert!(!call(&mut b, CallHealth::Neutral, at(3.0)), "a throttle is no failure");
+            assert_eq!(call(&mut b, CallHealth::Bad, at(3.0)), i == 9);
         }
-        assert_eq!(b.state(at(3.0)), State::Open(at(33.0)));
+        assert_eq!(b.state(at(3.0)), BreakerState::Open(at(33.0)));
     }
 
     #[test]
     fn four_failures_in_a_row_are_no_outage() {
         let mut b = Breaker::new(&BreakerConfig { calls_min: 1, ..Default::default() });
         for _ in 0..100 {
-            call(&mut b, Health::Good, at(1.0));
+            call(&mut b, CallHealth::Good, at(1.0));
         }
         for i in 0..5 {
-            assert_eq!(call(&mut b, Health::Bad, at(2.0)), i == 4);
+            assert_eq!(call(&mut b, CallHealth::Bad, at(2.0)), i == 4);
         }
     }
 
@@ -391,10 +406,10 @@ mod tests {
     fn the_window_forgets() {
         let mut b = Breaker::new(&BreakerConfig { calls_min: 4, ..Default::default() });
         for _ in 0..3 {
-            call(&mut b, Health::Bad, at(0.0));
+            call(&mut b, CallHealth::Bad, at(0.0));
         }
-        assert!(!call(&mut b, Health::Bad, at(61.0)));
-        assert!(!call(&mut b, Health::Bad, at(1e8)));
+        assert!(!call(&mut b, CallHealth::Bad, at(61.0)));
+        assert!(!call(&mut b, CallHealth::Bad, at(1e8)));
         assert_eq!(b.sum.calls, 1);
     }
 
@@ -402,20 +417,20 @@ mod tests {
     fn throttles_are_neutral_also_for_a_probe() {
         let mut b = Breaker::new(&BreakerConfig { calls_min: 1, probes: 1, ..Default::default() });
         for _ in 0..100 {
-            assert!(!call(&mut b, Health::Neutral, at(0.0)));
+            assert!(!call(&mut b, CallHealth::Neutral, at(0.0)));
         }
-        call(&mut b, Health::Bad, at(0.0));
-        assert!(!call(&mut b, Health::Neutral, at(30.0)));
-        assert!(call(&mut b, Health::Good, at(30.0)), "the throttled probe freed its place");
+        call(&mut b, CallHealth::Bad, at(0.0));
+        assert!(!call(&mut b, CallHealth::Neutral, at(30.0)));
+        assert!(call(&mut b, CallHealth::Good, at(30.0)), "the throttled probe freed its place");
     }
 
     #[test]
     fn a_lost_probe_does_not_lock_the_breaker() {
         let mut b = Breaker::new(&BreakerConfig { calls_min: 1, probes: 1, ..Default::default() });
-        call(&mut b, Health::Bad, at(0.0));
+        call(&mut b, CallHealth::Bad, at(0.0));
         let _lost = b.pass(at(30.0));
-        assert_eq!(b.ready(at(59.9)), Ready::Probing);
-        assert!(call(&mut b, Health::Good, at(60.0)));
+        assert_eq!(b.ready(at(59.9)), BreakerReady::Probing);
+        assert!(call(&mut b, CallHealth::Good, at(60.0)));
     }
 
     #[test]
@@ -425,7 +440,7 @@ mod tests {
         for i in 0..10 {
             let pass = b.pass(at(0.0));
             let took = Duration::from_secs(if i < 2 { 0 } else { 2 });
-            assert_eq!(b.settle(pass, Health::Good, took, at(0.0)), i == 9);
+            assert_eq!(b.settle(pass, CallHealth::Good, took, at(0.0)), i == 9);
         }
     }
 
@@ -433,10 +448,10 @@ mod tests {
     fn answers_of_an_earlier_state_count_for_nothing() {
         let mut b = Breaker::new(&BreakerConfig { calls_min: 1, probes: 1, ..Default::default() });
         let early = b.pass(at(0.0));
-        call(&mut b, Health::Bad, at(0.0));
+        call(&mut b, CallHealth::Bad, at(0.0));
         let probe = b.pass(at(30.0));
-        assert!(!b.settle(early, Health::Good, Duration::ZERO, at(30.0)));
-        assert!(b.settle(probe, Health::Good, Duration::ZERO, at(30.0)));
+        assert!(!b.settle(early, CallHealth::Good, Duration::ZERO, at(30.0)));
+        assert!(b.settle(probe, CallHealth::Good, Duration::ZERO, at(30.0)));
     }
 
     proptest! {
@@ -453,18 +468,18 @@ mod tests {
                 let before = b.state(now);
                 if what < 3 {
                     match b.ready(now) {
-                        Ready::Yes => {
-                            prop_assert!(!matches!(before, State::Open(_)));
+                        BreakerReady::Yes => {
+                            prop_assert!(!matches!(before, BreakerState::Open(_)));
                             out.push(b.pass(now));
                         }
-                        Ready::Shut(t) => prop_assert!(t > now),
-                        Ready::Probing => prop_assert!(b.probes_out > 0),
+                        BreakerReady::Shut(t) => prop_assert!(t > now),
+                        BreakerReady::Probing => prop_assert!(b.probes_out > 0),
                     }
                 } else if let Some(pass) = out.pop() {
-                    let health = [Health::Good, Health::Bad, Health::Neutral][usize::from(what - 3)];
+                    let health = [CallHealth::Good, CallHealth::Bad, CallHealth::Neutral][usize::from(what - 3)];
                     b.settle(pass, health, Duration::ZERO, now);
                 }
-                if b.state == State::HalfOpen {
+                if b.state == BreakerState::HalfOpen {
                     prop_assert!(b.probes_out + b.probes_good <= probes);
                 }
                 let calls: u32 = b.slots.iter().map(|s| s.calls).sum();

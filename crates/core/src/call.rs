@@ -24,7 +24,7 @@ use crate::retry::backoff::Backoff;
 use crate::retry::budget::{Budget, Grant};
 use crate::taxonomy::Code;
 use crate::time::Mono;
-use crate::verdict::{Kind, Verdict};
+use crate::verdict::{Verdict, VerdictKind};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -51,9 +51,9 @@ pub struct CallPolicy {
     /// Failures met while the breaker was opening or probing that do not count as attempts: they
     /// say something about the service and nothing about the record.
     pub outages_free: u32,
-    /// Time from the first attempt to the end of the last.
+    /// Most time from the first attempt to the end of the last.
     pub deadline: Duration,
-    /// Time of one attempt.
+    /// Timeout of one attempt.
     pub attempt_timeout: Duration,
     /// Delays between attempts.
     pub backoff: Backoff,
@@ -105,13 +105,13 @@ pub struct Attempt {
     pub settled: Mono,
     /// What came of it.
     pub verdict: Verdict,
-    /// How long the record then waited on purpose.
+    /// Backoff delay after it.
     pub delay: Duration,
 }
 
 /// Why a record was parked or given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum GiveUpReason {
     /// The failure cannot heal.
     Permanent,
     /// All attempts are used.
@@ -140,26 +140,32 @@ pub enum Next {
     /// Try again, not before this time.
     RetryAt(Mono),
     /// Put it aside, not before this time.
-    Park(Mono, Why),
+    Park(Mono, GiveUpReason),
     /// It is a dead letter.
-    GiveUp(Why),
+    GiveUp(GiveUpReason),
 }
 
 /// One record's attempts. 48 bytes, so that a driver with a million of them in the air finds one
 /// and what it keeps beside it in a single line of the cache.
 #[derive(Clone, Debug, Default)]
 pub struct Call {
+    /// Attempts sent so far.
     attempts: u32,
+    /// Attempts that were throttled.
     throttles: u32,
+    /// Attempts that failed in an outage of the service.
     outages: u32,
+    /// A repeat is not safe.
     once: bool,
     /// Whether `started` means anything.
     begun: bool,
-    /// The last failure was the service's.
+    /// The last failure was that of an outage.
     outage: bool,
+    /// When the first attempt was sent.
     started: Mono,
+    /// When the last attempt was sent.
     sent: Mono,
-    /// The last delay in nanoseconds.
+    /// The last backoff delay, in nanoseconds.
     previous: u64,
     history: Option<Box<History>>,
 }
@@ -249,7 +255,7 @@ impl Call {
     #[must_use]
     pub fn shut(&self, policy: &CallPolicy, until: Mono) -> Next {
         match self.deadline(policy) {
-            Some(end) if until >= end => Next::Park(until, Why::CircuitOpen),
+            Some(end) if until >= end => Next::Park(until, GiveUpReason::CircuitOpen),
             _ => Next::RetryAt(until),
         }
     }
@@ -263,24 +269,27 @@ impl Call {
         budget: &mut Budget,
     ) -> Next {
         let (until, throttled) = match verdict.kind {
-            Kind::Done | Kind::NoMatch => return Next::Accept,
-            Kind::Permanent => return Next::GiveUp(Why::Permanent),
-            Kind::QuotaSpent { until } => {
-                return Next::Park(until.unwrap_or(now + policy.quota_wait).max(now), Why::QuotaSpent);
+            VerdictKind::Done | VerdictKind::NoMatch => return Next::Accept,
+            VerdictKind::Permanent => return Next::GiveUp(GiveUpReason::Permanent),
+            VerdictKind::QuotaSpent { until } => {
+                return Next::Park(
+                    until.unwrap_or(now + policy.quota_wait).max(now),
+                    GiveUpReason::QuotaSpent,
+                );
             }
-            Kind::Throttled { until } => (until, true),
-            Kind::Transient { until } => (until, false),
+            VerdictKind::Throttled { until } => (until, true),
+            VerdictKind::Transient { until } => (until, false),
         };
         if throttled {
             self.throttles = self.throttles.saturating_add(1);
         } else if self.once && verdict.code != Code::CONNECTION_REFUSED && verdict.code != Code::DNS_FAILURE {
-            return Next::GiveUp(Why::NotRepeatable);
+            return Next::GiveUp(GiveUpReason::NotRepeatable);
         }
         let outage = core::mem::take(&mut self.outage) && self.outages <= policy.outages_free;
         let free = self.throttles.min(policy.throttles_free) + self.outages.min(policy.outages_free);
         let counted = self.attempts.saturating_sub(free);
         if counted >= policy.attempts_max.max(1) {
-            return Next::GiveUp(Why::Exhausted);
+            return Next::GiveUp(GiveUpReason::Exhausted);
         }
         let paced = throttled && policy.throttle_wait == ThrottleWait::Lane;
         let at = if paced || outage {
@@ -292,7 +301,7 @@ impl Call {
         if let Some(hint) = until {
             let far = hint.since(now) > policy.backoff.cap();
             if far || hint >= end {
-                let why = if far { Why::HintTooFar } else { Why::Deadline };
+                let why = if far { GiveUpReason::HintTooFar } else { GiveUpReason::Deadline };
                 return match policy.long_wait {
                     LongWait::Park => Next::Park(hint, why),
                     LongWait::GiveUp => Next::GiveUp(why),
@@ -300,7 +309,7 @@ impl Call {
             }
         }
         if at >= end {
-            return Next::GiveUp(Why::Deadline);
+            return Next::GiveUp(GiveUpReason::Deadline);
         }
         // A throttle that the lane paces adds no load: the server refused it without work.
         if paced {
@@ -310,9 +319,9 @@ impl Call {
             Grant::From(paid) if paid < end => Next::RetryAt(at.max(paid)),
             Grant::From(_) => {
                 budget.refund();
-                Next::GiveUp(Why::BudgetEmpty)
+                Next::GiveUp(GiveUpReason::BudgetEmpty)
             }
-            Grant::Refused => Next::GiveUp(Why::BudgetEmpty),
+            Grant::Refused => Next::GiveUp(GiveUpReason::BudgetEmpty),
         }
     }
 
@@ -344,16 +353,16 @@ impl Call {
 #[must_use]
 pub fn outcome(verdict: &Verdict, next: &Next) -> String {
     let why = match next {
-        Next::Accept if verdict.kind == Kind::NoMatch => return "no_match".into(),
+        Next::Accept if verdict.kind == VerdictKind::NoMatch => return "no_match".into(),
         Next::Accept => return "done".into(),
         Next::RetryAt(_) => return "retry".into(),
         Next::Park(_, why) | Next::GiveUp(why) => why,
     };
     let what = match (verdict.status, verdict.kind) {
-        (Some(status), Kind::Permanent) => format!("permanent_{status}"),
-        (Some(status), Kind::Throttled { .. }) => format!("throttled_{status}"),
+        (Some(status), VerdictKind::Permanent) => format!("permanent_{status}"),
+        (Some(status), VerdictKind::Throttled { .. }) => format!("throttled_{status}"),
         (Some(status), _) => format!("transient_{status}"),
-        (None, Kind::Permanent) => format!("permanent_{}", verdict.code.as_str().to_ascii_lowercase()),
+        (None, VerdictKind::Permanent) => format!("permanent_{}", verdict.code.as_str().to_ascii_lowercase()),
         (None, _) => match verdict.code {
             Code::TIMEOUT => "network_timeout".to_string(),
             Code::CONNECTION_REFUSED => "network_refused".to_string(),
@@ -364,15 +373,15 @@ pub fn outcome(verdict: &Verdict, next: &Next) -> String {
         },
     };
     match why {
-        Why::Permanent => what,
-        Why::Exhausted => format!("{what}_exhausted"),
-        Why::Deadline => format!("{what}_deadline"),
-        Why::HintTooFar => format!("{what}_hint_too_far"),
-        Why::BudgetEmpty => format!("{what}_budget_empty"),
-        Why::NotRepeatable => format!("{what}_not_repeatable"),
-        Why::QuotaSpent => "quota_spent".into(),
-        Why::CircuitOpen => "circuit_open".into(),
-        Why::Cancelled => "cancelled".into(),
+        GiveUpReason::Permanent => what,
+        GiveUpReason::Exhausted => format!("{what}_exhausted"),
+        GiveUpReason::Deadline => format!("{what}_deadline"),
+        GiveUpReason::HintTooFar => format!("{what}_hint_too_far"),
+        GiveUpReason::BudgetEmpty => format!("{what}_budget_empty"),
+        GiveUpReason::NotRepeatable => format!("{what}_not_repeatable"),
+        GiveUpReason::QuotaSpent => "quota_spent".into(),
+        GiveUpReason::CircuitOpen => "circuit_open".into(),
+        GiveUpReason::Cancelled => "cancelled".into(),
     }
 }
 

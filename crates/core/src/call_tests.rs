@@ -8,7 +8,7 @@ fn at(s: f64) -> Mono {
     Mono::from_secs_f64(s)
 }
 
-fn http(kind: Kind, status: u16) -> Verdict {
+fn http(kind: VerdictKind, status: u16) -> Verdict {
     Verdict { kind, code: crate::classify::code_of(status), status: Some(status) }
 }
 
@@ -35,9 +35,9 @@ fn run(policy: &CallPolicy, verdicts: &[Verdict]) -> (Next, Call) {
 
 #[test]
 fn transient_failures_back_off_until_the_attempts_are_used() {
-    let fail = http(Kind::Transient { until: None }, 503);
+    let fail = http(VerdictKind::Transient { until: None }, 503);
     let (next, call) = run(&policy(), &[fail, fail, fail, fail]);
-    assert_eq!(next, Next::GiveUp(Why::Exhausted));
+    assert_eq!(next, Next::GiveUp(GiveUpReason::Exhausted));
     assert_eq!(call.attempts(), 3);
     assert_eq!(outcome(&fail, &next), "transient_503_exhausted");
     let delays: Vec<u64> = call.history().iter().map(|a| a.delay.as_secs()).collect();
@@ -48,9 +48,9 @@ fn transient_failures_back_off_until_the_attempts_are_used() {
 #[test]
 fn answers_end_a_call_at_once() {
     for (verdict, name) in [
-        (http(Kind::Done, 200), "done"),
-        (http(Kind::NoMatch, 200), "no_match"),
-        (http(Kind::Permanent, 400), "permanent_400"),
+        (http(VerdictKind::Done, 200), "done"),
+        (http(VerdictKind::NoMatch, 200), "no_match"),
+        (http(VerdictKind::Permanent, 400), "permanent_400"),
     ] {
         let (next, call) = run(&policy(), &[verdict, verdict]);
         assert_eq!((call.attempts(), outcome(&verdict, &next).as_str()), (1, name));
@@ -59,7 +59,7 @@ fn answers_end_a_call_at_once() {
 
 #[test]
 fn names_of_network_failures_and_an_open_circuit() {
-    let timeout = Verdict { kind: Kind::Transient { until: None }, code: Code::TIMEOUT, status: None };
+    let timeout = Verdict { kind: VerdictKind::Transient { until: None }, code: Code::TIMEOUT, status: None };
     let (next, _) = run(&policy(), &[timeout; 3]);
     assert_eq!(outcome(&timeout, &next), "network_timeout_exhausted");
     let call = Call::new();
@@ -72,14 +72,14 @@ fn names_of_network_failures_and_an_open_circuit() {
     call.send(&policy(), at(0.0));
     let next = call.shut(&policy(), at(100.0));
     assert_eq!(outcome(&timeout, &next), "circuit_open");
-    assert_eq!(next, Next::Park(at(100.0), Why::CircuitOpen));
+    assert_eq!(next, Next::Park(at(100.0), GiveUpReason::CircuitOpen));
     assert_eq!(call.shut(&policy(), at(99.0)), Next::RetryAt(at(99.0)));
 }
 
 #[test]
 fn a_hint_is_obeyed_and_jittered_after() {
     let full = CallPolicy { backoff: Backoff::default(), ..policy() };
-    let hinted = http(Kind::Transient { until: Some(at(20.0)) }, 503);
+    let hinted = http(VerdictKind::Transient { until: Some(at(20.0)) }, 503);
     for seed in 0..200 {
         let mut call = Call::new();
         call.send(&full, at(1.0));
@@ -98,7 +98,7 @@ fn a_hint_of_zero_is_floored_at_half_the_base() {
         let mut call = Call::new();
         call.send(&full, at(5.0));
         let mut budget = Budget::new(&BudgetConfig::default());
-        let zero = http(Kind::Throttled { until: Some(at(5.0)) }, 429);
+        let zero = http(VerdictKind::Throttled { until: Some(at(5.0)) }, 429);
         match call.next(&full, &zero, at(5.0), &mut Rng::new(seed), &mut budget) {
             Next::RetryAt(t) => assert!(t >= at(5.5)),
             other => panic!("{other:?}"),
@@ -108,26 +108,26 @@ fn a_hint_of_zero_is_floored_at_half_the_base() {
 
 #[test]
 fn a_hint_too_far_parks_instead_of_coming_early() {
-    let beyond_cap = http(Kind::Throttled { until: Some(at(61.0)) }, 429);
-    assert_eq!(run(&policy(), &[beyond_cap]).0, Next::Park(at(61.0), Why::HintTooFar));
+    let beyond_cap = http(VerdictKind::Throttled { until: Some(at(61.0)) }, 429);
+    assert_eq!(run(&policy(), &[beyond_cap]).0, Next::Park(at(61.0), GiveUpReason::HintTooFar));
     let short = CallPolicy { deadline: Duration::from_secs(30), ..policy() };
-    let beyond_deadline = http(Kind::Transient { until: Some(at(45.0)) }, 503);
-    assert_eq!(run(&short, &[beyond_deadline]).0, Next::Park(at(45.0), Why::Deadline));
+    let beyond_deadline = http(VerdictKind::Transient { until: Some(at(45.0)) }, 503);
+    assert_eq!(run(&short, &[beyond_deadline]).0, Next::Park(at(45.0), GiveUpReason::Deadline));
     let impatient = CallPolicy { long_wait: LongWait::GiveUp, ..short };
-    assert_eq!(run(&impatient, &[beyond_deadline]).0, Next::GiveUp(Why::Deadline));
-    assert_eq!(run(&impatient, &[beyond_cap]).0, Next::GiveUp(Why::HintTooFar));
-    let quota = http(Kind::QuotaSpent { until: None }, 402);
+    assert_eq!(run(&impatient, &[beyond_deadline]).0, Next::GiveUp(GiveUpReason::Deadline));
+    assert_eq!(run(&impatient, &[beyond_cap]).0, Next::GiveUp(GiveUpReason::HintTooFar));
+    let quota = http(VerdictKind::QuotaSpent { until: None }, 402);
     let (next, _) = run(&policy(), &[quota]);
-    assert_eq!(next, Next::Park(at(3600.0), Why::QuotaSpent));
+    assert_eq!(next, Next::Park(at(3600.0), GiveUpReason::QuotaSpent));
     assert_eq!(outcome(&quota, &next), "quota_spent");
 }
 
 #[test]
 fn the_deadline_ends_a_call_before_a_useless_wait() {
-    let fail = http(Kind::Transient { until: None }, 500);
+    let fail = http(VerdictKind::Transient { until: None }, 500);
     let short = CallPolicy { deadline: Duration::from_secs(5), ..policy() };
     let (next, call) = run(&short, &[fail; 3]);
-    assert_eq!((next, call.attempts()), (Next::GiveUp(Why::Deadline), 2));
+    assert_eq!((next, call.attempts()), (Next::GiveUp(GiveUpReason::Deadline), 2));
     assert_eq!(outcome(&fail, &next), "transient_500_deadline");
 }
 
@@ -146,13 +146,13 @@ fn one_attempt_may_not_outlive_the_deadline() {
 #[test]
 fn in_a_lane_that_learns_a_throttle_waits_for_the_lane() {
     let p = CallPolicy { throttle_wait: ThrottleWait::Lane, throttles_free: 4, ..policy() };
-    let throttle = http(Kind::Throttled { until: None }, 429);
+    let throttle = http(VerdictKind::Throttled { until: None }, 429);
     let (next, call) = run(&p, &[throttle; 6]);
     assert_eq!((next, call.attempts()), (Next::RetryAt(at(0.0)), 6));
     let (next, call) = run(&p, &[throttle; 20]);
     assert_eq!(
         (next, call.attempts()),
-        (Next::GiveUp(Why::Exhausted), 7),
+        (Next::GiveUp(GiveUpReason::Exhausted), 7),
         "four free ones and three attempts"
     );
 }
@@ -160,7 +160,7 @@ fn in_a_lane_that_learns_a_throttle_waits_for_the_lane() {
 #[test]
 fn failures_of_an_outage_are_free_up_to_a_bound() {
     let p = CallPolicy { outages_free: 2, deadline: Duration::from_secs(1000), ..policy() };
-    let fail = http(Kind::Transient { until: None }, 503);
+    let fail = http(VerdictKind::Transient { until: None }, 503);
     let mut budget = Budget::new(&BudgetConfig::default());
     let (mut call, mut rng, mut now) = (Call::new(), Rng::new(0), at(0.0));
     let mut waits = Vec::new();
@@ -172,7 +172,7 @@ fn failures_of_an_outage_are_free_up_to_a_bound() {
                 waits.push(t.since(now));
                 now = t;
             }
-            end => break assert_eq!(end, Next::GiveUp(Why::Exhausted)),
+            end => break assert_eq!(end, Next::GiveUp(GiveUpReason::Exhausted)),
         }
     }
     assert_eq!(call.attempts(), 5);
@@ -189,24 +189,24 @@ fn what_may_have_been_executed_is_not_repeated() {
     let mut budget = Budget::new(&BudgetConfig::default());
     let mut rng = Rng::new(0);
     let cases = [
-        (Code::CONNECTION_RESET, Next::GiveUp(Why::NotRepeatable)),
+        (Code::CONNECTION_RESET, Next::GiveUp(GiveUpReason::NotRepeatable)),
         (Code::CONNECTION_REFUSED, Next::RetryAt(at(2.0))),
     ];
     for (code, want) in cases {
         let mut call = Call::once();
         call.send(&p, at(0.0));
-        let verdict = Verdict { kind: Kind::Transient { until: None }, code, status: None };
+        let verdict = Verdict { kind: VerdictKind::Transient { until: None }, code, status: None };
         assert_eq!(call.next(&p, &verdict, at(0.0), &mut rng, &mut budget), want);
     }
     let mut call = Call::once();
     call.send(&p, at(0.0));
-    let refused = http(Kind::Throttled { until: None }, 429);
+    let refused = http(VerdictKind::Throttled { until: None }, 429);
     assert_eq!(call.next(&p, &refused, at(0.0), &mut rng, &mut budget), Next::RetryAt(at(2.0)));
 }
 
 #[test]
 fn an_empty_budget_refuses_or_delays() {
-    let fail = http(Kind::Transient { until: None }, 503);
+    let fail = http(VerdictKind::Transient { until: None }, 503);
     let p = policy();
     let mut rng = Rng::new(0);
     let config = BudgetConfig { ratio: 0.0, floor_per_second: 0.1, size: 1.0, on_empty: OnEmpty::Wait };
@@ -219,18 +219,18 @@ fn an_empty_budget_refuses_or_delays() {
     assert_eq!(go(&mut budget), Next::RetryAt(at(2.0)));
     assert_eq!(go(&mut budget), Next::RetryAt(at(10.0)));
     let mut strict = Budget::new(&BudgetConfig { on_empty: OnEmpty::GiveUp, size: 0.0, ..config });
-    assert_eq!(go(&mut strict), Next::GiveUp(Why::BudgetEmpty));
+    assert_eq!(go(&mut strict), Next::GiveUp(GiveUpReason::BudgetEmpty));
 }
 
 #[test]
 fn attempts_before_a_restart_count() {
-    let fail = http(Kind::Transient { until: None }, 503);
+    let fail = http(VerdictKind::Transient { until: None }, 503);
     let mut call = Call::resumed(2);
     call.send(&policy(), at(0.0));
     let mut budget = Budget::new(&BudgetConfig::default());
     assert_eq!(
         call.next(&policy(), &fail, at(0.0), &mut Rng::new(0), &mut budget),
-        Next::GiveUp(Why::Exhausted)
+        Next::GiveUp(GiveUpReason::Exhausted)
     );
 }
 
@@ -238,12 +238,12 @@ fn any_verdict() -> impl Strategy<Value = Verdict> {
     let until = prop::option::of(0u64..200_000_000_000).prop_map(|t| t.map(Mono::from_nanos));
     (0u8..6, until, 100u16..600).prop_map(|(k, until, status)| {
         let kind = match k {
-            0 => Kind::Done,
-            1 => Kind::NoMatch,
-            2 => Kind::Permanent,
-            3 => Kind::Throttled { until },
-            4 => Kind::Transient { until },
-            _ => Kind::QuotaSpent { until },
+            0 => VerdictKind::Done,
+            1 => VerdictKind::NoMatch,
+            2 => VerdictKind::Permanent,
+            3 => VerdictKind::Throttled { until },
+            4 => VerdictKind::Transient { until },
+            _ => VerdictKind::QuotaSpent { until },
         };
         http(kind, status)
     })
@@ -282,7 +282,7 @@ proptest! {
                     break;
                 }
                 Next::Accept => {
-                    prop_assert!(matches!(v.kind, Kind::Done | Kind::NoMatch));
+                    prop_assert!(matches!(v.kind, VerdictKind::Done | VerdictKind::NoMatch));
                     break;
                 }
                 Next::GiveUp(_) => break,

@@ -12,7 +12,7 @@ use crate::hint::Hints;
 use crate::signal::{Finding, Means, Network, Signal};
 use crate::taxonomy::Code;
 use crate::time::Mono;
-use crate::verdict::{Kind, Verdict};
+use crate::verdict::{Verdict, VerdictKind};
 use core::time::Duration;
 
 /// A set of HTTP statuses.
@@ -110,12 +110,12 @@ impl Classifier {
     fn found(&self, found: Finding, status: Option<u16>, hints: &Hints, now: Mono) -> Verdict {
         let until = hints.retry_after.map(|wait| now + wait);
         let kind = match found.means {
-            Means::Done => Kind::Done,
-            Means::NoMatch => Kind::NoMatch,
+            Means::Done => VerdictKind::Done,
+            Means::NoMatch => VerdictKind::NoMatch,
             Means::Throttled => return self.throttled(found.code, status, hints, now),
-            Means::QuotaSpent => Kind::QuotaSpent { until },
-            Means::Transient => Kind::Transient { until },
-            Means::Permanent => Kind::Permanent,
+            Means::QuotaSpent => VerdictKind::QuotaSpent { until },
+            Means::Transient => VerdictKind::Transient { until },
+            Means::Permanent => VerdictKind::Permanent,
         };
         Verdict { kind, code: found.code, status }
     }
@@ -124,19 +124,19 @@ impl Classifier {
         let until = hints.retry_after.map(|wait| now + wait);
         let code = code_of(status);
         let kind = if (200..300).contains(&status) {
-            Kind::Done
+            VerdictKind::Done
         } else if self.quota.has(status) {
             return Verdict {
-                kind: Kind::QuotaSpent { until },
+                kind: VerdictKind::QuotaSpent { until },
                 code: Code::QUOTA_EXHAUSTED,
                 status: Some(status),
             };
         } else if !self.retryable.has(status) {
-            Kind::Permanent
+            VerdictKind::Permanent
         } else if self.throttle.has(status) {
             return self.throttled(Code::RATE_LIMITED, Some(status), hints, now);
         } else {
-            Kind::Transient { until }
+            VerdictKind::Transient { until }
         };
         Verdict { kind, code, status: Some(status) }
     }
@@ -145,20 +145,20 @@ impl Classifier {
         let wait = hints.throttle_wait();
         if wait.is_some_and(|wait| wait > self.quota_after) {
             let until = wait.map(|wait| now + wait);
-            return Verdict { kind: Kind::QuotaSpent { until }, code: Code::QUOTA_EXHAUSTED, status };
+            return Verdict { kind: VerdictKind::QuotaSpent { until }, code: Code::QUOTA_EXHAUSTED, status };
         }
         let wait = if self.reset_is_wait { wait } else { hints.retry_after };
-        Verdict { kind: Kind::Throttled { until: wait.map(|wait| now + wait) }, code, status }
+        Verdict { kind: VerdictKind::Throttled { until: wait.map(|wait| now + wait) }, code, status }
     }
 
     fn network(&self, failure: Network, now: Mono) -> Verdict {
-        let healing = Kind::Transient { until: None };
+        let healing = VerdictKind::Transient { until: None };
         let (kind, code) = match failure {
             Network::Timeout => (healing, Code::TIMEOUT),
             Network::Refused => (healing, Code::CONNECTION_REFUSED),
             Network::Reset => (healing, Code::CONNECTION_RESET),
-            Network::Dns => (Kind::Transient { until: Some(now + self.dns_wait) }, Code::DNS_FAILURE),
-            Network::Tls => (Kind::Permanent, Code::TLS_FAILURE),
+            Network::Dns => (VerdictKind::Transient { until: Some(now + self.dns_wait) }, Code::DNS_FAILURE),
+            Network::Tls => (VerdictKind::Permanent, Code::TLS_FAILURE),
             Network::Truncated => (healing, Code::TRUNCATED_BODY),
         };
         Verdict { kind, code, status: None }
@@ -191,20 +191,20 @@ pub const fn code_of(status: u16) -> Code {
 
 /// SQLSTATE by class, with the few states that differ from their class.
 fn sql(state: &str) -> Verdict {
-    let healing = Kind::Transient { until: None };
+    let healing = VerdictKind::Transient { until: None };
     let class = state.get(..2).unwrap_or("");
     let (kind, code) = match (class, state) {
         (_, "40001" | "40P01") => (healing, Code::SERIALIZATION_FAILURE),
         (_, "55P03" | "55006") => (healing, Code::CONFLICT),
         (_, "57014") => (healing, Code::TIMEOUT),
         ("08" | "53" | "57" | "58", _) => (healing, Code::DATABASE_UNAVAILABLE),
-        ("23", _) => (Kind::Permanent, Code::CONSTRAINT_VIOLATION),
-        ("22", _) => (Kind::Permanent, Code::DATA_EXCEPTION),
-        ("28", _) => (Kind::Permanent, Code::UNAUTHORIZED),
-        (_, "42501") => (Kind::Permanent, Code::FORBIDDEN),
-        (_, "42P01" | "42703" | "42804") => (Kind::Permanent, Code::SCHEMA_MISMATCH),
-        (_, "3D000" | "3F000") => (Kind::Permanent, Code::NOT_FOUND),
-        _ => (Kind::Permanent, Code::DATABASE_ERROR),
+        ("23", _) => (VerdictKind::Permanent, Code::CONSTRAINT_VIOLATION),
+        ("22", _) => (VerdictKind::Permanent, Code::DATA_EXCEPTION),
+        ("28", _) => (VerdictKind::Permanent, Code::UNAUTHORIZED),
+        (_, "42501") => (VerdictKind::Permanent, Code::FORBIDDEN),
+        (_, "42P01" | "42703" | "42804") => (VerdictKind::Permanent, Code::SCHEMA_MISMATCH),
+        (_, "3D000" | "3F000") => (VerdictKind::Permanent, Code::NOT_FOUND),
+        _ => (VerdictKind::Permanent, Code::DATABASE_ERROR),
     };
     Verdict { kind, code, status: None }
 }
@@ -227,9 +227,9 @@ mod tests {
         let retried: alloc::vec::Vec<u16> =
             (100..600).filter(|&s| !http(&c, s).is_answer()).filter(|&s| s != 402).collect();
         assert_eq!(retried, [408, 425, 429, 500, 502, 503, 504]);
-        assert_eq!(http(&c, 204).kind, Kind::Done);
-        assert_eq!(http(&c, 429).kind, Kind::Throttled { until: None });
-        assert_eq!(http(&c, 402).kind, Kind::QuotaSpent { until: None });
+        assert_eq!(http(&c, 204).kind, VerdictKind::Done);
+        assert_eq!(http(&c, 429).kind, VerdictKind::Throttled { until: None });
+        assert_eq!(http(&c, 402).kind, VerdictKind::QuotaSpent { until: None });
         for (status, code) in [
             (400, "BAD_REQUEST"),
             (401, "UNAUTHORIZED"),
@@ -248,11 +248,11 @@ mod tests {
     #[test]
     fn a_list_is_authoritative() {
         let c = Classifier { retryable: StatusSet::of(&[429, 502, 404]), ..Default::default() };
-        assert_eq!(http(&c, 503).kind, Kind::Permanent);
-        assert_eq!(http(&c, 404).kind, Kind::Transient { until: None });
+        assert_eq!(http(&c, 503).kind, VerdictKind::Permanent);
+        assert_eq!(http(&c, 404).kind, VerdictKind::Transient { until: None });
         assert_eq!(TERMINAL.less(&c.retryable).iter().collect::<alloc::vec::Vec<_>>(), [400, 401, 403, 500]);
         let strict = Classifier { retryable: StatusSet::of(&[]), ..Default::default() };
-        assert_eq!(http(&strict, 429).kind, Kind::Permanent);
+        assert_eq!(http(&strict, 429).kind, VerdictKind::Permanent);
     }
 
     #[test]
@@ -261,11 +261,11 @@ mod tests {
         let signal = |status, means, code| Signal::Http { status, finding: Some(Finding { means, code }) };
         let h = Hints::default();
         let over = signal(200, Means::Throttled, Code::RATE_LIMITED);
-        assert_eq!(c.classify(&over, &h, at(0)).kind, Kind::Throttled { until: None });
+        assert_eq!(c.classify(&over, &h, at(0)).kind, VerdictKind::Throttled { until: None });
         let empty = signal(200, Means::NoMatch, Code::NO_MATCH);
-        assert_eq!(c.classify(&empty, &h, at(0)).kind, Kind::NoMatch);
+        assert_eq!(c.classify(&empty, &h, at(0)).kind, VerdictKind::NoMatch);
         let quota = signal(403, Means::QuotaSpent, Code::QUOTA_EXHAUSTED);
-        assert_eq!(c.classify(&quota, &h, at(0)).kind, Kind::QuotaSpent { until: None });
+        assert_eq!(c.classify(&quota, &h, at(0)).kind, VerdictKind::QuotaSpent { until: None });
     }
 
     #[test]
@@ -273,12 +273,18 @@ mod tests {
         let c = Classifier::default();
         let hints = |s| Hints { retry_after: Some(Duration::from_secs(s)), ..Default::default() };
         let signal = Signal::Http { status: 429, finding: None };
-        assert_eq!(c.classify(&signal, &hints(600), at(7)).kind, Kind::Throttled { until: Some(at(607)) });
+        assert_eq!(
+            c.classify(&signal, &hints(600), at(7)).kind,
+            VerdictKind::Throttled { until: Some(at(607)) }
+        );
         let v = c.classify(&signal, &hints(601), at(7));
-        assert_eq!((v.kind, v.code), (Kind::QuotaSpent { until: Some(at(608)) }, Code::QUOTA_EXHAUSTED));
+        assert_eq!(
+            (v.kind, v.code),
+            (VerdictKind::QuotaSpent { until: Some(at(608)) }, Code::QUOTA_EXHAUSTED)
+        );
         // Any status may carry the hint.
         let v = c.classify(&Signal::Http { status: 500, finding: None }, &hints(3), at(0));
-        assert_eq!(v.kind, Kind::Transient { until: Some(at(3)) });
+        assert_eq!(v.kind, VerdictKind::Transient { until: Some(at(3)) });
     }
 
     #[test]
@@ -288,35 +294,38 @@ mod tests {
         let mut hints = Hints { quotas: [Some(quota), None, None, None], ..Hints::default() };
         let signal = Signal::Http { status: 429, finding: None };
         let c = Classifier::default();
-        assert_eq!(c.classify(&signal, &hints, at(1)).kind, Kind::Throttled { until: Some(at(10)) });
+        assert_eq!(c.classify(&signal, &hints, at(1)).kind, VerdictKind::Throttled { until: Some(at(10)) });
         let learns = Classifier { reset_is_wait: false, ..c };
-        assert_eq!(learns.classify(&signal, &hints, at(1)).kind, Kind::Throttled { until: None });
+        assert_eq!(learns.classify(&signal, &hints, at(1)).kind, VerdictKind::Throttled { until: None });
         hints.quotas[0] = Some(Quota { reset: Some(Duration::from_secs(3600)), ..quota });
-        assert_eq!(learns.classify(&signal, &hints, at(1)).kind, Kind::QuotaSpent { until: Some(at(3601)) });
+        assert_eq!(
+            learns.classify(&signal, &hints, at(1)).kind,
+            VerdictKind::QuotaSpent { until: Some(at(3601)) }
+        );
     }
 
     #[test]
     fn network_and_sql() {
         let c = Classifier::default();
         let kind = |s| c.classify(&s, &Hints::default(), at(1)).kind;
-        let healing = Kind::Transient { until: None };
+        let healing = VerdictKind::Transient { until: None };
         assert_eq!(kind(Signal::Network(Network::Reset)), healing);
         assert_eq!(kind(Signal::Network(Network::Truncated)), healing);
-        assert_eq!(kind(Signal::Network(Network::Dns)), Kind::Transient { until: Some(at(6)) });
-        assert_eq!(kind(Signal::Network(Network::Tls)), Kind::Permanent);
+        assert_eq!(kind(Signal::Network(Network::Dns)), VerdictKind::Transient { until: Some(at(6)) });
+        assert_eq!(kind(Signal::Network(Network::Tls)), VerdictKind::Permanent);
         for (state, want, code) in [
             ("40001", healing, "SERIALIZATION_FAILURE"),
             ("08006", healing, "DATABASE_UNAVAILABLE"),
             ("53300", healing, "DATABASE_UNAVAILABLE"),
             ("57P03", healing, "DATABASE_UNAVAILABLE"),
             ("57014", healing, "TIMEOUT"),
-            ("23505", Kind::Permanent, "CONSTRAINT_VIOLATION"),
-            ("22P02", Kind::Permanent, "DATA_EXCEPTION"),
-            ("28P01", Kind::Permanent, "UNAUTHORIZED"),
-            ("42P01", Kind::Permanent, "SCHEMA_MISMATCH"),
-            ("XX000", Kind::Permanent, "DATABASE_ERROR"),
-            ("", Kind::Permanent, "DATABASE_ERROR"),
-            ("é", Kind::Permanent, "DATABASE_ERROR"),
+            ("23505", VerdictKind::Permanent, "CONSTRAINT_VIOLATION"),
+            ("22P02", VerdictKind::Permanent, "DATA_EXCEPTION"),
+            ("28P01", VerdictKind::Permanent, "UNAUTHORIZED"),
+            ("42P01", VerdictKind::Permanent, "SCHEMA_MISMATCH"),
+            ("XX000", VerdictKind::Permanent, "DATABASE_ERROR"),
+            ("", VerdictKind::Permanent, "DATABASE_ERROR"),
+            ("é", VerdictKind::Permanent, "DATABASE_ERROR"),
         ] {
             let v = c.classify(&Signal::Sql(state), &Hints::default(), at(0));
             assert_eq!((v.kind, v.code.as_str()), (want, code), "{state}");

@@ -32,7 +32,7 @@ use sha2::{Digest, Sha256};
 
 /// An attribute's value, borrowed from the record.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value<'a> {
+pub enum KeyValue<'a> {
     /// Null.
     Null,
     /// A truth value.
@@ -46,25 +46,25 @@ pub enum Value<'a> {
     /// Bytes.
     Bytes(&'a [u8]),
     /// A list.
-    List(Vec<Value<'a>>),
+    List(Vec<KeyValue<'a>>),
     /// A map.
-    Map(Vec<(&'a str, Value<'a>)>),
+    Map(Vec<(&'a str, KeyValue<'a>)>),
 }
 
 /// A position; what is beyond the geometry's dimensions is ignored.
-pub type Position = [f64; 4];
+pub type KeyPosition = [f64; 4];
 
 /// A geometry, borrowed from the record.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Shape<'a> {
+pub enum KeyShape<'a> {
     /// One position.
-    Point(Position),
+    Point(KeyPosition),
     /// A line.
-    Line(&'a [Position]),
+    Line(&'a [KeyPosition]),
     /// Rings, the outer one first.
-    Polygon(Vec<&'a [Position]>),
+    Polygon(Vec<&'a [KeyPosition]>),
     /// Points, lines or polygons: the type byte of the multi, and its parts.
-    Multi(MultiKind, Vec<Shape<'a>>),
+    Multi(MultiKind, Vec<KeyShape<'a>>),
 }
 
 /// The type of a geometry with parts.
@@ -82,17 +82,17 @@ pub enum MultiKind {
 
 /// A geometry with its dimensions (2 to 4).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Geometry<'a> {
+pub struct KeyGeometry<'a> {
     /// Numbers per position.
     pub dims: u8,
     /// The geometry.
-    pub shape: Shape<'a>,
+    pub shape: KeyShape<'a>,
 }
 
 /// The key of a record.
 #[must_use]
-pub fn key(source: &str, attributes: &[(&str, Value<'_>)], geometry: Option<&Geometry<'_>>) -> String {
-    let mut form = Form(Sha256::new());
+pub fn key(source: &str, attributes: &[(&str, KeyValue<'_>)], geometry: Option<&KeyGeometry<'_>>) -> String {
+    let mut form = CanonicalForm(Sha256::new());
     form.0.update(b"tidegate-key-1\n");
     form.map(attributes);
     match geometry {
@@ -109,9 +109,9 @@ pub fn key(source: &str, attributes: &[(&str, Value<'_>)], geometry: Option<&Geo
     out
 }
 
-struct Form(Sha256);
+struct CanonicalForm(Sha256);
 
-impl Form {
+impl CanonicalForm {
     fn tag(&mut self, tag: u8) {
         self.0.update([tag]);
     }
@@ -130,42 +130,42 @@ impl Form {
         self.0.update(n.to_le_bytes());
     }
 
-    fn value(&mut self, value: &Value<'_>) {
+    fn value(&mut self, value: &KeyValue<'_>) {
         match value {
-            Value::Null => self.tag(b'n'),
-            Value::Bool(b) => self.tag(if *b { b't' } else { b'f' }),
-            Value::Int(n) => self.int(*n),
-            Value::Float(x) => match whole(*x) {
+            KeyValue::Null => self.tag(b'n'),
+            KeyValue::Bool(b) => self.tag(if *b { b't' } else { b'f' }),
+            KeyValue::Int(n) => self.int(*n),
+            KeyValue::Float(x) => match whole(*x) {
                 Some(n) => self.int(n),
                 None => {
                     self.tag(b'd');
                     self.double(*x);
                 }
             },
-            Value::Text(s) => {
+            KeyValue::Text(s) => {
                 self.tag(b's');
                 self.bytes(s.as_bytes());
             }
-            Value::Bytes(b) => {
+            KeyValue::Bytes(b) => {
                 self.tag(b'b');
                 self.bytes(b);
             }
-            Value::List(items) => {
+            KeyValue::List(items) => {
                 self.tag(b'l');
                 self.count(items.len());
                 for item in items {
                     self.value(item);
                 }
             }
-            Value::Map(entries) => self.map(entries),
+            KeyValue::Map(entries) => self.map(entries),
         }
     }
 
-    fn map(&mut self, entries: &[(&str, Value<'_>)]) {
-        let mut sorted: Vec<&(&str, Value<'_>)> = entries.iter().collect();
+    fn map(&mut self, entries: &[(&str, KeyValue<'_>)]) {
+        let mut sorted: Vec<&(&str, KeyValue<'_>)> = entries.iter().collect();
         sorted.sort_by(|a, b| a.0.cmp(b.0));
         let last_of_name = |i: usize| sorted.get(i + 1).is_none_or(|next| next.0 != sorted[i].0);
-        let kept: Vec<&(&str, Value<'_>)> =
+        let kept: Vec<&(&str, KeyValue<'_>)> =
             (0..sorted.len()).filter(|&i| last_of_name(i)).map(|i| sorted[i]).collect();
         self.tag(b'm');
         self.count(kept.len());
@@ -186,39 +186,39 @@ impl Form {
         self.0.update(canonical.to_bits().to_le_bytes());
     }
 
-    fn position(&mut self, p: &Position, dims: usize) {
+    fn position(&mut self, p: &KeyPosition, dims: usize) {
         for x in p.iter().take(dims) {
             self.double(*x);
         }
     }
 
-    fn line(&mut self, line: &[Position], dims: usize) {
+    fn line(&mut self, line: &[KeyPosition], dims: usize) {
         self.count(line.len());
         for p in line {
             self.position(p, dims);
         }
     }
 
-    fn shape(&mut self, shape: &Shape<'_>, dims: usize) {
+    fn shape(&mut self, shape: &KeyShape<'_>, dims: usize) {
         self.tag(b'g');
         let dimensions = dims as u8;
         match shape {
-            Shape::Point(p) => {
+            KeyShape::Point(p) => {
                 self.0.update([1, dimensions]);
                 self.position(p, dims);
             }
-            Shape::Line(line) => {
+            KeyShape::Line(line) => {
                 self.0.update([2, dimensions]);
                 self.line(line, dims);
             }
-            Shape::Polygon(rings) => {
+            KeyShape::Polygon(rings) => {
                 self.0.update([3, dimensions]);
                 self.count(rings.len());
                 for ring in rings {
                     self.ring(ring, dims);
                 }
             }
-            Shape::Multi(kind, parts) => {
+            KeyShape::Multi(kind, parts) => {
                 self.0.update([*kind as u8, dimensions]);
                 self.count(parts.len());
                 for part in parts {
@@ -230,7 +230,7 @@ impl Form {
 
     /// A ring as a cycle: opened, from its smallest vertex, towards the smaller neighbour. Where
     /// the smallest vertex occurs more than once, the smallest of the possible spellings counts.
-    fn ring(&mut self, ring: &[Position], dims: usize) {
+    fn ring(&mut self, ring: &[KeyPosition], dims: usize) {
         let open = match ring {
             [first, .., last] if order(first, last, dims).is_eq() => &ring[..ring.len() - 1],
             all => all,
@@ -260,7 +260,7 @@ fn whole(x: f64) -> Option<i128> {
     (x.is_finite() && libm::trunc(x) == x && x.abs() < 1.7e38).then_some(x as i128)
 }
 
-fn order(a: &Position, b: &Position, dims: usize) -> Ordering {
+fn order(a: &KeyPosition, b: &KeyPosition, dims: usize) -> Ordering {
     let plain = |x: f64| if x == 0.0 { 0.0 } else { x };
     a.iter()
         .zip(b)
@@ -276,12 +276,12 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
-    fn p(x: f64, y: f64) -> Position {
+    fn p(x: f64, y: f64) -> KeyPosition {
         [x, y, 0.0, 0.0]
     }
 
-    fn polygon(ring: &[Position]) -> String {
-        key("s", &[], Some(&Geometry { dims: 2, shape: Shape::Polygon(vec![ring]) }))
+    fn polygon(ring: &[KeyPosition]) -> String {
+        key("s", &[], Some(&KeyGeometry { dims: 2, shape: KeyShape::Polygon(vec![ring]) }))
     }
 
     #[test]
@@ -295,8 +295,8 @@ mod tests {
         assert_eq!(
             key(
                 "roads",
-                &[("name", Value::Text("A 1")), ("lanes", Value::Int(2))],
-                Some(&Geometry { dims: 2, shape: Shape::Line(&line) })
+                &[("name", KeyValue::Text("A 1")), ("lanes", KeyValue::Int(2))],
+                Some(&KeyGeometry { dims: 2, shape: KeyShape::Line(&line) })
             ),
             "roads:c117a59ebc97a8aaae0af0eabdc2fd7f98cd373c03017793aece965194c9c901"
         );
@@ -304,8 +304,8 @@ mod tests {
 
     #[test]
     fn what_says_the_same_has_one_key() {
-        let a = key("s", &[("a", Value::Int(1)), ("b", Value::Float(0.0))], None);
-        let b = key("s", &[("b", Value::Float(-0.0)), ("a", Value::Float(1.0))], None);
+        let a = key("s", &[("a", KeyValue::Int(1)), ("b", KeyValue::Float(0.0))], None);
+        let b = key("s", &[("b", KeyValue::Float(-0.0)), ("a", KeyValue::Float(1.0))], None);
         assert_eq!(a, b);
         let square = [p(0.0, 0.0), p(1.0, 0.0), p(1.0, 1.0), p(0.0, 1.0), p(0.0, 0.0)];
         let moved = [p(1.0, 1.0), p(0.0, 1.0), p(-0.0, 0.0), p(1.0, 0.0), p(1.0, 1.0)];
@@ -319,19 +319,19 @@ mod tests {
         let keys = [
             key("s", &[], None),
             key("t", &[], None),
-            key("s", &[("a", Value::Null)], None),
-            key("s", &[("a", Value::Text("1"))], None),
-            key("s", &[("a", Value::Int(1))], None),
-            key("s", &[("a", Value::Bool(true))], None),
-            key("s", &[("a", Value::Bytes(b"1"))], None),
-            key("s", &[("a", Value::List(vec![Value::Int(1)]))], None),
-            key("s", &[("a", Value::Map(vec![("1", Value::Null)]))], None),
-            key("s", &[("a", Value::Float(1.5))], None),
-            key("s", &[], Some(&Geometry { dims: 2, shape: Shape::Point(p(1.0, 2.0)) })),
-            key("s", &[], Some(&Geometry { dims: 3, shape: Shape::Point(p(1.0, 2.0)) })),
-            key("s", &[], Some(&Geometry { dims: 2, shape: Shape::Line(&[]) })),
-            key("s", &[], Some(&Geometry { dims: 2, shape: Shape::Multi(MultiKind::Points, vec![]) })),
-            key("s", &[], Some(&Geometry { dims: 2, shape: Shape::Multi(MultiKind::Lines, vec![]) })),
+            key("s", &[("a", KeyValue::Null)], None),
+            key("s", &[("a", KeyValue::Text("1"))], None),
+            key("s", &[("a", KeyValue::Int(1))], None),
+            key("s", &[("a", KeyValue::Bool(true))], None),
+            key("s", &[("a", KeyValue::Bytes(b"1"))], None),
+            key("s", &[("a", KeyValue::List(vec![KeyValue::Int(1)]))], None),
+            key("s", &[("a", KeyValue::Map(vec![("1", KeyValue::Null)]))], None),
+            key("s", &[("a", KeyValue::Float(1.5))], None),
+            key("s", &[], Some(&KeyGeometry { dims: 2, shape: KeyShape::Point(p(1.0, 2.0)) })),
+            key("s", &[], Some(&KeyGeometry { dims: 3, shape: KeyShape::Point(p(1.0, 2.0)) })),
+            key("s", &[], Some(&KeyGeometry { dims: 2, shape: KeyShape::Line(&[]) })),
+            key("s", &[], Some(&KeyGeometry { dims: 2, shape: KeyShape::Multi(MultiKind::Points, vec![]) })),
+            key("s", &[], Some(&KeyGeometry { dims: 2, shape: KeyShape::Multi(MultiKind::Lines, vec![]) })),
         ];
         for (i, a) in keys.iter().enumerate() {
             for b in &keys[..i] {
@@ -346,7 +346,7 @@ mod tests {
         fn a_ring_is_a_cycle(
             ring in prop::collection::vec((0i8..3, 0i8..3), 1..12), turn in 0usize..12, back in any::<bool>(),
         ) {
-            let open: Vec<Position> = ring.iter().map(|&(x, y)| p(f64::from(x), f64::from(y))).collect();
+            let open: Vec<KeyPosition> = ring.iter().map(|&(x, y)| p(f64::from(x), f64::from(y))).collect();
             // A ring that ends where it starts is a closed one already.
             prop_assume!(open.len() == 1 || open.first() != open.last());
             let mut other = open.clone();
@@ -363,8 +363,8 @@ mod tests {
             names.sort();
             names.dedup();
             let of = |names: &[String]| {
-                let attributes: Vec<(&str, Value<'_>)> =
-                    names.iter().map(|n| (n.as_str(), Value::Int(n.len() as i128))).collect();
+                let attributes: Vec<(&str, KeyValue<'_>)> =
+                    names.iter().map(|n| (n.as_str(), KeyValue::Int(n.len() as i128))).collect();
                 key("s", &attributes, None)
             };
             let one = of(&names);
@@ -377,7 +377,7 @@ mod tests {
 
         #[test]
         fn whole_numbers_are_integers(n in -(1i64 << 53)..(1i64 << 53)) {
-            let (as_int, as_float) = (Value::Int(i128::from(n)), Value::Float(n as f64));
+            let (as_int, as_float) = (KeyValue::Int(i128::from(n)), KeyValue::Float(n as f64));
             prop_assert_eq!(key("s", &[("a", as_int)], None), key("s", &[("a", as_float)], None));
         }
     }

@@ -22,27 +22,27 @@
 //! back, by [`Lane::settle`] or, when its call was abandoned, by [`Lane::release`]; drivers hold
 //! it in a guard that does so on drop.
 
-use crate::breaker::{Breaker, BreakerConfig, Health, Pass, Ready, State};
+use crate::breaker::{Breaker, BreakerConfig, BreakerPermit, BreakerReady, BreakerState, CallHealth};
 use crate::call::{Call, CallPolicy, Next};
 use crate::chance::Chance;
 use crate::hint::Hints;
-use crate::limit::{self, LimitConfig, Limiter, Seen, Ticket};
+use crate::limit::{self, Feedback, LimitConfig, Limiter, Ticket};
 use crate::retry::budget::{Budget, BudgetConfig};
 use crate::taxonomy::Code;
 use crate::time::Mono;
-use crate::verdict::{Kind, Verdict};
+use crate::verdict::{Verdict, VerdictKind};
 use core::time::Duration;
 
 /// The settings of a [`Lane`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LaneConfig {
-    /// Pace and calls in flight.
+    /// Rate limit and calls in flight.
     pub limit: LimitConfig,
-    /// When to keep away.
+    /// Circuit breaker.
     pub breaker: BreakerConfig,
-    /// How much to retry in all.
+    /// Retry budget.
     pub budget: BudgetConfig,
-    /// How long the lane stays shut when its quota is spent and the server did not say until when.
+    /// Cooldown after a spent quota when the server did not say until when.
     pub quota_wait: Duration,
 }
 
@@ -62,7 +62,8 @@ impl Default for LaneConfig {
 #[derive(Debug, PartialEq)]
 pub struct Permit {
     ticket: Ticket,
-    pass: Pass,
+    pass: BreakerPermit,
+    /// When the call was let through.
     sent: Mono,
 }
 
@@ -85,7 +86,9 @@ pub struct Lane {
     limiter: Limiter,
     breaker: Breaker,
     budget: Budget,
+    /// Cooldown after a spent quota without a hint.
     quota_wait: Duration,
+    /// The quota is spent until this time.
     quota_until: Mono,
 }
 
@@ -110,14 +113,16 @@ impl Lane {
         // The breaker is looked at first and taken last: an open lane uses up no pace, and a probe
         // goes out only when the pace allows it.
         match self.breaker.ready(now) {
-            Ready::Yes => {}
-            Ready::Probing => return Admit::Full,
-            Ready::Shut(until) => return Admit::Shut(until, Code::CIRCUIT_OPEN),
+            BreakerReady::Yes => {}
+            BreakerReady::Probing => return Admit::Full,
+            BreakerReady::Shut(until) => return Admit::Shut(until, Code::CIRCUIT_OPEN),
         }
         match self.limiter.admit(now) {
-            limit::Admit::Go(ticket) => Admit::Go(Permit { ticket, pass: self.breaker.pass(now), sent: now }),
-            limit::Admit::At(until) => Admit::Wait(until),
-            limit::Admit::Full => Admit::Full,
+            limit::LimiterAdmit::Go(ticket) => {
+                Admit::Go(Permit { ticket, pass: self.breaker.pass(now), sent: now })
+            }
+            limit::LimiterAdmit::At(until) => Admit::Wait(until),
+            limit::LimiterAdmit::Full => Admit::Full,
         }
     }
 
@@ -125,12 +130,14 @@ impl Lane {
     pub fn settle(&mut self, permit: Permit, verdict: &Verdict, hints: &Hints, now: Mono) {
         let Permit { ticket, pass, sent } = permit;
         let (seen, health) = match verdict.kind {
-            Kind::Done | Kind::NoMatch | Kind::Permanent => (Seen::Accepted, Health::Good),
-            Kind::Throttled { until } => (Seen::Throttled { until }, Health::Neutral),
-            Kind::Transient { until } => (Seen::Failed { until }, Health::Bad),
-            Kind::QuotaSpent { until } => {
+            VerdictKind::Done | VerdictKind::NoMatch | VerdictKind::Permanent => {
+                (Feedback::Accepted, CallHealth::Good)
+            }
+            VerdictKind::Throttled { until } => (Feedback::Throttled { until }, CallHealth::Neutral),
+            VerdictKind::Transient { until } => (Feedback::Failed { until }, CallHealth::Bad),
+            VerdictKind::QuotaSpent { until } => {
                 self.quota_until = self.quota_until.max(until.unwrap_or(now + self.quota_wait));
-                (Seen::Throttled { until }, Health::Neutral)
+                (Feedback::Throttled { until }, CallHealth::Neutral)
             }
         };
         self.limiter.settle(ticket, now, seen, hints);
@@ -141,7 +148,7 @@ impl Lane {
     pub fn release(&mut self, permit: Permit, now: Mono) {
         let Permit { ticket, pass, sent } = permit;
         self.limiter.release(ticket, now);
-        self.breaker.settle(pass, Health::Neutral, now.since(sent), now);
+        self.breaker.settle(pass, CallHealth::Neutral, now.since(sent), now);
     }
 
     /// A new call was started: the budget earns its share.
@@ -160,8 +167,8 @@ impl Lane {
         now: Mono,
         chance: &mut C,
     ) -> Next {
-        let failed = matches!(verdict.kind, Kind::Transient { .. });
-        if failed && self.breaker.state(now) != State::Closed {
+        let failed = matches!(verdict.kind, VerdictKind::Transient { .. });
+        if failed && self.breaker.state(now) != BreakerState::Closed {
             call.outage();
         }
         call.next(policy, verdict, now, chance, &mut self.budget)
@@ -195,7 +202,7 @@ mod tests {
         }
     }
 
-    fn verdict(kind: Kind) -> Verdict {
+    fn verdict(kind: VerdictKind) -> Verdict {
         Verdict { kind, code: Code::UNKNOWN, status: None }
     }
 
@@ -203,7 +210,7 @@ mod tests {
     fn one_hint_is_one_wait_for_all() {
         let mut lane = Lane::new(&LaneConfig::default());
         let (a, b) = (go(&mut lane, at(0.0)), go(&mut lane, at(0.0)));
-        let throttled = verdict(Kind::Throttled { until: Some(at(7.0)) });
+        let throttled = verdict(VerdictKind::Throttled { until: Some(at(7.0)) });
         lane.settle(a, &throttled, &Hints::default(), at(0.1));
         lane.settle(b, &Verdict::DONE, &Hints::default(), at(0.2));
         match lane.admit(at(6.9)) {
@@ -216,7 +223,7 @@ mod tests {
     fn a_spent_quota_shuts_the_lane() {
         let mut lane = Lane::new(&LaneConfig::default());
         let permit = go(&mut lane, at(0.0));
-        let spent = verdict(Kind::QuotaSpent { until: None });
+        let spent = verdict(VerdictKind::QuotaSpent { until: None });
         lane.settle(permit, &spent, &Hints::default(), at(1.0));
         assert_eq!(lane.admit(at(2.0)), Admit::Shut(at(3601.0), Code::QUOTA_EXHAUSTED));
     }
@@ -229,7 +236,7 @@ mod tests {
         let policy =
             CallPolicy { outages_free: 1, deadline: Duration::from_secs(900), ..CallPolicy::default() };
         let (mut call, mut chance) = (Call::new(), crate::chance::Rng::new(3));
-        let failed = verdict(Kind::Transient { until: None });
+        let failed = verdict(VerdictKind::Transient { until: None });
         let mut ask = |lane: &mut Lane, now: Mono| {
             let permit = go(lane, now);
             call.send(&policy, now);
@@ -250,7 +257,7 @@ mod tests {
         config.breaker.probes = 1;
         let mut lane = Lane::new(&config);
         let mut now = at(0.0);
-        let failed = verdict(Kind::Transient { until: None });
+        let failed = verdict(VerdictKind::Transient { until: None });
         let until = loop {
             match lane.admit(now) {
                 Admit::Go(permit) => lane.settle(permit, &failed, &Hints::default(), now),
@@ -274,6 +281,6 @@ mod tests {
         lane.release(probe, now);
         let Admit::Go(probe) = lane.admit(now + Duration::from_secs(60)) else { panic!() };
         lane.settle(probe, &Verdict::DONE, &Hints::default(), now + Duration::from_secs(60));
-        assert_eq!(lane.breaker().state(now), State::Closed);
+        assert_eq!(lane.breaker().state(now), BreakerState::Closed);
     }
 }

@@ -39,4 +39,4 @@ pub mod verdict;
 pub use chance::{Chance, Rng};
 pub use taxonomy::Code;
 pub use time::{Mono, Now, Wall};
-pub use verdict::{Kind, Verdict};
+pub use verdict::{Verdict, VerdictKind};

@@ -70,7 +70,7 @@ impl Mono {
 
     /// This point moved back by `span`, not before the start.
     #[must_use]
-    pub const fn back(self, span: Duration) -> Mono {
+    pub const fn saturating_sub(self, span: Duration) -> Mono {
         Mono(self.0.saturating_sub(nanos(span)))
     }
 }

@@ -10,7 +10,7 @@ use crate::time::Mono;
 
 /// The kind of answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum VerdictKind {
     /// What was asked for.
     Done,
     /// An answer, and it is empty. Never retried.
@@ -38,7 +38,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// What to do with it.
-    pub kind: Kind,
+    pub kind: VerdictKind,
     /// What it is called.
     pub code: Code,
     /// The HTTP status, where there was one.
@@ -47,20 +47,22 @@ pub struct Verdict {
 
 impl Verdict {
     /// A success.
-    pub const DONE: Verdict = Verdict { kind: Kind::Done, code: Code::OK, status: None };
+    pub const DONE: Verdict = Verdict { kind: VerdictKind::Done, code: Code::OK, status: None };
 
     /// The time before which the server wants no repeat.
     #[must_use]
     pub const fn until(&self) -> Option<Mono> {
         match self.kind {
-            Kind::Throttled { until } | Kind::Transient { until } | Kind::QuotaSpent { until } => until,
-            Kind::Done | Kind::NoMatch | Kind::Permanent => None,
+            VerdictKind::Throttled { until }
+            | VerdictKind::Transient { until }
+            | VerdictKind::QuotaSpent { until } => until,
+            VerdictKind::Done | VerdictKind::NoMatch | VerdictKind::Permanent => None,
         }
     }
 
     /// Whether the service did its work: an empty answer and a refused request are answers too.
     #[must_use]
     pub const fn is_answer(&self) -> bool {
-        matches!(self.kind, Kind::Done | Kind::NoMatch | Kind::Permanent)
+        matches!(self.kind, VerdictKind::Done | VerdictKind::NoMatch | VerdictKind::Permanent)
     }
 }

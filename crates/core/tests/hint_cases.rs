@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use tidegate_core::Wall;
-use tidegate_core::hint::{HintProfile, Hints, Meaning, Unit, read};
+use tidegate_core::hint::{HintProfile, Hints, Meaning, TimeUnit, read};
 
 /// Sun, 15 Nov 2026 05:00:00 GMT.
 const NOW: i64 = 1_794_718_800;
@@ -125,7 +125,7 @@ fn the_kin_of_retry_after() {
         ("Retry-After: 2\nretry-after-ms: 1500", "retry 2s"),
         ("X-Rate-Limit-Retry-After-Seconds: 7", "retry 7s"),
     ]);
-    let sentinel_hub = HintProfile { retry_after_unit: Unit::Milliseconds, ..HintProfile::default() };
+    let sentinel_hub = HintProfile { retry_after_unit: TimeUnit::Milliseconds, ..HintProfile::default() };
     assert_eq!(read_text("Retry-After: 1500", &sentinel_hub), "retry 1.5s");
     assert_eq!(read_text("Retry-After: 2s", &sentinel_hub), "retry 2s");
     assert_eq!(read_text("Retry-After: Sun, 15 Nov 2026 05:02:00 GMT", &sentinel_hub), "retry 120s");
@@ -315,7 +315,7 @@ fn headers_of_one_provider_only() {
             ("X-Calls-Max".to_string(), Meaning::Limit),
             ("X-Calls-Per".to_string(), Meaning::Window),
             ("X-Calls-Again".to_string(), Meaning::Reset),
-            ("X-Pause".to_string(), Meaning::RetryAfter(Unit::Milliseconds)),
+            ("X-Pause".to_string(), Meaning::RetryAfter(TimeUnit::Milliseconds)),
             ("X-RateLimit-Remaining".to_string(), Meaning::Nothing),
         ],
         ..HintProfile::default()

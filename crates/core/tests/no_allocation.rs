@@ -9,7 +9,7 @@ use tidegate_core::call::{Call, CallPolicy};
 use tidegate_core::hint::{Hints, Quota};
 use tidegate_core::lane::{Admit, Lane, LaneConfig};
 use tidegate_core::retry::{Backoff, Jitter};
-use tidegate_core::{Code, Kind, Mono, Rng, Verdict};
+use tidegate_core::{Code, Mono, Rng, Verdict, VerdictKind};
 
 /// What a server tells on every answer: nothing, or its quota.
 fn told() -> [Hints; 2] {
@@ -39,13 +39,13 @@ fn the_hot_paths_allocate_nothing() {
             lane.start(now);
             let Admit::Go(permit) = lane.admit(now) else { continue };
             let kinds = [
-                Kind::Done,
-                Kind::NoMatch,
-                Kind::Permanent,
-                Kind::Throttled { until: None },
-                Kind::Throttled { until: Some(now + Duration::from_millis(40)) },
-                Kind::Transient { until: None },
-                Kind::QuotaSpent { until: Some(now + Duration::from_millis(200)) },
+                VerdictKind::Done,
+                VerdictKind::NoMatch,
+                VerdictKind::Permanent,
+                VerdictKind::Throttled { until: None },
+                VerdictKind::Throttled { until: Some(now + Duration::from_millis(40)) },
+                VerdictKind::Transient { until: None },
+                VerdictKind::QuotaSpent { until: Some(now + Duration::from_millis(200)) },
             ];
             let gone: u32 = went.iter().sum();
             let which = if gone.is_multiple_of(9) { (gone / 9 % 8) as usize } else { 0 };

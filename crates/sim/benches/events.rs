@@ -5,8 +5,8 @@
 
 use std::{env, fs};
 
-use tidegate_sim::occ::{Contention, Strategy};
-use tidegate_sim::outcome::Outcome;
+use tidegate_sim::contention::{Contention, Strategy};
+use tidegate_sim::outcome::ScenarioOutcome;
 use tidegate_sim::scenario::Scenario;
 
 /// CPU seconds of this process so far, from the kernel's count of clock ticks (100 a second).
@@ -40,7 +40,7 @@ fn measure(name: &str, run: impl FnOnce() -> u64) {
 }
 
 fn scenario(yaml: &str) -> u64 {
-    match Scenario::parse(yaml).and_then(|s| s.run(&tidegate_sim::scenario::Options::default())) {
+    match Scenario::parse(yaml).and_then(|s| s.run(&tidegate_sim::scenario::ScenarioOptions::default())) {
         Ok(outcome) => outcome.events,
         Err(error) => {
             println!("{error}");
@@ -51,7 +51,7 @@ fn scenario(yaml: &str) -> u64 {
 
 fn main() {
     measure("contention table, 20 N × 5 × 100 trials", || {
-        let mut outcome = Outcome::default();
+        let mut outcome = ScenarioOutcome::default();
         let clients = (1..=20).map(|i| i * 10).collect();
         Contention { clients, strategies: Strategy::ALL.to_vec() }.run(1, 100, &mut outcome);
         outcome.events

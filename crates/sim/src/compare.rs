@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use tidegate_core::retry::{Backoff, Jitter};
 
-use crate::near::question;
+use crate::did_you_mean::suggestion;
 use crate::world::World;
 
 /// The policies that can be named, and what each does.
@@ -50,7 +50,7 @@ fn under(world: &World, name: &str) -> Result<World, String> {
         "no-retry" => call.attempts_max = 1,
         _ => {
             let known = POLICIES.map(|(name, _)| name);
-            let guess = question(name, &known);
+            let guess = suggestion(name, &known);
             return Err(format!("unknown policy `{name}`{guess}; known are {}", known.join(", ")));
         }
     }
@@ -60,7 +60,7 @@ fn under(world: &World, name: &str) -> Result<World, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Options, Scenario};
+    use crate::scenario::{Scenario, ScenarioOptions};
 
     #[test]
     fn every_named_policy_is_known_and_jitter_spreads_a_herd() {
@@ -70,7 +70,7 @@ mod tests {
         )
         .unwrap();
         let compare: Vec<String> = POLICIES.iter().map(|(name, _)| (*name).to_owned()).collect();
-        let outcome = scenario.run(&Options { compare, ..Options::default() }).unwrap();
+        let outcome = scenario.run(&ScenarioOptions { compare, ..ScenarioOptions::default() }).unwrap();
         let peak = |name: &str| {
             let case = outcome.cases.iter().find(|c| c.name == format!("{name}/run")).unwrap();
             case.get("peak").unwrap().mean
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(peak("exponential"), 100.0);
         assert_eq!(peak("no-retry"), 0.0);
         assert!(peak("own") < 15.0 && peak("full") < 15.0 && peak("equal") < 20.0, "{}", peak("equal"));
-        let unknown = Options { compare: vec!["fast".to_owned()], ..Options::default() };
+        let unknown = ScenarioOptions { compare: vec!["fast".to_owned()], ..ScenarioOptions::default() };
         assert!(scenario.run(&unknown).unwrap_err().to_string().contains("known are at-once"));
     }
 }

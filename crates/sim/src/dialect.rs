@@ -1,6 +1,6 @@
 //! How a simulated server tells its limit.
 //!
-//! The simulator and the misbehaving HTTP server know the truth of a limit as a [`Truth`]. A
+//! The simulator and the misbehaving HTTP server know a limit as an [`AdvertisedQuota`]. A
 //! [`Dialect`] writes it as headers the way real services do, rounding and leaving out what they
 //! round and leave out, and [`tidegate_core::hint::read`] has to make sense of it: what we
 //! simulate goes through the parsers that ship.
@@ -15,13 +15,13 @@ use core::time::Duration;
 
 use serde::Deserialize;
 use tidegate_core::Wall;
-use tidegate_core::hint::{HintProfile, Unit, date};
+use tidegate_core::hint::{HintProfile, TimeUnit, date};
 
-use crate::near::question;
+use crate::did_you_mean::suggestion;
 
 /// A limit as the server itself knows it, at the moment of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Truth {
+pub struct AdvertisedQuota {
     /// Calls per window.
     pub limit: u64,
     /// Length of the window.
@@ -57,7 +57,7 @@ pub enum Dialect {
     Ietf,
     /// `RateLimit: limit=100, remaining=50, reset=30` with its policy.
     IetfOlder,
-    /// `RateLimit-Limit: 100, 100;w=60`, `RateLimit-Remaining`, `RateLimit-Reset`.
+    /// `RateLimit-ServerLimit: 100, 100;w=60`, `RateLimit-Remaining`, `RateLimit-Reset`.
     IetfOldest,
     /// `X-RateLimit-*`, the reset as epoch seconds.
     XRatelimitEpoch,
@@ -65,7 +65,7 @@ pub enum Dialect {
     XRatelimitEpochMs,
     /// `X-RateLimit-*`, the reset as seconds from now.
     XRatelimitDelta,
-    /// `X-Rate-Limit-*`, the reset as seconds from now.
+    /// `X-Rate-ServerLimit-*`, the reset as seconds from now.
     XRateLimit,
     /// As GitHub: lower case, used and resource besides, reset as epoch seconds.
     Github,
@@ -142,7 +142,7 @@ impl Dialect {
     /// How a client must be set up to understand it.
     #[must_use]
     pub fn profile(self) -> HintProfile {
-        let unit = if self == Dialect::SentinelHub { Unit::Milliseconds } else { Unit::Seconds };
+        let unit = if self == Dialect::SentinelHub { TimeUnit::Milliseconds } else { TimeUnit::Seconds };
         HintProfile { retry_after_unit: unit, ..HintProfile::default() }
     }
 
@@ -161,11 +161,11 @@ impl Dialect {
     }
 
     /// Appends the headers of an answer sent at `wall`.
-    pub fn emit(self, truth: &Truth, wall: Wall, out: &mut Vec<(&'static str, String)>) {
-        let Truth { limit, remaining, .. } = *truth;
-        let (window, reset) = (whole_seconds(truth.window), whole_seconds(truth.reset));
+    pub fn emit(self, quota: &AdvertisedQuota, wall: Wall, out: &mut Vec<(&'static str, String)>) {
+        let AdvertisedQuota { limit, remaining, .. } = *quota;
+        let (window, reset) = (whole_seconds(quota.window), whole_seconds(quota.reset));
         let used = limit.saturating_sub(remaining);
-        let wait = truth.retry_after.filter(|_| truth.throttled);
+        let wait = quota.retry_after.filter(|_| quota.throttled);
         let mut say = |name, value: String| out.push((name, value));
         match self {
             Dialect::None | Dialect::RetryAfter => {}
@@ -197,12 +197,12 @@ impl Dialect {
                 match self {
                     Dialect::XRatelimitDelta => say("X-RateLimit-Reset", reset.to_string()),
                     Dialect::XRatelimitEpochMs => {
-                        let ms = i64::try_from(whole_ms(truth.reset)).unwrap_or(i64::MAX);
+                        let ms = i64::try_from(whole_ms(quota.reset)).unwrap_or(i64::MAX);
                         say("X-RateLimit-Reset", wall.millis().saturating_add(ms).to_string());
                     }
                     _ => {
                         say("Date", date::imf_fixdate(wall));
-                        say("X-RateLimit-Reset", epoch_after(wall, truth.reset).to_string());
+                        say("X-RateLimit-Reset", epoch_after(wall, quota.reset).to_string());
                     }
                 }
             }
@@ -217,12 +217,12 @@ impl Dialect {
                 say("x-ratelimit-remaining", remaining.to_string());
                 say("x-ratelimit-used", used.to_string());
                 say("x-ratelimit-resource", "core".to_string());
-                say("x-ratelimit-reset", epoch_after(wall, truth.reset).to_string());
+                say("x-ratelimit-reset", epoch_after(wall, quota.reset).to_string());
             }
             Dialect::Openai => {
                 say("x-ratelimit-limit-requests", limit.to_string());
                 say("x-ratelimit-remaining-requests", remaining.to_string());
-                say("x-ratelimit-reset-requests", go_duration(truth.reset));
+                say("x-ratelimit-reset-requests", go_duration(quota.reset));
                 say("x-ratelimit-limit-tokens", "150000".to_string());
                 say("x-ratelimit-remaining-tokens", "149984".to_string());
                 say("x-ratelimit-reset-tokens", "6ms".to_string());
@@ -232,7 +232,7 @@ impl Dialect {
                 say("Date", date::imf_fixdate(wall));
                 say("X-Rate-Limit-Interval", window.to_string());
                 say("X-Rate-Limit-Limit", limit.to_string());
-                say("X-Rate-Limit-Reset", epoch_after(wall, truth.reset).to_string());
+                say("X-Rate-Limit-Reset", epoch_after(wall, quota.reset).to_string());
             }
             Dialect::Esri => say("X-Esri-Org-Request-Units-Per-Min", format!("usage={used};max={limit}")),
             Dialect::Geoserver => {
@@ -240,7 +240,7 @@ impl Dialect {
                 say("X-Rate-Limit-Context", "Any OGC request".to_string());
                 say("X-Rate-Limit-Limit", limit.to_string());
                 say("X-Rate-Limit-Remaining", remaining.to_string());
-                say("X-Rate-Limit-Reset", epoch_after(wall, truth.reset).to_string());
+                say("X-Rate-Limit-Reset", epoch_after(wall, quota.reset).to_string());
                 say("X-Rate-Limit-Action", "Reject excess requests".to_string());
             }
             Dialect::Kong => {
@@ -257,11 +257,11 @@ impl Dialect {
                 say(remaining_name, remaining.to_string());
             }
             Dialect::Discord => {
-                let ms = whole_ms(truth.reset);
+                let ms = whole_ms(quota.reset);
                 say("Date", date::imf_fixdate(wall));
                 say("X-RateLimit-Limit", limit.to_string());
                 say("X-RateLimit-Remaining", remaining.to_string());
-                say("X-RateLimit-Reset", epoch_after(wall, truth.reset).to_string());
+                say("X-RateLimit-Reset", epoch_after(wall, quota.reset).to_string());
                 say("X-RateLimit-Reset-After", format!("{}.{:03}", ms / 1000, ms % 1000));
                 say("X-RateLimit-Bucket", "tide".to_string());
             }
@@ -312,7 +312,7 @@ pub struct UnknownDialect(pub String);
 impl fmt::Display for UnknownDialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Dialect::ALL.map(Dialect::name);
-        let guess = question(&self.0, &names);
+        let guess = suggestion(&self.0, &names);
         write!(f, "no header dialect is called `{}`{guess}; known are {}", self.0, names.join(", "))
     }
 }

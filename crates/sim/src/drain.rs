@@ -11,44 +11,44 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use tidegate_core::hint::{Hints, Quota};
-use tidegate_core::limit::Seen;
+use tidegate_core::limit::Feedback;
 use tidegate_core::{Chance, Mono, Rng};
 
-use crate::server::{Answer, Limit, Throttle, Truth};
+use crate::server::{QuotaState, ServerLimit, Throttle, ThrottleAnswer};
 
 /// A world for one drain.
 #[derive(Clone, Debug, PartialEq)]
-pub struct World {
+pub struct DrainWorld {
     /// The server's limit.
-    pub limit: Limit,
+    pub limit: ServerLimit,
     /// Requests to drain.
     pub requests: u64,
-    /// Requests out at once.
+    /// Most requests in flight.
     pub workers: u32,
-    /// Mean round trip without service, seconds.
+    /// Mean round trip without service, in seconds.
     pub rtt: f64,
-    /// Mean service time of an accepted call, seconds.
+    /// Mean service time of an accepted call, in seconds.
     pub service: f64,
     /// Relative spread of both: each draw is uniform in mean × (1 ± jitter).
     pub jitter: f64,
-    /// What the server tells.
-    pub tells: Tells,
+    /// The hints that the server sends.
+    pub tells: ServerHints,
 }
 
-/// What a server tells beside yes and no.
+/// The hints that a server sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tells {
+pub enum ServerHints {
     /// Nothing.
     Nothing,
     /// Retry-After in whole seconds, rounded up, at least one, on refusals.
     RetryAfter,
     /// A quota on responses.
-    Quota(Dialect),
+    Quota(QuotaHeaders),
 }
 
 /// How a server writes its quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dialect {
+pub struct QuotaHeaders {
     /// The policy's window is told (RateLimit-Policy), with a limit that fits whole seconds.
     pub window: bool,
     /// Only refusals carry headers.
@@ -61,26 +61,26 @@ pub struct Dialect {
     pub retry_after: bool,
 }
 
-impl Dialect {
+impl QuotaHeaders {
     /// RateLimit and RateLimit-Policy as in the IETF draft.
-    pub const RATE_LIMIT: Dialect =
-        Dialect { window: true, only_refusals: false, before: false, epoch: false, retry_after: false };
+    pub const RATE_LIMIT: QuotaHeaders =
+        QuotaHeaders { window: true, only_refusals: false, before: false, epoch: false, retry_after: false };
     /// X-RateLimit-Limit, -Remaining and -Reset, the last an epoch second.
-    pub const X_RATE_LIMIT: Dialect =
-        Dialect { window: false, only_refusals: false, before: false, epoch: true, retry_after: false };
+    pub const X_RATE_LIMIT: QuotaHeaders =
+        QuotaHeaders { window: false, only_refusals: false, before: false, epoch: true, retry_after: false };
 }
 
 /// Something that decides when to send.
-pub trait Client {
+pub trait DrainClient {
     /// What it hands out for one call.
     type Ticket;
     /// May a call go out now?
     fn admit(&mut self, now: Mono) -> Decision<Self::Ticket>;
     /// A call came back.
-    fn settle(&mut self, ticket: Self::Ticket, now: Mono, seen: Seen, hints: &Hints);
+    fn settle(&mut self, ticket: Self::Ticket, now: Mono, seen: Feedback, hints: &Hints);
 }
 
-/// The answer of a [`Client`].
+/// The answer of a [`DrainClient`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision<T> {
     /// Send.
@@ -93,10 +93,10 @@ pub enum Decision<T> {
 
 /// What happened in one drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Outcome {
-    /// When the last response came, seconds.
+pub struct DrainOutcome {
+    /// When the last response came, in seconds.
     pub finish: f64,
-    /// Physically earliest finish, seconds.
+    /// Physically earliest finish, in seconds.
     pub earliest: f64,
     /// Calls made.
     pub calls: u64,
@@ -108,7 +108,7 @@ pub struct Outcome {
     pub early: u64,
 }
 
-impl Outcome {
+impl DrainOutcome {
     /// Earliest finish over ours, in per cent.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
@@ -123,13 +123,13 @@ impl Outcome {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum DrainEvent {
     Arrive(u32),
     Return(u32),
     Wake,
 }
 
-struct Flight<T> {
+struct CallInFlight<T> {
     ticket: T,
     accepted: bool,
     hints: Hints,
@@ -137,15 +137,15 @@ struct Flight<T> {
 
 /// Drains `world` with `client`. The run is stopped as hopeless at twenty times the earliest
 /// finish.
-pub fn drain<C: Client>(world: &World, client: &mut C, seed: u64) -> Outcome {
+pub fn drain<C: DrainClient>(world: &DrainWorld, client: &mut C, seed: u64) -> DrainOutcome {
     let earliest = earliest(world);
     let stop = ((earliest + 10.0) * 20e9) as u64;
     let mut rng = Rng::new(seed);
     let mut server = Throttle::new(&world.limit);
-    let mut heap: BinaryHeap<Reverse<(u64, u64, Event)>> = BinaryHeap::new();
-    let mut flights: Vec<Option<Flight<C::Ticket>>> = Vec::new();
+    let mut heap: BinaryHeap<Reverse<(u64, u64, DrainEvent)>> = BinaryHeap::new();
+    let mut flights: Vec<Option<CallInFlight<C::Ticket>>> = Vec::new();
     let mut free: Vec<u32> = Vec::new();
-    let mut out = Outcome { earliest, left: world.requests, ..Outcome::default() };
+    let mut out = DrainOutcome { earliest, left: world.requests, ..DrainOutcome::default() };
     let (mut queue, mut in_flight, mut order) = (world.requests, 0u32, 0u64);
     let (mut now, mut wake, mut not_before) = (0u64, u64::MAX, 0u64);
     let mut push = |heap: &mut BinaryHeap<_>, at: u64, event| {
@@ -156,7 +156,7 @@ pub fn drain<C: Client>(world: &World, client: &mut C, seed: u64) -> Outcome {
         while queue > 0 && in_flight < world.workers {
             match client.admit(Mono::from_nanos(now)) {
                 Decision::Go(ticket) => {
-                    let flight = Flight { ticket, accepted: false, hints: Hints::default() };
+                    let flight = CallInFlight { ticket, accepted: false, hints: Hints::default() };
                     let slot = free.pop().unwrap_or(flights.len() as u32);
                     match flights.get_mut(slot as usize) {
                         Some(place) => *place = Some(flight),
@@ -164,13 +164,17 @@ pub fn drain<C: Client>(world: &World, client: &mut C, seed: u64) -> Outcome {
                     }
                     out.early += u64::from(now < not_before);
                     (queue, in_flight, out.calls) = (queue - 1, in_flight + 1, out.calls + 1);
-                    push(&mut heap, now + draw(&mut rng, world.rtt / 2.0, world.jitter), Event::Arrive(slot));
+                    push(
+                        &mut heap,
+                        now + draw(&mut rng, world.rtt / 2.0, world.jitter),
+                        DrainEvent::Arrive(slot),
+                    );
                 }
                 Decision::At(t) => {
                     let t = t.nanos().max(now + 1);
                     if t < wake {
                         wake = t;
-                        push(&mut heap, t, Event::Wake);
+                        push(&mut heap, t, DrainEvent::Wake);
                     }
                     break;
                 }
@@ -183,8 +187,8 @@ pub fn drain<C: Client>(world: &World, client: &mut C, seed: u64) -> Outcome {
             break;
         }
         match event {
-            Event::Wake => wake = if at >= wake { u64::MAX } else { wake },
-            Event::Arrive(slot) => {
+            DrainEvent::Wake => wake = if at >= wake { u64::MAX } else { wake },
+            DrainEvent::Arrive(slot) => {
                 let service = draw(&mut rng, world.service, world.jitter);
                 let answer = server.offer(now, service);
                 let back = draw(&mut rng, world.rtt / 2.0, world.jitter);
@@ -193,21 +197,21 @@ pub fn drain<C: Client>(world: &World, client: &mut C, seed: u64) -> Outcome {
                     flight.accepted = answer.accepted;
                     flight.hints = told(world.tells, &answer, now);
                 }
-                push(&mut heap, now + delay, Event::Return(slot));
+                push(&mut heap, now + delay, DrainEvent::Return(slot));
             }
-            Event::Return(slot) => {
+            DrainEvent::Return(slot) => {
                 let Some(flight) = flights.get_mut(slot as usize).and_then(Option::take) else { continue };
                 free.push(slot);
                 in_flight -= 1;
                 let mono = Mono::from_nanos(now);
                 let seen = if flight.accepted {
                     (out.left, out.finish) = (out.left - 1, now as f64 / 1e9);
-                    Seen::Accepted
+                    Feedback::Accepted
                 } else {
                     (queue, out.refused) = (queue + 1, out.refused + 1);
                     let until = flight.hints.retry_after.map(|d| mono + d);
                     not_before = not_before.max(until.map_or(0, Mono::nanos));
-                    Seen::Throttled { until }
+                    Feedback::Throttled { until }
                 };
                 client.settle(flight.ticket, mono, seen, &flight.hints);
                 if out.left == 0 {
@@ -221,7 +225,7 @@ pub fn drain<C: Client>(world: &World, client: &mut C, seed: u64) -> Outcome {
 
 /// When a client that knows everything would be done, in seconds.
 #[must_use]
-pub fn earliest(world: &World) -> f64 {
+pub fn earliest(world: &DrainWorld) -> f64 {
     let mut server = Throttle::new(&world.limit);
     let service = (world.service * 1e9) as u64;
     let half = (world.rtt * 0.5e9) as u64;
@@ -249,49 +253,49 @@ fn draw(rng: &mut Rng, mean: f64, jitter: f64) -> u64 {
 }
 
 /// The hints a client would read from the response.
-fn told(tells: Tells, answer: &Answer, now: u64) -> Hints {
+fn told(tells: ServerHints, answer: &ThrottleAnswer, now: u64) -> Hints {
     let mut hints = Hints::default();
     let wait = Duration::from_nanos(answer.wait).as_secs_f64().ceil().max(1.0);
     match tells {
-        Tells::Nothing => {}
-        Tells::RetryAfter => {
+        ServerHints::Nothing => {}
+        ServerHints::RetryAfter => {
             if !answer.accepted {
                 hints.retry_after = Some(Duration::from_secs_f64(wait));
             }
         }
-        Tells::Quota(dialect) => {
+        ServerHints::Quota(dialect) => {
             if !answer.accepted && dialect.retry_after {
                 hints.retry_after = Some(Duration::from_secs_f64(wait));
             }
             if !answer.accepted || !dialect.only_refusals {
-                hints.quotas[0] = answer.truth.map(|t| quota(&t, dialect, answer.accepted, now));
+                hints.quotas[0] = answer.quota.map(|t| quota(&t, dialect, answer.accepted, now));
             }
         }
     }
     hints
 }
 
-fn quota(truth: &Truth, dialect: Dialect, accepted: bool, now: u64) -> Quota {
+fn quota(state: &QuotaState, dialect: QuotaHeaders, accepted: bool, now: u64) -> Quota {
     let second = Duration::from_secs(1);
     // A policy is written in whole seconds: 3/s with a burst of 1 is q=3;w=1.
-    let whole = truth.window.ceil().max(1.0);
-    let (limit, window) = if dialect.window && truth.steady {
-        ((truth.limit / truth.window * whole).round(), Some(whole))
+    let whole = state.window.ceil().max(1.0);
+    let (limit, window) = if dialect.window && state.steady {
+        ((state.limit / state.window * whole).round(), Some(whole))
     } else {
-        (truth.limit, dialect.window.then_some(whole))
+        (state.limit, dialect.window.then_some(whole))
     };
-    let window = window.filter(|w| truth.steady || *w == truth.window);
+    let window = window.filter(|w| state.steady || *w == state.window);
     let before = f64::from(u8::from(dialect.before && accepted));
     let reset = if dialect.epoch {
         let server_now = now as f64 / 1e9;
-        (server_now + truth.reset).ceil() - server_now
+        (server_now + state.reset).ceil() - server_now
     } else {
-        truth.reset.ceil()
+        state.reset.ceil()
     };
     Quota {
         limit: Some(limit as u64),
         window: window.map(Duration::from_secs_f64),
-        remaining: Some((truth.remaining + before) as u64),
+        remaining: Some((state.remaining + before) as u64),
         reset: Some(Duration::from_secs_f64(reset.max(0.0))),
         reset_step: second,
     }

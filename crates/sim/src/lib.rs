@@ -1,25 +1,26 @@
 //! Drives [`tidegate_core`] in virtual time, with a seed.
 //!
-//! A [`scenario`] file names a question: the contention table ([`occ`]), a [`world`] of clients and
-//! a server, or the table of the [`limiter`]. Running it gives an [`outcome`], which a [`report`] shows. Below lie the event
-//! [`queue`], the [`draw`]s and the [`trace`] hash that says whether two runs were the same.
+//! A [`scenario`] file names a question: the [`contention`] table, a [`world`] of clients and
+//! a server, or the table of the [`limiter`]. Running it gives an [`outcome`], which a [`report`] shows.
+//! Below lie the [`event_queue`], the [`distribution`]s and the [`trace`] hash that says whether two runs
+//! were the same.
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod contention;
 pub mod dialect;
+pub mod did_you_mean;
+pub mod distribution;
 pub mod drain;
-pub mod draw;
+pub mod event_queue;
 pub mod family;
 pub mod limiter;
-pub mod near;
-pub mod occ;
-mod ours;
 pub mod outcome;
-pub mod queue;
 pub mod report;
 pub mod rival;
 pub mod scenario;
 pub mod server;
+mod shipped_limiter;
 pub mod stats;
 pub mod trace;
 pub mod world;

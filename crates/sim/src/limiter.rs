@@ -8,18 +8,18 @@
 use serde::Deserialize;
 use tidegate_core::limit::{LimitConfig, Limiter};
 
-use crate::drain::{self, Dialect, Tells, World, drain};
-use crate::outcome::{Ledger, Outcome};
+use crate::drain::{self, DrainWorld, QuotaHeaders, ServerHints, drain};
+use crate::outcome::{MetricTallies, ScenarioOutcome};
 use crate::rival::Rival;
-use crate::server::Limit;
-use crate::trace::Trace;
-use crate::world::limit::LimitSpec;
+use crate::server::ServerLimit;
+use crate::trace::TraceHash;
+use crate::world::limit::ServerLimitSpec;
 
 /// The limiter section of a scenario.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct LimiterSpec {
-    /// Requests out at once; 64 by default.
+    /// Most requests in flight; 64 by default.
     #[serde(default = "workers")]
     pub workers: u32,
     /// The ways to the servers.
@@ -32,15 +32,15 @@ fn workers() -> u32 {
     64
 }
 
-/// A way to the servers, in seconds.
+/// A network path to the servers.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct WaySpec {
     /// Its name.
     pub name: String,
-    /// Mean round trip without service.
+    /// Mean round trip without service, in seconds.
     pub rtt: f64,
-    /// Mean service time.
+    /// Mean service time, in seconds.
     pub service: f64,
     /// Relative spread of both.
     #[serde(default)]
@@ -56,30 +56,35 @@ pub struct ThrottledSpec {
     /// Requests to drain.
     pub requests: u64,
     /// Its limit; none by default.
-    pub limit: Option<LimitSpec>,
+    pub limit: Option<ServerLimitSpec>,
 }
 
-/// What a server tells, and what Tidegate must then reach.
+/// A column of the table: the hints that a server sends, and what Tidegate must then reach.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Told {
+pub struct HintColumn {
     /// The column's name.
     pub name: &'static str,
-    /// What the server tells.
-    pub tells: Tells,
-    /// Least utilisation, per cent.
+    /// The hints that the server sends.
+    pub tells: ServerHints,
+    /// Least utilisation, in per cent.
     pub utilisation: f64,
-    /// Most refused calls, per cent.
+    /// Most refused calls, in per cent.
     pub refused: f64,
 }
 
 /// The columns of the table.
-pub static TOLD: [Told; 4] = [
-    Told { name: "none", tells: Tells::Nothing, utilisation: 98.0, refused: 1.0 },
-    Told { name: "retry-after", tells: Tells::RetryAfter, utilisation: 95.0, refused: 1.0 },
-    Told { name: "rate-limit", tells: Tells::Quota(Dialect::RATE_LIMIT), utilisation: 99.5, refused: 0.2 },
-    Told {
+pub static HINT_COLUMNS: [HintColumn; 4] = [
+    HintColumn { name: "none", tells: ServerHints::Nothing, utilisation: 98.0, refused: 1.0 },
+    HintColumn { name: "retry-after", tells: ServerHints::RetryAfter, utilisation: 95.0, refused: 1.0 },
+    HintColumn {
+        name: "rate-limit",
+        tells: ServerHints::Quota(QuotaHeaders::RATE_LIMIT),
+        utilisation: 99.5,
+        refused: 0.2,
+    },
+    HintColumn {
         name: "x-rate-limit",
-        tells: Tells::Quota(Dialect::X_RATE_LIMIT),
+        tells: ServerHints::Quota(QuotaHeaders::X_RATE_LIMIT),
         utilisation: 99.5,
         refused: 0.2,
     },
@@ -87,7 +92,7 @@ pub static TOLD: [Told; 4] = [
 
 /// Drains a world with the shipped limiter.
 #[must_use]
-pub fn ours(world: &World, seed: u64) -> drain::Outcome {
+pub fn drain_shipped(world: &DrainWorld, seed: u64) -> drain::DrainOutcome {
     let config = LimitConfig { in_flight_max: world.workers, ..LimitConfig::default() };
     drain(world, &mut Limiter::new(&config), seed)
 }
@@ -110,7 +115,7 @@ impl LimiterSpec {
         self.servers.iter().find_map(|server| {
             let flaw = match &server.limit {
                 _ if server.requests == 0 => Some("`requests` must be at least 1"),
-                limit => limit.as_ref().and_then(LimitSpec::flaw),
+                limit => limit.as_ref().and_then(ServerLimitSpec::flaw),
             };
             flaw.map(|flaw| format!("server {}: {flaw}", server.name))
         })
@@ -118,16 +123,16 @@ impl LimiterSpec {
 
     /// The rows: every server over every way, by name, telling nothing.
     #[must_use]
-    pub fn worlds(&self) -> Vec<(String, World)> {
+    pub fn worlds(&self) -> Vec<(String, DrainWorld)> {
         let row = |way: &WaySpec, server: &ThrottledSpec| {
-            let world = World {
-                limit: server.limit.as_ref().map_or(Limit::Open, LimitSpec::limit),
+            let world = DrainWorld {
+                limit: server.limit.as_ref().map_or(ServerLimit::Open, ServerLimitSpec::limit),
                 requests: server.requests,
                 workers: self.workers,
                 rtt: way.rtt,
                 service: way.service,
                 jitter: way.jitter,
-                tells: Tells::Nothing,
+                tells: ServerHints::Nothing,
             };
             (format!("{}, {}", server.name, way.name), world)
         };
@@ -135,18 +140,18 @@ impl LimiterSpec {
     }
 
     /// Runs the shipped limiter; cases are called `told/server, way`.
-    pub fn run(&self, seed: u64, trials: u32, outcome: &mut Outcome) {
+    pub fn run(&self, seed: u64, trials: u32, outcome: &mut ScenarioOutcome) {
         for (row, world) in self.worlds() {
-            for told in TOLD {
-                let world = World { tells: told.tells, ..world.clone() };
+            for told in HINT_COLUMNS {
+                let world = DrainWorld { tells: told.tells, ..world.clone() };
                 let name = format!("{}/{row}", told.name);
-                case(name, seed, trials, outcome, |seed| ours(&world, seed));
+                case(name, seed, trials, outcome, |seed| drain_shipped(&world, seed));
             }
         }
     }
 
     /// Runs the rivals; cases are called `rival/server, way`.
-    pub fn compare(&self, rivals: &[Rival], seed: u64, trials: u32, outcome: &mut Outcome) {
+    pub fn compare(&self, rivals: &[Rival], seed: u64, trials: u32, outcome: &mut ScenarioOutcome) {
         for rival in rivals {
             for (row, world) in self.worlds() {
                 let name = format!("{}/{row}", rival.name());
@@ -156,8 +161,14 @@ impl LimiterSpec {
     }
 }
 
-fn case(name: String, seed: u64, trials: u32, outcome: &mut Outcome, run: impl Fn(u64) -> drain::Outcome) {
-    let mut ledger = Ledger::default();
+fn case(
+    name: String,
+    seed: u64,
+    trials: u32,
+    outcome: &mut ScenarioOutcome,
+    run: impl Fn(u64) -> drain::DrainOutcome,
+) {
+    let mut ledger = MetricTallies::default();
     for trial in 0..trials {
         let out = run(seed.wrapping_add(u64::from(trial) << 20));
         ledger.add("utilisation", out.utilisation());
@@ -165,7 +176,7 @@ fn case(name: String, seed: u64, trials: u32, outcome: &mut Outcome, run: impl F
         ledger.add("early", out.early as f64);
         // A call arrives and returns.
         outcome.events += 2 * out.calls;
-        let mut trace = Trace::default();
+        let mut trace = TraceHash::default();
         trace.note((out.finish * 1e9) as u64, out.calls);
         trace.note(out.refused, out.left);
         outcome.trace = outcome.trace.rotate_left(1) ^ trace.hash();
@@ -175,7 +186,7 @@ fn case(name: String, seed: u64, trials: u32, outcome: &mut Outcome, run: impl F
 
 #[cfg(test)]
 mod tests {
-    use crate::scenario::{Options, Scenario};
+    use crate::scenario::{Scenario, ScenarioOptions};
 
     const SMALL: &str = "{name: x, reason: y, limiter: {workers: 8,
         ways: [{name: near, rtt: 0.001, service: 0.005}],
@@ -185,7 +196,7 @@ mod tests {
     fn rivals_stand_beside_the_limiter() {
         let scenario = Scenario::parse(SMALL).unwrap();
         let compare = ["aws", "vector"].map(str::to_owned).to_vec();
-        let outcome = scenario.run(&Options { compare, ..Options::default() }).unwrap();
+        let outcome = scenario.run(&ScenarioOptions { compare, ..ScenarioOptions::default() }).unwrap();
         let names: Vec<&str> = outcome.cases.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names.len(), 12);
         assert_eq!(names[0], "none/slow, near");
@@ -193,7 +204,7 @@ mod tests {
         let refused = |i: usize| outcome.cases[i].get("refused").unwrap().mean;
         assert!(refused(8) > 0.0, "the first throttle must be met");
         assert_eq!(refused(9), 0.0);
-        let unknown = Options { compare: vec!["full".to_owned()], ..Options::default() };
+        let unknown = ScenarioOptions { compare: vec!["full".to_owned()], ..ScenarioOptions::default() };
         assert!(scenario.run(&unknown).unwrap_err().to_string().contains("known are aws"));
     }
 

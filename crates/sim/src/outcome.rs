@@ -4,12 +4,12 @@
 
 use serde::Serialize;
 
-use crate::scenario::expect::{Checked, Expectations};
-use crate::stats::{Summary, Tally};
+use crate::scenario::expect::{CheckedExpectation, Expectations};
+use crate::stats::{TrialSummary, TrialTally};
 
 /// The result of one scenario.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct ScenarioOutcome {
     /// Its name.
     pub name: String,
     /// Why it exists.
@@ -21,7 +21,7 @@ pub struct Outcome {
     /// The numbers, case by case.
     pub cases: Vec<Case>,
     /// The promises of the scenario.
-    pub checks: Vec<Checked>,
+    pub checks: Vec<CheckedExpectation>,
     /// Curves worth looking at.
     pub plots: Vec<Plot>,
     /// Simulated events, all trials together.
@@ -41,38 +41,38 @@ pub struct Case {
     /// Its name within the scenario.
     pub name: String,
     /// The numbers, in the order of the table.
-    pub metrics: Vec<Metric>,
+    pub metrics: Vec<CaseMetric>,
 }
 
 /// One number of one case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Metric {
+pub struct CaseMetric {
     /// Its name.
     pub name: &'static str,
     /// Its value over the trials.
     #[serde(flatten)]
-    pub value: Summary,
+    pub value: TrialSummary,
 }
 
 impl Case {
     /// The value of a metric.
     #[must_use]
-    pub fn get(&self, metric: &str) -> Option<&Summary> {
+    pub fn get(&self, metric: &str) -> Option<&TrialSummary> {
         self.metrics.iter().find(|m| m.name == metric).map(|m| &m.value)
     }
 }
 
 /// Collects the metrics of a case over its trials. Metrics keep the order of their first mention.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger(Vec<(&'static str, Tally)>);
+pub struct MetricTallies(Vec<(&'static str, TrialTally)>);
 
-impl Ledger {
+impl MetricTallies {
     /// Adds one trial's value.
     pub fn add(&mut self, metric: &'static str, value: f64) {
         match self.0.iter_mut().find(|(name, _)| *name == metric) {
             Some((_, tally)) => tally.add(value),
             None => {
-                let mut tally = Tally::default();
+                let mut tally = TrialTally::default();
                 tally.add(value);
                 self.0.push((metric, tally));
             }
@@ -82,7 +82,7 @@ impl Ledger {
     /// The finished case.
     #[must_use]
     pub fn case(&self, name: String) -> Case {
-        let metrics = self.0.iter().map(|(name, tally)| Metric { name, value: tally.summary() });
+        let metrics = self.0.iter().map(|(name, tally)| CaseMetric { name, value: tally.summary() });
         Case { name, metrics: metrics.collect() }
     }
 }
@@ -97,7 +97,7 @@ pub struct Plot {
     /// The vertical axis.
     pub y: Axis,
     /// The lines.
-    pub lines: Vec<Line>,
+    pub lines: Vec<PlotLine>,
 }
 
 /// An axis.
@@ -125,7 +125,7 @@ impl Axis {
 
 /// A line of a plot.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct PlotLine {
     /// Its name.
     pub name: String,
     /// Its points, ordered by x.
@@ -135,7 +135,7 @@ pub struct Line {
 /// As many lines as one picture can tell apart.
 pub const LINES_MAX: usize = 6;
 
-impl Outcome {
+impl ScenarioOutcome {
     /// Leaves in the pictures the lines of the `wanted` cases, under whatever policy they ran; without any the first six.
     /// Of cases called `a/b` the six have the same `b`, so that they can be compared.
     pub fn choose_lines(&mut self, wanted: &[String]) {
@@ -149,7 +149,7 @@ impl Outcome {
                 plot.lines.retain(|line| is_wanted(&line.name));
             }
             if plot.lines.len() > LINES_MAX {
-                let row = |line: &Line| line.name.split_once('/').map(|(_, row)| row.to_owned());
+                let row = |line: &PlotLine| line.name.split_once('/').map(|(_, row)| row.to_owned());
                 if let Some(first) = plot.lines.first().and_then(row) {
                     plot.lines.retain(|line| row(line).as_ref() == Some(&first));
                 }
@@ -173,7 +173,7 @@ impl Outcome {
             let case = self.cases.iter().find(|c| c.name == *case_name);
             for (metric, check) in metrics {
                 let value = case.and_then(|c| c.get(metric));
-                self.checks.push(Checked {
+                self.checks.push(CheckedExpectation {
                     case: case_name.clone(),
                     metric: metric.clone(),
                     wanted: check.to_string(),
@@ -191,14 +191,14 @@ mod tests {
     use super::*;
 
     fn chosen(names: &[&str], wanted: &[&str]) -> (String, Vec<String>) {
-        let line = |name: &&str| Line { name: (*name).to_owned(), points: vec![] };
+        let line = |name: &&str| PlotLine { name: (*name).to_owned(), points: vec![] };
         let plot = Plot {
             title: "T".to_owned(),
             x: Axis::linear("x"),
             y: Axis::linear("y"),
             lines: names.iter().map(line).collect(),
         };
-        let mut outcome = Outcome { plots: vec![plot], ..Outcome::default() };
+        let mut outcome = ScenarioOutcome { plots: vec![plot], ..ScenarioOutcome::default() };
         outcome.choose_lines(&wanted.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
         let plot = outcome.plots.remove(0);
         (plot.title, plot.lines.into_iter().map(|l| l.name).collect())

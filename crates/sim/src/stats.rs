@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// What is known about a number after several trials.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Summary {
+pub struct TrialSummary {
     /// How many trials.
     pub n: u64,
     /// Their mean.
@@ -19,21 +19,23 @@ pub struct Summary {
 
 /// Collects one number per trial.
 #[derive(Clone, Copy, Debug)]
-pub struct Tally {
+pub struct TrialTally {
+    /// Trials.
     n: u64,
     mean: f64,
+    /// Sum of the squared deviations from the mean.
     squares: f64,
     min: f64,
     max: f64,
 }
 
-impl Default for Tally {
-    fn default() -> Tally {
-        Tally { n: 0, mean: 0.0, squares: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY }
+impl Default for TrialTally {
+    fn default() -> TrialTally {
+        TrialTally { n: 0, mean: 0.0, squares: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY }
     }
 }
 
-impl Tally {
+impl TrialTally {
     /// Takes one trial in.
     pub fn add(&mut self, x: f64) {
         self.n += 1;
@@ -46,12 +48,12 @@ impl Tally {
 
     /// The summary so far; all zero before the first trial.
     #[must_use]
-    pub fn summary(&self) -> Summary {
+    pub fn summary(&self) -> TrialSummary {
         let n = self.n as f64;
         match self.n {
-            0 => Summary { n: 0, mean: 0.0, se: 0.0, min: 0.0, max: 0.0 },
-            1 => Summary { n: 1, mean: self.mean, se: 0.0, min: self.min, max: self.max },
-            _ => Summary {
+            0 => TrialSummary { n: 0, mean: 0.0, se: 0.0, min: 0.0, max: 0.0 },
+            1 => TrialSummary { n: 1, mean: self.mean, se: 0.0, min: self.min, max: self.max },
+            _ => TrialSummary {
                 n: self.n,
                 mean: self.mean,
                 se: (self.squares / (n - 1.0) / n).sqrt(),
@@ -68,7 +70,7 @@ mod tests {
 
     #[test]
     fn standard_error_of_a_small_sample() {
-        let mut tally = Tally::default();
+        let mut tally = TrialTally::default();
         assert_eq!(tally.summary().mean, 0.0);
         [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0].into_iter().for_each(|x| tally.add(x));
         let s = tally.summary();

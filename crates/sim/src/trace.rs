@@ -6,15 +6,15 @@
 
 /// A running 64-bit hash over `(time, event)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trace(u64);
+pub struct TraceHash(u64);
 
-impl Default for Trace {
-    fn default() -> Trace {
-        Trace(0x9e37_79b9_7f4a_7c15)
+impl Default for TraceHash {
+    fn default() -> TraceHash {
+        TraceHash(0x9e37_79b9_7f4a_7c15)
     }
 }
 
-impl Trace {
+impl TraceHash {
     /// Takes one event in.
     #[inline]
     pub fn note(&mut self, at: u64, event: u64) {
@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn order_time_and_event_all_count() {
         let hash = |events: &[(u64, u64)]| {
-            let mut trace = Trace::default();
+            let mut trace = TraceHash::default();
             events.iter().for_each(|&(at, event)| trace.note(at, event));
             trace.hash()
         };

@@ -5,27 +5,27 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::Wall;
 use tidegate_core::hint::{Hints, date, read};
-use tidegate_sim::dialect::{Dialect, Truth, UnknownDialect};
+use tidegate_sim::dialect::{AdvertisedQuota, Dialect, UnknownDialect};
 use tidegate_sim::scenario::Scenario;
 
 /// Sun, 15 Nov 2026 05:00:00.250 GMT.
 const WALL: Wall = Wall::from_millis(1_794_718_800_250);
 
-fn emitted(dialect: Dialect, truth: &Truth) -> Vec<(&'static str, String)> {
+fn emitted(dialect: Dialect, truth: &AdvertisedQuota) -> Vec<(&'static str, String)> {
     let mut headers = Vec::new();
     dialect.emit(truth, WALL, &mut headers);
     headers
 }
 
 /// The client's clock is `skew` milliseconds ahead of the server's.
-fn heard(dialect: Dialect, truth: &Truth, skew: i64) -> Hints {
+fn heard(dialect: Dialect, truth: &AdvertisedQuota, skew: i64) -> Hints {
     let headers = emitted(dialect, truth);
     let wall = Wall::from_millis(WALL.millis() + skew);
     read(headers.iter().map(|(name, value)| (*name, value.as_str())), wall, &dialect.profile())
 }
 
-fn throttle() -> Truth {
-    Truth {
+fn throttle() -> AdvertisedQuota {
+    AdvertisedQuota {
         limit: 100,
         window: Duration::from_secs(60),
         remaining: 0,
@@ -101,19 +101,19 @@ fn every_dialect_word_for_word() {
         (
             Dialect::Mapbox,
             "Date: Sun, 15 Nov 2026 05:00:00 GMT\nX-Rate-Limit-Interval: 60\nX-Rate-Limit-Limit: 100\n\
-             X-Rate-Limit-Reset: 1794718813",
+             X-Rate-ServerLimit-Reset: 1794718813",
         ),
         (Dialect::Esri, "X-Esri-Org-Request-Units-Per-Min: usage=100;max=100"),
         (
             Dialect::Geoserver,
             "Date: Sun, 15 Nov 2026 05:00:00 GMT\nX-Rate-Limit-Context: Any OGC request\n\
-             X-Rate-Limit-Limit: 100\nX-Rate-Limit-Remaining: 0\nX-Rate-Limit-Reset: 1794718813\n\
-             X-Rate-Limit-Action: Reject excess requests",
+             X-Rate-ServerLimit-ServerLimit: 100\nX-Rate-ServerLimit-Remaining: 0\nX-Rate-ServerLimit-Reset: 1794718813\n\
+             X-Rate-ServerLimit-Action: Reject excess requests",
         ),
         (
             Dialect::Kong,
             "RateLimit-Limit: 100\nRateLimit-Remaining: 0\nRateLimit-Reset: 13\n\
-             X-RateLimit-Limit-Minute: 100\nX-RateLimit-Remaining-Minute: 0\nRetry-After: 2",
+             X-RateLimit-ServerLimit-Minute: 100\nX-RateLimit-Remaining-Minute: 0\nRetry-After: 2",
         ),
         (Dialect::Pelias, "X-RateLimit-Limit-Minute: 100\nX-RateLimit-Remaining-Minute: 0\nRetry-After: 2"),
         (
@@ -134,19 +134,19 @@ fn every_dialect_word_for_word() {
 #[test]
 fn a_success_asks_for_no_wait() {
     for dialect in Dialect::ALL {
-        let truth = Truth { throttled: false, ..throttle() };
+        let truth = AdvertisedQuota { throttled: false, ..throttle() };
         assert_eq!(heard(dialect, &truth, 0).retry_after, None, "{dialect}");
     }
 }
 
 /// How a dialect tells the quota: nothing, or these fields.
-struct Tells {
+struct ServerHints {
     window: bool,
     remaining: bool,
     reset: bool,
 }
 
-fn tells(dialect: Dialect) -> Option<Tells> {
+fn tells(dialect: Dialect) -> Option<ServerHints> {
     let (window, remaining, reset) = match dialect {
         Dialect::None
         | Dialect::RetryAfter
@@ -159,13 +159,13 @@ fn tells(dialect: Dialect) -> Option<Tells> {
         Dialect::Esri | Dialect::Pelias => (true, true, false),
         _ => (false, true, true),
     };
-    Some(Tells { window, remaining, reset })
+    Some(ServerHints { window, remaining, reset })
 }
 
-fn truth() -> impl Strategy<Value = Truth> {
+fn truth() -> impl Strategy<Value = AdvertisedQuota> {
     let window = prop::sample::select(vec![1, 60, 3_600, 86_400]);
     (1..100_000_u64, window, 0.0..=1.0, 0.0..=1.0, prop::option::of(0..10_000_000_u64), any::<bool>())
-        .prop_map(|(limit, window, left, reset, wait, throttled)| Truth {
+        .prop_map(|(limit, window, left, reset, wait, throttled)| AdvertisedQuota {
             limit,
             window: Duration::from_secs(window),
             remaining: (limit as f64 * left) as u64,

@@ -10,8 +10,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use tidegate_sim::outcome::Outcome;
-use tidegate_sim::scenario::{Options, Scenario};
+use tidegate_sim::outcome::ScenarioOutcome;
+use tidegate_sim::scenario::{Scenario, ScenarioOptions};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
@@ -35,7 +35,7 @@ fn scenarios() -> Vec<(String, Scenario)> {
 
 /// Writes what came out as what must come out: utilisation to a tenth, refusals to a hundredth of
 /// a per cent.
-fn bless(name: &str, outcome: &Outcome) {
+fn bless(name: &str, outcome: &ScenarioOutcome) {
     let path = folder().join(format!("{name}.yaml"));
     let text = fs::read_to_string(&path).unwrap();
     let (before, _) = text.split_once("\nexpect:").unwrap();
@@ -59,7 +59,7 @@ fn bless(name: &str, outcome: &Outcome) {
 fn every_scenario_keeps_its_promises() {
     if env::var_os("BLESS").is_some() {
         for (name, scenario) in scenarios().into_iter().filter(|(_, s)| s.limiter.is_some()) {
-            bless(&name, &scenario.run(&Options::default()).unwrap());
+            bless(&name, &scenario.run(&ScenarioOptions::default()).unwrap());
         }
     }
     let all = scenarios();
@@ -67,7 +67,7 @@ fn every_scenario_keeps_its_promises() {
     let mut broken = Vec::new();
     for (name, scenario) in all {
         assert!(!scenario.expect.is_empty(), "{name} promises nothing");
-        let outcome = scenario.run(&Options::default()).unwrap();
+        let outcome = scenario.run(&ScenarioOptions::default()).unwrap();
         broken.extend(outcome.checks.into_iter().filter(|c| !c.held).map(|c| {
             format!("{name}: {} {}: wanted {}, got {:?} (se {})", c.case, c.metric, c.wanted, c.got, c.se)
         }));
@@ -79,7 +79,8 @@ fn every_scenario_keeps_its_promises() {
 fn the_same_seed_gives_the_same_trace() {
     for (name, scenario) in scenarios() {
         let run = |seed| {
-            let options = Options { seed, trials: Some(scenario.trials.min(3)), ..Options::default() };
+            let options =
+                ScenarioOptions { seed, trials: Some(scenario.trials.min(3)), ..ScenarioOptions::default() };
             scenario.run(&options).unwrap()
         };
         let (a, b) = (run(None), run(None));

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use tidegate_core::alert::{Alert, Limits};
+use tidegate_core::alert::{Alert, AlertLimits};
 use tidegate_pipeline::telemetry::metric as m;
 
 /// The file of rules.
 pub(super) fn rules() -> String {
-    let limits = Limits::default();
+    let limits = AlertLimits::default();
     let mut out = String::from(
         "# Written by `tidegate deploy`. The thresholds are the defaults of the manifest's `alerts`.\n\
          groups:\n  - name: tidegate\n    rules:\n",
@@ -77,7 +77,7 @@ fn summary(alert: Alert) -> &'static str {
 }
 
 /// When the alert fires, in PromQL.
-fn expression(alert: Alert, limits: &Limits) -> String {
+fn expression(alert: Alert, limits: &AlertLimits) -> String {
     let window = format!("{}s", limits.window.as_secs());
     let by = "sum by (pipeline, host)";
     let rate = |metric: &m::Metric, labels: &str| format!("{by} (rate({}{labels}[{window}]))", metric.name);

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use tidegate_sim::outcome::{Axis, Line, Plot};
+use tidegate_sim::outcome::{Axis, Plot, PlotLine};
 
 const SAMPLES_MAX: usize = 480;
 
@@ -70,7 +70,7 @@ impl Timeline {
         let level = |get: fn(&Sample) -> f64| -> Vec<(f64, f64)> {
             self.samples.iter().map(|s| (s.at.as_secs_f64(), get(s))).collect()
         };
-        let line = |name: &str, points| Line { name: name.to_string(), points };
+        let line = |name: &str, points| PlotLine { name: name.to_string(), points };
         let plot = |title: &str, y: &str, lines| Plot {
             title: title.to_string(),
             x: Axis::linear("seconds"),

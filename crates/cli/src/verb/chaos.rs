@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tidegate_chaos::{Chaos, Config, Dialect, Draw, Fault, FaultKind, Limit, Outage, Scope, Service};
+use tidegate_chaos::{
+    Chaos, Config, Dialect, Draw, Fault, FaultKind, Outage, Scope, ServerLimit, Service,
+};
 use tidegate_chaos::{Unrest, When, preset, spec};
 
 use crate::exit::Exit;
@@ -41,7 +43,7 @@ pub(crate) struct Args {
     /// bucket:500/s,burst=50 | fixed:5/100ms | sliding:100/10s | counter:100/10s | concurrency:8;
     /// several joined with + must all agree
     #[arg(long, value_name = "LIMIT", value_parser = spec::throttle)]
-    throttle: Option<Limit>,
+    throttle: Option<ServerLimit>,
     /// What shares one throttle
     #[arg(long)]
     scope: Option<Scope>,

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use tidegate_core::classify::Classifier;
 use tidegate_pipeline::manifest::{self, Policy};
 use tidegate_sim::compare;
-use tidegate_sim::outcome::Outcome;
+use tidegate_sim::outcome::ScenarioOutcome;
 use tidegate_sim::report::{self, table::Style};
-use tidegate_sim::scenario::{Options, Scenario};
-use tidegate_sim::world::{self, policy, usual};
+use tidegate_sim::scenario::{Scenario, ScenarioOptions};
+use tidegate_sim::world::{self, policy, typical_servers};
 
 use crate::exit::Exit;
 use crate::out::{self, Format};
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 }
 
 /// The outcome, or in words why there is none.
-fn simulate(args: &Args) -> Result<Outcome, String> {
+fn simulate(args: &Args) -> Result<ScenarioOutcome, String> {
     let name = if args.file == Path::new("-") { "<stdin>".into() } else { args.file.to_string_lossy() };
     let text = read(&args.file).map_err(|error| format!("cannot read {name}: {error}"))?;
     // Only a manifest has a pipeline.
@@ -94,7 +94,7 @@ fn simulate(args: &Args) -> Result<Outcome, String> {
             .map_err(|rejection| rejection.render(out::color()))?;
         return against_the_usual(&manifest.pipeline.id, &Policy::from(&manifest), args);
     }
-    let options = Options { seed: args.seed, trials: args.trials, compare: args.compare.clone() };
+    let options = ScenarioOptions { seed: args.seed, trials: args.trials, compare: args.compare.clone() };
     Scenario::parse(&text).and_then(|s| s.run(&options)).map_err(|error| format!("{name}: {error}"))
 }
 
@@ -107,27 +107,27 @@ fn read(file: &Path) -> io::Result<String> {
     fs::read_to_string(file)
 }
 
-fn against_the_usual(id: &str, policy: &Policy, args: &Args) -> Result<Outcome, String> {
+fn against_the_usual(id: &str, policy: &Policy, args: &Args) -> Result<ScenarioOutcome, String> {
     let mut call = policy.call;
     call.history = false;
     // As the engine does: a lane that learns knows better than the reset of a quota.
     let classifier = Classifier { reset_is_wait: !policy.lane.limit.learn, ..policy.classifier };
-    let policy = policy::Policy { classifier, call, lane: policy.lane, retry_gate: None };
-    let own = usual::worlds(&policy);
+    let policy = policy::ClientPolicy { classifier, call, lane: policy.lane, retry_gate: None };
+    let own = typical_servers::worlds(&policy);
     let rivals = compare::worlds(&own, &args.compare)?;
-    let mut outcome = Outcome {
+    let mut outcome = ScenarioOutcome {
         name: id.to_owned(),
         reason: "The manifest's policy, draining 2,000 records through one lane of the usual servers."
             .to_owned(),
         seed: args.seed.unwrap_or(1),
         trials: args.trials.unwrap_or(1),
-        ..Outcome::default()
+        ..ScenarioOutcome::default()
     };
     let worlds = if rivals.is_empty() { &own } else { &rivals };
     world::run(worlds, outcome.seed, outcome.trials, &mut outcome);
     outcome.choose_lines(&[]);
     for case in &mut outcome.cases {
-        let place = |name: &str| usual::SHOW.iter().position(|s| *s == name);
+        let place = |name: &str| typical_servers::SHOW.iter().position(|s| *s == name);
         case.metrics.retain(|m| place(m.name).is_some());
         case.metrics.sort_by_key(|m| place(m.name));
     }

@@ -35,9 +35,9 @@ pub use outcome::Outcome;
 
 use crate::lane::{Lane, Permit, Refused};
 use std::time::Duration;
-use tidegate_core::call::{Call, CallPolicy, Next, Why};
+use tidegate_core::call::{Call, CallPolicy, GiveUpReason, Next};
 use tidegate_core::hint::Hints;
-use tidegate_core::verdict::Kind;
+use tidegate_core::verdict::VerdictKind;
 use tidegate_core::{Chance, Code, Mono, Verdict, lane as core};
 
 /// The attempt that is to be sent.
@@ -108,7 +108,7 @@ where
 
 /// No answer in time.
 pub const TIMED_OUT: Verdict =
-    Verdict { kind: Kind::Transient { until: None }, code: Code::TIMEOUT, status: None };
+    Verdict { kind: VerdictKind::Transient { until: None }, code: Code::TIMEOUT, status: None };
 
 /// Takes one record through its lane until it is accepted, parked or given up.
 ///
@@ -217,18 +217,19 @@ fn refusal(call: &Call, policy: &CallPolicy, refused: Refused) -> (Verdict, Next
     let verdict = |kind, code| Verdict { kind, code, status: None };
     match refused {
         Refused::Shut(until, Code::QUOTA_EXHAUSTED) => (
-            verdict(Kind::QuotaSpent { until: Some(until) }, Code::QUOTA_EXHAUSTED),
-            Next::Park(until, Why::QuotaSpent),
+            verdict(VerdictKind::QuotaSpent { until: Some(until) }, Code::QUOTA_EXHAUSTED),
+            Next::Park(until, GiveUpReason::QuotaSpent),
         ),
         Refused::Shut(until, code) => {
-            (verdict(Kind::Transient { until: Some(until) }, code), call.shut(policy, until))
+            (verdict(VerdictKind::Transient { until: Some(until) }, code), call.shut(policy, until))
         }
-        Refused::Closed => {
-            (verdict(Kind::Transient { until: None }, Code::CANCELLED), Next::GiveUp(Why::Cancelled))
-        }
+        Refused::Closed => (
+            verdict(VerdictKind::Transient { until: None }, Code::CANCELLED),
+            Next::GiveUp(GiveUpReason::Cancelled),
+        ),
         Refused::Late(until) => (
-            verdict(Kind::Transient { until: Some(until) }, Code::DEADLINE_EXCEEDED),
-            Next::Park(until, Why::Deadline),
+            verdict(VerdictKind::Transient { until: Some(until) }, Code::DEADLINE_EXCEEDED),
+            Next::Park(until, GiveUpReason::Deadline),
         ),
     }
 }

@@ -3,7 +3,7 @@
 use super::Spans;
 use std::time::Duration;
 use tidegate_core::call::{self, Attempt, Call, Next};
-use tidegate_core::{Kind, Mono, Verdict};
+use tidegate_core::{Mono, Verdict, VerdictKind};
 
 /// How a record ended: [`Next::Accept`], [`Next::Park`] or [`Next::GiveUp`].
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl<T> Outcome<T> {
     /// The answer is empty.
     #[must_use]
     pub fn is_no_match(&self) -> bool {
-        self.is_accepted() && self.verdict.kind == Kind::NoMatch
+        self.is_accepted() && self.verdict.kind == VerdictKind::NoMatch
     }
 
     /// When a parked record may be tried again.

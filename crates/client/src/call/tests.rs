@@ -18,7 +18,7 @@ fn policy() -> CallPolicy {
     CallPolicy { backoff, ..CallPolicy::default() }
 }
 
-fn verdict(kind: Kind, code: Code) -> Verdict {
+fn verdict(kind: VerdictKind, code: Code) -> Verdict {
     Verdict { kind, code, status: None }
 }
 
@@ -26,8 +26,11 @@ fn reply(verdict: Verdict) -> Sent<u32> {
     Reply { verdict, hints: Hints::default(), value: Some(7) }.into()
 }
 
-const DOWN: Verdict =
-    Verdict { kind: Kind::Transient { until: None }, code: Code::SERVICE_UNAVAILABLE, status: Some(503) };
+const DOWN: Verdict = Verdict {
+    kind: VerdictKind::Transient { until: None },
+    code: Code::SERVICE_UNAVAILABLE,
+    status: Some(503),
+};
 
 #[tokio::test(start_paused = true)]
 async fn retries_at_the_times_that_the_core_says() {
@@ -88,7 +91,7 @@ async fn a_spent_quota_parks_the_record_and_those_who_wait() {
     let lane = lane(1);
     let policy = policy();
     let until = Mono::from_millis(7_200_000);
-    let spent = verdict(Kind::QuotaSpent { until: Some(until) }, Code::QUOTA_EXHAUSTED);
+    let spent = verdict(VerdictKind::QuotaSpent { until: Some(until) }, Code::QUOTA_EXHAUSTED);
     let asks = Mutex::new(0);
     let ask = || {
         run(&lane, &policy, Call::new(), Rng::new(1), |_| async {
@@ -99,7 +102,7 @@ async fn a_spent_quota_parks_the_record_and_those_who_wait() {
     };
     let (a, b, c) = tokio::join!(ask(), ask(), ask());
     for outcome in [a, b, c] {
-        assert_eq!(outcome.next, Next::Park(until, Why::QuotaSpent));
+        assert_eq!(outcome.next, Next::Park(until, GiveUpReason::QuotaSpent));
         assert_eq!(outcome.elapsed, Duration::from_millis(10));
     }
     assert_eq!(asks.into_inner().unwrap(), 1, "the quota was asked once");
@@ -127,7 +130,7 @@ async fn a_hop_pays_in_the_lane_where_it_goes() {
 async fn a_call_that_must_not_be_repeated_is_not() {
     let lane = lane(1);
     let outcome = run(&lane, &policy(), Call::once(), Rng::new(1), |_| async { reply(DOWN) }).await;
-    assert_eq!(outcome.next, Next::GiveUp(Why::NotRepeatable));
+    assert_eq!(outcome.next, Next::GiveUp(GiveUpReason::NotRepeatable));
     assert_eq!(outcome.attempts(), 1);
 }
 
@@ -167,8 +170,11 @@ async fn a_lane_that_paces_is_not_backoff() {
     let lane = Lane::new(LaneKey::of_prefix("mem:", ""), &config, Clock::system());
     let policy = CallPolicy { throttle_wait: ThrottleWait::Lane, ..policy() };
     let counted = crate::telemetry::Calls::default();
-    let throttled =
-        |until| Verdict { kind: Kind::Throttled { until }, code: Code::RATE_LIMITED, status: Some(429) };
+    let throttled = |until| Verdict {
+        kind: VerdictKind::Throttled { until },
+        code: Code::RATE_LIMITED,
+        status: Some(429),
+    };
     let mut queued = Duration::ZERO;
     for n in 0..20 {
         let outcome = run(&lane, &policy, Call::new(), Rng::new(n), |_| async {

@@ -227,7 +227,7 @@ impl Lane {
             rate: state.core.limiter().rate(),
             in_flight: state.in_flight,
             cap: state.core.limiter().cap(),
-            gate: state.core.limiter().gate(),
+            gate: state.core.limiter().not_before(),
             waiting: state.queue.len(),
             due: state.due.filter(|due| due.at > now),
             breaker: state.core.breaker().state(now),
@@ -334,7 +334,7 @@ impl Lane {
 impl State {
     /// Asks the core for one permit, in the name of the time for which the timer was set.
     fn ask(&mut self, now: Mono) -> Asked {
-        let mut at = self.due.map_or(now, |due| due.at.max(now.back(LATE_MAX)).min(now));
+        let mut at = self.due.map_or(now, |due| due.at.max(now.saturating_sub(LATE_MAX)).min(now));
         loop {
             let due = match self.core.admit(at) {
                 Admit::Go(permit) => {

@@ -1,9 +1,9 @@
 //! What a lane can tell about itself, for progress, metrics and reports.
 
 use super::LaneKey;
-use tidegate_core::breaker::State;
+use tidegate_core::breaker::BreakerState;
 use tidegate_core::hint::Hints;
-use tidegate_core::{Code, Kind, Mono, Verdict};
+use tidegate_core::{Code, Mono, Verdict, VerdictKind};
 
 /// Counted since the lane was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Counts {
         let hinted = hints.retry_after.is_some() || hints.quotas.iter().any(Option::is_some);
         self.hinted += u64::from(hinted);
         self.malformed += u64::from(hints.malformed);
-        self.throttled += u64::from(matches!(verdict.kind, Kind::Throttled { .. }));
+        self.throttled += u64::from(matches!(verdict.kind, VerdictKind::Throttled { .. }));
         let status = verdict.status.unwrap_or(0);
         match self.statuses.iter_mut().find(|(s, _)| *s == status) {
             Some((_, n)) => *n += 1,
@@ -78,7 +78,7 @@ pub struct Snapshot {
     /// What the waiting ones wait for; `None` when they wait for a call to come back.
     pub due: Option<Due>,
     /// The breaker.
-    pub breaker: State,
+    pub breaker: BreakerState,
     /// How often the breaker has changed its state.
     pub breaker_changes: u32,
     /// Since the start.

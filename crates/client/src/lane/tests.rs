@@ -2,7 +2,7 @@ use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_core::breaker::BreakerConfig;
 use tidegate_core::limit::LimitConfig;
-use tidegate_core::{Code, Kind};
+use tidegate_core::{Code, VerdictKind};
 
 fn lane_of(limit: LimitConfig) -> Lane {
     let config = LaneConfig { limit, ..LaneConfig::default() };
@@ -218,8 +218,11 @@ async fn one_hint_holds_all_and_nobody_spins() {
     let clock = lane.clock();
     let permit = lane.acquire(None).await.unwrap();
     let until = Mono::from_millis(7_000);
-    let throttled =
-        Verdict { kind: Kind::Throttled { until: Some(until) }, code: Code::RATE_LIMITED, status: Some(429) };
+    let throttled = Verdict {
+        kind: VerdictKind::Throttled { until: Some(until) },
+        code: Code::RATE_LIMITED,
+        status: Some(429),
+    };
     permit.settle(&throttled, &Hints::default(), |_, _| ());
     let tasks: Vec<_> = (0..100)
         .map(|_| {
@@ -255,8 +258,11 @@ async fn a_record_whose_deadline_is_before_the_gate_is_sent_away_at_once() {
     let waiter = tokio::spawn(async move { waiting.acquire(Some(Mono::from_millis(5_000))).await.map(drop) });
     tokio::task::yield_now().await;
     let until = Mono::from_millis(7_000);
-    let failed =
-        Verdict { kind: Kind::Transient { until: Some(until) }, code: Code::INTERNAL_ERROR, status: None };
+    let failed = Verdict {
+        kind: VerdictKind::Transient { until: Some(until) },
+        code: Code::INTERNAL_ERROR,
+        status: None,
+    };
     holders.pop().unwrap().settle(&failed, &Hints::default(), |_, _| ());
     assert_eq!(waiter.await.unwrap(), Err(Refused::Late(until)));
     assert_eq!(lane.acquire(Some(Mono::from_millis(6_999))).await.map(drop), Err(Refused::Late(until)));
@@ -310,7 +316,7 @@ async fn an_open_breaker_shuts_out_those_who_cannot_wait() {
         &LaneConfig { breaker, limit, ..LaneConfig::default() },
         Clock::system(),
     );
-    let failed = Verdict { kind: Kind::Transient { until: None }, code: Code::TIMEOUT, status: None };
+    let failed = Verdict { kind: VerdictKind::Transient { until: None }, code: Code::TIMEOUT, status: None };
     lane.acquire(None).await.unwrap().settle(&failed, &Hints::default(), |_, _| ());
     let shut = Refused::Shut(Mono::from_millis(30_000), Code::CIRCUIT_OPEN);
     assert_eq!(lane.acquire(Some(Mono::from_millis(29_000))).await.map(drop), Err(shut));

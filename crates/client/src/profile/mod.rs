@@ -161,8 +161,8 @@ impl Profile {
     pub fn hints(&self) -> HintProfile {
         let Some(of) = &self.form.hint else { return HintProfile::default() };
         let means = |means| match means {
-            HeaderMeans::RetryAfter => Meaning::RetryAfter(hint::Unit::Seconds),
-            HeaderMeans::RetryAfterMs => Meaning::RetryAfter(hint::Unit::Milliseconds),
+            HeaderMeans::RetryAfter => Meaning::RetryAfter(hint::TimeUnit::Seconds),
+            HeaderMeans::RetryAfterMs => Meaning::RetryAfter(hint::TimeUnit::Milliseconds),
             HeaderMeans::Limit => Meaning::Limit,
             HeaderMeans::Remaining => Meaning::Remaining,
             HeaderMeans::Used => Meaning::Used,
@@ -172,8 +172,8 @@ impl Profile {
         };
         HintProfile {
             retry_after_unit: match of.retry_after_unit {
-                Unit::S => hint::Unit::Seconds,
-                Unit::Ms => hint::Unit::Milliseconds,
+                Unit::S => hint::TimeUnit::Seconds,
+                Unit::Ms => hint::TimeUnit::Milliseconds,
             },
             floor: of.floor.map(value::Span::get).unwrap_or_default(),
             extra: of.headers.iter().map(|h| (h.name.to_string(), means(h.means))).collect(),

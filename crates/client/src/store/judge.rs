@@ -3,11 +3,11 @@
 use super::wire::Seen;
 use std::error::Error as _;
 use std::{fmt, io};
-use tidegate_core::call::{Next, Why};
+use tidegate_core::call::{GiveUpReason, Next};
 use tidegate_core::classify::Classifier;
 use tidegate_core::hint::Hints;
 use tidegate_core::signal::{Finding, Means, Network, Signal};
-use tidegate_core::{Code, Kind, Mono, Verdict};
+use tidegate_core::{Code, Mono, Verdict, VerdictKind};
 
 /// Why one attempt failed.
 #[derive(Debug)]
@@ -56,8 +56,8 @@ pub(super) fn judge(
     };
     let mut verdict = classifier.classify(&signal, &hints, now);
     // To a pipeline an absent object is a refusal, not an empty answer.
-    if verdict.kind == Kind::NoMatch {
-        (verdict.kind, verdict.code) = (Kind::Permanent, Code::NOT_FOUND);
+    if verdict.kind == VerdictKind::NoMatch {
+        (verdict.kind, verdict.code) = (VerdictKind::Permanent, Code::NOT_FOUND);
     }
     (verdict, hints, words)
 }
@@ -130,8 +130,8 @@ impl StoreError {
     pub(super) fn local(key: &str, code: Code, words: impl Into<Box<str>>) -> StoreError {
         StoreError {
             key: key.into(),
-            verdict: Verdict { kind: Kind::Permanent, code, status: None },
-            next: Next::GiveUp(Why::Permanent),
+            verdict: Verdict { kind: VerdictKind::Permanent, code, status: None },
+            next: Next::GiveUp(GiveUpReason::Permanent),
             attempts: 0,
             words: words.into(),
         }
@@ -146,7 +146,7 @@ impl StoreError {
     /// The other side is the reason and time may heal it.
     #[must_use]
     pub fn is_later(&self) -> bool {
-        !matches!(self.verdict.kind, Kind::Permanent)
+        !matches!(self.verdict.kind, VerdictKind::Permanent)
     }
 }
 

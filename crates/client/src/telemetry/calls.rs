@@ -7,7 +7,7 @@ use super::histogram::Histogram;
 use super::{add, get};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-use tidegate_core::Kind;
+use tidegate_core::VerdictKind;
 use tidegate_core::call::Attempt;
 
 /// Attempt numbers counted apart; later ones share the last place.
@@ -62,8 +62,8 @@ impl Calls {
             let place = i.min(ATTEMPTS - 1);
             add(&self.sent[place], 1);
             match attempt.verdict.kind {
-                Kind::Done | Kind::NoMatch => add(&self.succeeded[place], 1),
-                Kind::Throttled { .. } => add(&self.throttled, 1),
+                VerdictKind::Done | VerdictKind::NoMatch => add(&self.succeeded[place], 1),
+                VerdictKind::Throttled { .. } => add(&self.throttled, 1),
                 _ => {}
             }
             match attempt.verdict.status {

@@ -5,7 +5,7 @@ use super::metric as m;
 use super::sample::Sample;
 use crate::lane::{LaneKey, Lanes, Snapshot};
 use std::sync::Arc;
-use tidegate_core::breaker::State;
+use tidegate_core::breaker::BreakerState;
 use tidegate_core::call::CallPolicy;
 
 /// One service.
@@ -84,9 +84,9 @@ impl HostState {
         self.waiting += lane.waiting;
         self.wait = self.wait.max(lane.gate.since(lane.now).as_secs_f64());
         let state = match lane.breaker {
-            State::Closed => 0,
-            State::HalfOpen => 1,
-            State::Open(_) => 2,
+            BreakerState::Closed => 0,
+            BreakerState::HalfOpen => 1,
+            BreakerState::Open(_) => 2,
         };
         self.breaker = self.breaker.max(state);
         self.breaker_changes += lane.breaker_changes;

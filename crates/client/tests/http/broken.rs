@@ -5,8 +5,7 @@ use flate2::{Compression, write::GzEncoder};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_client::http::{Failure, Request};
-use tidegate_core::call::{CallPolicy, Next, Why};
+use tidegate_core::call::{CallPolicy, GiveUpReason, Next};
 use tidegate_core::{Chance, Code, Rng};
 use tokio::io::AsyncWriteExt;
 
@@ -74,9 +73,9 @@ async fn a_post_without_a_key_is_not_sent_twice() {
     let mut request = Request::new(http::Method::POST, server.url("/"), "x".into());
     let exchange = exchange(private(), Arc::default());
     let outcome = ask(&exchange, &request).await;
-    assert_eq!((outcome.next, server.heads().len()), (Next::GiveUp(Why::NotRepeatable), 1));
+    assert_eq!((outcome.next, server.heads().len()), (Next::GiveUp(GiveUpReason::NotRepeatable), 1));
     request.idempotency_key = Some(request.key_bytes());
-    assert_eq!(ask(&exchange, &request).await.next, Next::GiveUp(Why::Exhausted));
+    assert_eq!(ask(&exchange, &request).await.next, Next::GiveUp(GiveUpReason::Exhausted));
     let heads = server.heads();
     assert_eq!(heads.len(), 4);
     let key: String = request.key_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -187,6 +186,6 @@ async fn the_hint_of_an_error_outlives_its_cut_body() {
     .await;
     let outcome = get(&server).await;
     assert_eq!((outcome.verdict.code, outcome.verdict.status), (Code::RATE_LIMITED, Some(429)));
-    assert!(matches!(outcome.next, Next::Park(_, Why::HintTooFar)), "{:?}", outcome.next);
+    assert!(matches!(outcome.next, Next::Park(_, GiveUpReason::HintTooFar)), "{:?}", outcome.next);
     assert_eq!(server.heads().len(), 1);
 }

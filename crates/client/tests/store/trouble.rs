@@ -7,9 +7,9 @@ use http::Method;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use tidegate_core::{Code, VerdictKind};
 use tidegate_client::lane::Snapshot;
 use tidegate_client::store::{OpenError, S3Settings, Settings, Store};
-use tidegate_core::{Code, Kind};
 
 const MB: usize = 1 << 20;
 
@@ -100,7 +100,7 @@ async fn what_heals_is_tried_again_and_what_does_not_is_not() {
         bucket.misbehave(first(1, mischief));
         let error = store.put("a/b", "x".into()).await.unwrap_err();
         assert_eq!((error.verdict.code, &*error.words, error.attempts), (code, words, 1));
-        assert_eq!(error.verdict.kind, Kind::Permanent);
+        assert_eq!(error.verdict.kind, VerdictKind::Permanent);
     }
     bucket.misbehave(first(1, || Mischief::Refuse(404, "NoSuchBucket")));
     assert!(store.delete("a/b").await.is_err(), "a delete does not forgive a missing bucket");

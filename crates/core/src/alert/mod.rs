@@ -3,7 +3,7 @@
 //! A driver hands over what was counted since the start, every second or so; this module keeps as
 //! many readings as the window needs, takes differences, and says which of nine conditions hold
 //! and which have just begun or ended. The same conditions, with the same thresholds, are shipped
-//! as rules for Prometheus. Few calls prove nothing: below [`Limits::calls_min`] in the window, the
+//! as rules for Prometheus. Few calls prove nothing: below [`AlertLimits::calls_min`] in the window, the
 //! conditions about calls are silent.
 
 mod window;
@@ -16,7 +16,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
-use window::Window;
+use window::ReadingWindow;
 
 /// Buckets of retries per call that a reading carries, at most.
 pub const BUCKETS: usize = 12;
@@ -101,8 +101,8 @@ impl Alert {
 
 /// Where the conditions begin.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
-    /// How far back calls are counted.
+pub struct AlertLimits {
+    /// Length of the sliding window in which calls are counted.
     pub window: Duration,
     /// Calls that the window must hold before shares of them mean anything.
     pub calls_min: u64,
@@ -119,15 +119,15 @@ pub struct Limits {
     /// The share of the limit on nulls, from which on [`Alert::NullRate`] holds.
     pub null_rate: f64,
     /// The share of the responses that are 503, from which on [`Alert::Spike503`] holds if there
-    /// are [`Limits::spike_factor`] times as many as 504.
+    /// are [`AlertLimits::spike_factor`] times as many as 504.
     pub spike_503: f64,
     /// How many 503 there must be for each 504.
     pub spike_factor: f64,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for AlertLimits {
+    fn default() -> AlertLimits {
+        AlertLimits {
             window: Duration::from_secs(300),
             calls_min: 20,
             retry_ratio: 0.15,
@@ -144,7 +144,7 @@ impl Default for Limits {
 
 /// What was counted, since the start unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Reading {
+pub struct AlertReading {
     /// Attempts sent.
     pub attempts: u64,
     /// Of those, first ones.
@@ -157,9 +157,9 @@ pub struct Reading {
     pub by_retries: [u64; BUCKETS],
     /// The first bucket in which calls have used up their retries; none if it is not known.
     pub bound_bucket: Option<usize>,
-    /// Seconds in calls.
+    /// Time spent in calls, in seconds.
     pub call_seconds: f64,
-    /// Seconds between attempts.
+    /// Time spent in backoff between attempts, in seconds.
     pub backoff_seconds: f64,
     /// Responses.
     pub responses: u64,
@@ -179,7 +179,7 @@ pub struct Reading {
 
 /// An alert that has begun or ended.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct AlertChange {
     /// Which.
     pub alert: Alert,
     /// Whether it has begun.
@@ -191,27 +191,28 @@ pub struct Change {
 /// The alerts of a run.
 #[derive(Clone, Debug)]
 pub struct Alerts {
-    limits: Limits,
-    window: Window,
+    limits: AlertLimits,
+    window: ReadingWindow,
+    /// Whether each of [`Alert::ALL`] fires.
     firing: [bool; 9],
 }
 
 impl Alerts {
     /// Nothing has been read yet.
     #[must_use]
-    pub fn new(limits: Limits) -> Alerts {
-        Alerts { limits, window: Window::new(limits.window), firing: [false; 9] }
+    pub fn new(limits: AlertLimits) -> Alerts {
+        Alerts { limits, window: ReadingWindow::new(limits.window), firing: [false; 9] }
     }
 
     /// Takes a reading in: what has begun, and what has ended.
-    pub fn look(&mut self, now: Mono, reading: Reading) -> Vec<Change> {
+    pub fn look(&mut self, now: Mono, reading: AlertReading) -> Vec<AlertChange> {
         let since = self.window.push(now, reading);
         let mut changes = Vec::new();
         for (alert, was) in Alert::ALL.into_iter().zip(&mut self.firing) {
             let (firing, said) = judge(alert, &self.limits, &reading, &since);
             if firing != *was {
                 *was = firing;
-                changes.push(Change { alert, firing, said });
+                changes.push(AlertChange { alert, firing, said });
             }
         }
         changes
@@ -228,7 +229,7 @@ fn share(part: f64, whole: f64) -> f64 {
 }
 
 /// Whether a condition holds, and what was read. `since` is what the window holds.
-fn judge(alert: Alert, limits: &Limits, now: &Reading, since: &Reading) -> (bool, String) {
+fn judge(alert: Alert, limits: &AlertLimits, now: &AlertReading, since: &AlertReading) -> (bool, String) {
     let enough = since.attempts >= limits.calls_min;
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     match alert {

@@ -2,10 +2,10 @@ use super::*;
 use alloc::string::ToString;
 use alloc::vec;
 
-fn calm(calls: u64) -> Reading {
+fn calm(calls: u64) -> AlertReading {
     let mut by_retries = [0; BUCKETS];
     by_retries[0] = calls;
-    Reading {
+    AlertReading {
         attempts: calls,
         first_sent: calls,
         first_answered: calls,
@@ -16,7 +16,7 @@ fn calm(calls: u64) -> Reading {
         letters_full: Some(0.1),
         letter_age: Some(Duration::from_secs(60)),
         null_share: Some(0.2),
-        ..Reading::default()
+        ..AlertReading::default()
     }
 }
 
@@ -24,23 +24,23 @@ fn at(seconds: u64) -> Mono {
     Mono::from_millis(seconds * 1000)
 }
 
-fn begun(reading: Reading) -> Vec<&'static str> {
-    let mut alerts = Alerts::new(Limits::default());
+fn begun(reading: AlertReading) -> Vec<&'static str> {
+    let mut alerts = Alerts::new(AlertLimits::default());
     alerts.look(at(1), reading).into_iter().map(|c| c.alert.name()).collect()
 }
 
 #[test]
 fn each_condition_begins_at_its_limit_and_not_before() {
     assert_eq!(begun(calm(1000)), Vec::<&str>::new());
-    let cases: Vec<(Reading, &str)> = vec![
-        (Reading { retries: 151, ..calm(1000) }, "retry_ratio"),
-        (Reading { first_answered: 949, ..calm(1000) }, "first_attempt_success"),
-        (Reading { backoff_seconds: 11.2, ..calm(1000) }, "backoff_share"),
-        (Reading { letters_full: Some(0.7), ..calm(1000) }, "letters_full"),
-        (Reading { letter_age: Some(Duration::from_secs(86_401)), ..calm(1000) }, "letter_age"),
-        (Reading { breaker_open: true, ..calm(1000) }, "breaker_open"),
-        (Reading { null_share: Some(0.8), ..calm(1000) }, "null_rate"),
-        (Reading { status_503: 50, status_504: 16, ..calm(1000) }, "spike_503"),
+    let cases: Vec<(AlertReading, &str)> = vec![
+        (AlertReading { retries: 151, ..calm(1000) }, "retry_ratio"),
+        (AlertReading { first_answered: 949, ..calm(1000) }, "first_attempt_success"),
+        (AlertReading { backoff_seconds: 11.2, ..calm(1000) }, "backoff_share"),
+        (AlertReading { letters_full: Some(0.7), ..calm(1000) }, "letters_full"),
+        (AlertReading { letter_age: Some(Duration::from_secs(86_401)), ..calm(1000) }, "letter_age"),
+        (AlertReading { breaker_open: true, ..calm(1000) }, "breaker_open"),
+        (AlertReading { null_share: Some(0.8), ..calm(1000) }, "null_rate"),
+        (AlertReading { status_503: 50, status_504: 16, ..calm(1000) }, "spike_503"),
     ];
     for (reading, name) in cases {
         assert_eq!(begun(reading), [name]);
@@ -49,14 +49,14 @@ fn each_condition_begins_at_its_limit_and_not_before() {
     used_up.by_retries[4] = 11;
     assert_eq!(begun(used_up), ["retries_at_bound"]);
     let quiet = [
-        Reading { retries: 150, ..calm(1000) },
-        Reading { first_answered: 950, ..calm(1000) },
-        Reading { backoff_seconds: 11.0, ..calm(1000) },
-        Reading { letters_full: Some(0.69), ..calm(1000) },
-        Reading { letter_age: Some(Duration::from_secs(86_400)), ..calm(1000) },
-        Reading { null_share: Some(0.79), ..calm(1000) },
-        Reading { status_503: 49, ..calm(1000) },
-        Reading { status_503: 60, status_504: 20, ..calm(1000) },
+        AlertReading { retries: 150, ..calm(1000) },
+        AlertReading { first_answered: 950, ..calm(1000) },
+        AlertReading { backoff_seconds: 11.0, ..calm(1000) },
+        AlertReading { letters_full: Some(0.69), ..calm(1000) },
+        AlertReading { letter_age: Some(Duration::from_secs(86_400)), ..calm(1000) },
+        AlertReading { null_share: Some(0.79), ..calm(1000) },
+        AlertReading { status_503: 49, ..calm(1000) },
+        AlertReading { status_503: 60, status_504: 20, ..calm(1000) },
     ];
     for reading in quiet {
         assert_eq!(begun(reading), Vec::<&str>::new(), "{reading:?}");
@@ -65,14 +65,15 @@ fn each_condition_begins_at_its_limit_and_not_before() {
 
 #[test]
 fn few_calls_prove_nothing() {
-    let bad = Reading { retries: 19, first_answered: 0, status_503: 19, backoff_seconds: 50.0, ..calm(19) };
+    let bad =
+        AlertReading { retries: 19, first_answered: 0, status_503: 19, backoff_seconds: 50.0, ..calm(19) };
     assert_eq!(begun(bad), Vec::<&str>::new());
 }
 
 #[test]
 fn what_is_past_is_forgotten_after_a_window() {
-    let mut alerts = Alerts::new(Limits::default());
-    let bad = Reading { retries: 500, ..calm(1000) };
+    let mut alerts = Alerts::new(AlertLimits::default());
+    let bad = AlertReading { retries: 500, ..calm(1000) };
     let began = alerts.look(at(1), bad);
     assert_eq!(began.len(), 1);
     assert_eq!(began[0].said, "50.0 % of the calls are retries, the limit is 15.0 %".to_string());
@@ -81,7 +82,10 @@ fn what_is_past_is_forgotten_after_a_window() {
     for second in 2..=400 {
         let more = calm(1000 + second * 2);
         changes.extend(
-            alerts.look(at(second), Reading { retries: 500, ..more }).into_iter().map(|c| (second, c.firing)),
+            alerts
+                .look(at(second), AlertReading { retries: 500, ..more })
+                .into_iter()
+                .map(|c| (second, c.firing)),
         );
     }
     // A window after the bad second, no retry is in it any more.
@@ -92,9 +96,9 @@ fn what_is_past_is_forgotten_after_a_window() {
 
 #[test]
 fn an_alert_is_told_once_until_it_has_ended() {
-    let mut alerts = Alerts::new(Limits::default());
-    let open = Reading { breaker_open: true, ..calm(100) };
-    let told = |changes: Vec<Change>| changes.into_iter().map(|c| c.firing).collect::<Vec<_>>();
+    let mut alerts = Alerts::new(AlertLimits::default());
+    let open = AlertReading { breaker_open: true, ..calm(100) };
+    let told = |changes: Vec<AlertChange>| changes.into_iter().map(|c| c.firing).collect::<Vec<_>>();
     assert_eq!(told(alerts.look(at(1), open)), [true]);
     assert_eq!(told(alerts.look(at(2), open)), Vec::<bool>::new());
     assert_eq!(told(alerts.look(at(3), calm(101))), [false]);

@@ -1,56 +1,58 @@
-//! What was counted in the last minutes, from readings since the start.
+//! Counters over a sliding window, from readings of counters since the start.
 //!
 //! Readings are thinned to a few dozen per window, so that memory does not depend on how often
-//! somebody looks.
+//! they are taken.
 
-use super::{BUCKETS, Reading};
+use super::{AlertReading, BUCKETS};
 use crate::time::Mono;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-/// Readings kept per window.
+/// Readings remembered per window.
 const STEPS: u32 = 30;
 
 #[derive(Clone, Debug)]
-pub(super) struct Window {
+pub(super) struct ReadingWindow {
+    /// Length of the window.
     span: Duration,
-    kept: VecDeque<(Mono, Reading)>,
+    /// Readings with their times, oldest first.
+    readings: VecDeque<(Mono, AlertReading)>,
 }
 
-impl Window {
-    pub(super) fn new(span: Duration) -> Window {
-        Window { span, kept: VecDeque::new() }
+impl ReadingWindow {
+    pub(super) fn new(span: Duration) -> ReadingWindow {
+        ReadingWindow { span, readings: VecDeque::new() }
     }
 
     /// Takes a reading in; what was counted within the window up to it. While the run is younger
     /// than the window, that is all of it.
-    pub(super) fn push(&mut self, now: Mono, reading: Reading) -> Reading {
+    pub(super) fn push(&mut self, now: Mono, reading: AlertReading) -> AlertReading {
         // The newest of those that are a whole window old stays: the difference starts there.
-        let old = now.back(self.span);
+        let old = now.saturating_sub(self.span);
         if now.nanos() > crate::time::nanos(self.span) {
-            while self.kept.get(1).is_some_and(|(at, _)| *at <= old) {
-                self.kept.pop_front();
+            while self.readings.get(1).is_some_and(|(at, _)| *at <= old) {
+                self.readings.pop_front();
             }
         }
-        let from = match self.kept.front() {
+        let from = match self.readings.front() {
             Some((at, first)) if *at <= old && *at > Mono::ZERO => *first,
-            _ => Reading::default(),
+            _ => AlertReading::default(),
         };
         let step = self.span / STEPS;
-        if self.kept.back().is_none_or(|(at, _)| now.since(*at) >= step) {
-            self.kept.push_back((now, reading));
+        if self.readings.back().is_none_or(|(at, _)| now.since(*at) >= step) {
+            self.readings.push_back((now, reading));
         }
         difference(&reading, &from)
     }
 }
 
 /// What was counted between two readings.
-fn difference(to: &Reading, from: &Reading) -> Reading {
+fn difference(to: &AlertReading, from: &AlertReading) -> AlertReading {
     let mut by_retries = [0; BUCKETS];
     for (out, (a, b)) in by_retries.iter_mut().zip(to.by_retries.iter().zip(&from.by_retries)) {
         *out = a.saturating_sub(*b);
     }
-    Reading {
+    AlertReading {
         attempts: to.attempts.saturating_sub(from.attempts),
         first_sent: to.first_sent.saturating_sub(from.first_sent),
         first_answered: to.first_answered.saturating_sub(from.first_answered),

@@ -8,10 +8,10 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::ietf::{limit, policies, rate_limit};
-use super::name::{Family, Field, Name, Scope, classify};
-use super::quota::{Part, Reset, both, push, settle};
-use super::span::{MILLISECOND, SECOND, Span, duration, number, trim};
-use super::{HintProfile, Hints, Unit, date};
+use super::name::{HeaderFamily, HeaderName, QuotaField, QuotaScope, classify};
+use super::quota::{QuotaPart, Reset, both, push, settle};
+use super::span::{CoarseDuration, MILLISECOND, SECOND, duration, number, trim};
+use super::{HintProfile, Hints, TimeUnit, date};
 use crate::time::Wall;
 
 /// Reads the headers of one response, received at `wall`. Names in any case, values any bytes;
@@ -36,12 +36,12 @@ where
 {
     let mut hints = Hints::default();
     let mut server: Option<Wall> = None;
-    let mut found: Vec<(Name, &[u8])> = Vec::new();
+    let mut found: Vec<(HeaderName, &[u8])> = Vec::new();
     for (name, value) in headers {
         match classify(name.as_ref(), profile) {
             None => {}
             // Of two Dates the earlier: it makes every wait the longer.
-            Some(Name::Date) => match date::parse(value.as_ref(), wall) {
+            Some(HeaderName::Date) => match date::parse(value.as_ref(), wall) {
                 Some(moment) => server = both(server, Some(moment), Wall::min),
                 None => hints.malformed = hints.malformed.saturating_add(1),
             },
@@ -52,17 +52,19 @@ where
     if found.is_empty() {
         return hints;
     }
-    let clock = Clock { now: server.unwrap_or(wall), dated: server.is_some() };
+    let clock = ServerClock { now: server.unwrap_or(wall), dated: server.is_some() };
     let mut parts = Vec::new();
     for (name, value) in found {
         let good = match name {
-            Name::Date => true,
-            Name::RetryAfter(unit) => retry_after(value, unit, clock, &mut hints.retry_after),
-            Name::RateLimit => rate_limit(value, &mut parts),
-            Name::Policy => policies(value, &mut parts),
-            Name::EsriUnits => push(&mut parts, Family::Esri, Scope::Minute, esri(value)),
-            Name::Part(family, scope, Field::Limit) => limit(value, family, scope, &mut parts),
-            Name::Part(family, scope, field) => push(&mut parts, family, scope, part(field, value, clock)),
+            HeaderName::Date => true,
+            HeaderName::RetryAfter(unit) => retry_after(value, unit, clock, &mut hints.retry_after),
+            HeaderName::RateLimit => rate_limit(value, &mut parts),
+            HeaderName::Policy => policies(value, &mut parts),
+            HeaderName::EsriUnits => push(&mut parts, HeaderFamily::Esri, QuotaScope::Minute, esri(value)),
+            HeaderName::Part(family, scope, QuotaField::Limit) => limit(value, family, scope, &mut parts),
+            HeaderName::Part(family, scope, field) => {
+                push(&mut parts, family, scope, part(field, value, clock))
+            }
         };
         hints.malformed = hints.malformed.saturating_add(u32::from(!good));
     }
@@ -75,25 +77,26 @@ where
 
 /// The server's clock as well as we know it.
 #[derive(Clone, Copy)]
-struct Clock {
+struct ServerClock {
+    /// The server's time when it answered.
     now: Wall,
     /// Whether `now` is the Date header, in whole seconds, and not our own clock.
     dated: bool,
 }
 
-impl Clock {
+impl ServerClock {
     /// The wait until a moment; zero if it is past.
-    fn until(self, moment: Wall, step_ms: u64) -> Span {
+    fn until(self, moment: Wall, step_ms: u64) -> CoarseDuration {
         let ms = u64::try_from(moment.millis_since(self.now)).unwrap_or(0);
-        Span { ms, step_ms: step_ms.saturating_add(if self.dated { 1000 } else { 0 }) }
+        CoarseDuration { ms, step_ms: step_ms.saturating_add(if self.dated { 1000 } else { 0 }) }
     }
 }
 
 /// The latest of the list. False if any member was not understood.
-fn retry_after(value: &[u8], unit: Unit, clock: Clock, latest: &mut Option<Duration>) -> bool {
+fn retry_after(value: &[u8], unit: TimeUnit, clock: ServerClock, latest: &mut Option<Duration>) -> bool {
     let bare = match unit {
-        Unit::Seconds => SECOND,
-        Unit::Milliseconds => MILLISECOND,
+        TimeUnit::Seconds => SECOND,
+        TimeUnit::Milliseconds => MILLISECOND,
     };
     let (mut good, mut any) = (true, false);
     for member in value.split(|&b| b == b',').map(trim) {
@@ -111,14 +114,14 @@ fn retry_after(value: &[u8], unit: Unit, clock: Clock, latest: &mut Option<Durat
 }
 
 /// A reset: epoch or delta by its size, or a duration, or a date.
-fn reset(text: &[u8], clock: Clock) -> Option<Reset> {
+fn reset(text: &[u8], clock: ServerClock) -> Option<Reset> {
     let span = match number(text) {
         // Below are 31 years as a delta, above is September 2001 as an epoch; then milliseconds,
         // microseconds and nanoseconds of 1973 and later.
         Some(n) => match n.whole {
             0..1_000_000_000 => n.of(SECOND),
             1_000_000_000..100_000_000_000 => {
-                let Span { ms, step_ms } = n.of(SECOND);
+                let CoarseDuration { ms, step_ms } = n.of(SECOND);
                 clock.until(epoch(ms), step_ms)
             }
             100_000_000_000..100_000_000_000_000 => clock.until(epoch(n.of(MILLISECOND).ms), 1),
@@ -134,21 +137,21 @@ fn epoch(ms: u64) -> Wall {
     Wall::from_millis(i64::try_from(ms).unwrap_or(i64::MAX))
 }
 
-impl From<Span> for Reset {
-    fn from(span: Span) -> Reset {
+impl From<CoarseDuration> for Reset {
+    fn from(span: CoarseDuration) -> Reset {
         Reset { after: Duration::from_millis(span.ms), step: Duration::from_millis(span.step_ms) }
     }
 }
 
-fn part(field: Field, value: &[u8], clock: Clock) -> Option<Part> {
-    let mut part = Part::default();
+fn part(field: QuotaField, value: &[u8], clock: ServerClock) -> Option<QuotaPart> {
+    let mut part = QuotaPart::default();
     match field {
-        Field::Limit => part.limit = Some(count(value)?),
-        Field::Remaining => part.remaining = Some(least(value)?),
-        Field::Used => part.used = Some(count(value)?),
-        Field::Reset => part.reset = Some(latest(value, |text| reset(text, clock))?),
-        Field::ResetAfter => part.reset_after = Some(duration(trim(value), SECOND)?.into()),
-        Field::Window => part.window = Some(window(duration(trim(value), SECOND)?.ms)?),
+        QuotaField::Limit => part.limit = Some(count(value)?),
+        QuotaField::Remaining => part.remaining = Some(least(value)?),
+        QuotaField::Used => part.used = Some(count(value)?),
+        QuotaField::Reset => part.reset = Some(latest(value, |text| reset(text, clock))?),
+        QuotaField::ResetAfter => part.reset_after = Some(duration(trim(value), SECOND)?.into()),
+        QuotaField::Window => part.window = Some(window(duration(trim(value), SECOND)?.ms)?),
     }
     Some(part)
 }
@@ -183,8 +186,8 @@ fn latest(value: &[u8], reset: impl Fn(&[u8]) -> Option<Reset>) -> Option<Reset>
 }
 
 /// `usage=97;max=10000`.
-fn esri(value: &[u8]) -> Option<Part> {
-    let mut part = Part::default();
+fn esri(value: &[u8]) -> Option<QuotaPart> {
+    let mut part = QuotaPart::default();
     for pair in value.split(|&b| b == b';').map(trim) {
         let at = pair.iter().position(|&b| b == b'=')?;
         let (name, number) = (pair.get(..at)?, pair.get(at + 1..)?);

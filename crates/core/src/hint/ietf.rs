@@ -10,15 +10,20 @@
 //! when their limits agree. A reset never promises a full refill, so nothing here infers one.
 
 use super::field::{count, window};
-use super::name::{Family, Scope};
-use super::quota::{Key, Part, Parts, both, push};
-use super::sf::{self, Bare, Item, Malformed};
-use super::span::{Span, trim};
+use super::name::{HeaderFamily, QuotaScope};
+use super::quota::{QuotaKey, QuotaPart, QuotaParts, both, push};
+use super::sf::{self, Bare, Malformed, StructuredItem};
+use super::span::{CoarseDuration, trim};
 
 /// `100`, and with the policies that an older draft puts behind it, `100, 100;w=60`.
-pub(super) fn limit<'a>(value: &'a [u8], family: Family, scope: Scope, parts: &mut Parts<'a>) -> bool {
+pub(super) fn limit<'a>(
+    value: &'a [u8],
+    family: HeaderFamily,
+    scope: QuotaScope,
+    parts: &mut QuotaParts<'a>,
+) -> bool {
     if let Some(limit) = count(value) {
-        return push(parts, family, scope, Some(Part { limit: Some(limit), ..Part::default() }));
+        return push(parts, family, scope, Some(QuotaPart { limit: Some(limit), ..QuotaPart::default() }));
     }
     whole_field(value, parts, |value, parts| {
         let (mut bare, mut any, mut good) = (None, None, true);
@@ -35,7 +40,7 @@ pub(super) fn limit<'a>(value: &'a [u8], family: Family, scope: Scope, parts: &m
             }
         }
         let limit = bare.or(any);
-        Ok(push(parts, family, scope, limit.map(|_| Part { limit, ..Part::default() })) && good)
+        Ok(push(parts, family, scope, limit.map(|_| QuotaPart { limit, ..QuotaPart::default() })) && good)
     })
 }
 
@@ -44,8 +49,8 @@ pub(super) fn limit<'a>(value: &'a [u8], family: Family, scope: Scope, parts: &m
 /// says nothing.
 fn whole_field<'a>(
     value: &'a [u8],
-    parts: &mut Parts<'a>,
-    read: impl FnOnce(&'a [u8], &mut Parts<'a>) -> Result<bool, Malformed>,
+    parts: &mut QuotaParts<'a>,
+    read: impl FnOnce(&'a [u8], &mut QuotaParts<'a>) -> Result<bool, Malformed>,
 ) -> bool {
     let before = parts.len();
     let good = read(trim(value), parts);
@@ -56,11 +61,11 @@ fn whole_field<'a>(
 }
 
 /// `"burst";r=50;t=30`, or of an older draft `limit=20, remaining=19, reset=1`.
-pub(super) fn rate_limit<'a>(value: &'a [u8], parts: &mut Parts<'a>) -> bool {
+pub(super) fn rate_limit<'a>(value: &'a [u8], parts: &mut QuotaParts<'a>) -> bool {
     whole_field(value, parts, rate_limits)
 }
 
-fn rate_limits<'a>(value: &'a [u8], parts: &mut Parts<'a>) -> Result<bool, Malformed> {
+fn rate_limits<'a>(value: &'a [u8], parts: &mut QuotaParts<'a>) -> Result<bool, Malformed> {
     let (before, mut good) = (parts.len(), true);
     for item in sf::list(value) {
         let Ok(item) = item else {
@@ -74,9 +79,9 @@ fn rate_limits<'a>(value: &'a [u8], parts: &mut Parts<'a>) -> Result<bool, Malfo
     Ok(good)
 }
 
-fn named_limit<'a>(item: &Item<'a>) -> Result<(Key<'a>, Part), Malformed> {
+fn named_limit<'a>(item: &StructuredItem<'a>) -> Result<(QuotaKey<'a>, QuotaPart), Malformed> {
     let key = named(item)?;
-    let mut part = Part::default();
+    let mut part = QuotaPart::default();
     for (name, value) in item.params() {
         match name {
             b"r" => part.remaining = Some(natural(value)?),
@@ -87,8 +92,8 @@ fn named_limit<'a>(item: &Item<'a>) -> Result<(Key<'a>, Part), Malformed> {
     if part.remaining.is_some() { Ok((key, part)) } else { Err(Malformed) }
 }
 
-fn older_rate_limit(value: &[u8], parts: &mut Parts<'_>) -> Result<bool, Malformed> {
-    let mut part = Part::default();
+fn older_rate_limit(value: &[u8], parts: &mut QuotaParts<'_>) -> Result<bool, Malformed> {
+    let mut part = QuotaPart::default();
     for member in sf::dictionary(value) {
         let (name, item) = member?;
         match name {
@@ -98,14 +103,14 @@ fn older_rate_limit(value: &[u8], parts: &mut Parts<'_>) -> Result<bool, Malform
             _ => {}
         }
     }
-    if part == Part::default() {
+    if part == QuotaPart::default() {
         return Err(Malformed);
     }
-    Ok(push(parts, Family::RateLimit, Scope::Whole, Some(part)))
+    Ok(push(parts, HeaderFamily::RateLimit, QuotaScope::Whole, Some(part)))
 }
 
 /// `"burst";q=100;w=60`, or of an older draft `100;w=60`.
-pub(super) fn policies<'a>(value: &'a [u8], parts: &mut Parts<'a>) -> bool {
+pub(super) fn policies<'a>(value: &'a [u8], parts: &mut QuotaParts<'a>) -> bool {
     whole_field(value, parts, |value, parts| {
         let mut good = true;
         for item in sf::list(value) {
@@ -121,9 +126,9 @@ pub(super) fn policies<'a>(value: &'a [u8], parts: &mut Parts<'a>) -> bool {
     })
 }
 
-fn named_policy<'a>(item: &Item<'a>) -> Result<(Key<'a>, Part), Malformed> {
+fn named_policy<'a>(item: &StructuredItem<'a>) -> Result<(QuotaKey<'a>, QuotaPart), Malformed> {
     let key = named(item)?;
-    let mut part = Part::default();
+    let mut part = QuotaPart::default();
     for (name, value) in item.params() {
         match (name, value) {
             (b"q", _) => part.limit = Some(natural(value)?),
@@ -138,20 +143,20 @@ fn named_policy<'a>(item: &Item<'a>) -> Result<(Key<'a>, Part), Malformed> {
     if part.limit.is_some() { Ok((key, part)) } else { Err(Malformed) }
 }
 
-fn numbered_policy<'a>(item: &Item<'a>) -> Result<(Key<'a>, Part), Malformed> {
-    let mut part = Part { limit: Some(natural(item.bare)?), ..Part::default() };
+fn numbered_policy<'a>(item: &StructuredItem<'a>) -> Result<(QuotaKey<'a>, QuotaPart), Malformed> {
+    let mut part = QuotaPart { limit: Some(natural(item.bare)?), ..QuotaPart::default() };
     for (name, value) in item.params() {
         if name == b"w" {
             part.window = Some(window(seconds(value)?.ms).ok_or(Malformed)?);
         }
     }
-    Ok((Key { family: Family::Policy, scope: Scope::Whole, name: Some(item.text) }, part))
+    Ok((QuotaKey { family: HeaderFamily::Policy, scope: QuotaScope::Whole, name: Some(item.text) }, part))
 }
 
-fn named<'a>(item: &Item<'a>) -> Result<Key<'a>, Malformed> {
+fn named<'a>(item: &StructuredItem<'a>) -> Result<QuotaKey<'a>, Malformed> {
     match item.bare {
         Bare::String(name) | Bare::Token(name) => {
-            Ok(Key { family: Family::Ietf, scope: Scope::Whole, name: Some(name) })
+            Ok(QuotaKey { family: HeaderFamily::Ietf, scope: QuotaScope::Whole, name: Some(name) })
         }
         _ => Err(Malformed),
     }
@@ -164,11 +169,11 @@ fn natural(value: Bare<'_>) -> Result<u64, Malformed> {
     }
 }
 
-fn seconds(value: Bare<'_>) -> Result<Span, Malformed> {
+fn seconds(value: Bare<'_>) -> Result<CoarseDuration, Malformed> {
     let (ms, step_ms) = match value {
         Bare::Integer(n) => (n.saturating_mul(1000), 1000),
         Bare::Decimal(thousandths) => (thousandths, 1),
         _ => return Err(Malformed),
     };
-    Ok(Span { ms: u64::try_from(ms).map_err(|_| Malformed)?, step_ms })
+    Ok(CoarseDuration { ms: u64::try_from(ms).map_err(|_| Malformed)?, step_ms })
 }

@@ -86,7 +86,7 @@ impl Hints {
 
 /// The unit of a number that names none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unit {
+pub enum TimeUnit {
     /// As RFC 9110 has it.
     #[default]
     Seconds,
@@ -98,7 +98,7 @@ pub enum Unit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// A wait; a bare number counts in this unit.
-    RetryAfter(Unit),
+    RetryAfter(TimeUnit),
     /// Calls allowed per window.
     Limit,
     /// Calls left.
@@ -117,7 +117,7 @@ pub enum Meaning {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HintProfile {
     /// The unit of a bare number in Retry-After.
-    pub retry_after_unit: Unit,
+    pub retry_after_unit: TimeUnit,
     /// A wait that is asked for is never taken to be shorter than this.
     pub floor: Duration,
     /// Headers by name, in any case. They go before the names known to everybody.

@@ -8,25 +8,25 @@
 
 use core::time::Duration;
 
-use super::{HintProfile, Meaning, Unit};
+use super::{HintProfile, Meaning, TimeUnit};
 
 /// A header that may hold a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name {
+pub(super) enum HeaderName {
     Date,
-    RetryAfter(Unit),
+    RetryAfter(TimeUnit),
     /// The IETF `RateLimit` field, current or older.
     RateLimit,
     /// The IETF `RateLimit-Policy` field.
     Policy,
     /// `X-Esri-Org-Request-Units-Per-Min`.
     EsriUnits,
-    Part(Family, Scope, Field),
+    Part(HeaderFamily, QuotaScope, QuotaField),
 }
 
 /// Headers of one family and scope describe one quota together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Family {
+pub(super) enum HeaderFamily {
     /// Named policies of the current IETF draft.
     Ietf,
     /// Numbered policies of its older forms.
@@ -40,7 +40,7 @@ pub(super) enum Family {
 
 /// What the quota counts over, where the name of the header says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Scope {
+pub(super) enum QuotaScope {
     #[default]
     Whole,
     Requests,
@@ -53,29 +53,29 @@ pub(super) enum Scope {
     Year,
 }
 
-impl Scope {
-    const WORDS: [(&[u8], Scope); 8] = [
-        (b"requests", Scope::Requests),
-        (b"second", Scope::Second),
-        (b"minute", Scope::Minute),
-        (b"hour", Scope::Hour),
-        (b"day", Scope::Day),
-        (b"week", Scope::Week),
-        (b"month", Scope::Month),
-        (b"year", Scope::Year),
+impl QuotaScope {
+    const WORDS: [(&[u8], QuotaScope); 8] = [
+        (b"requests", QuotaScope::Requests),
+        (b"second", QuotaScope::Second),
+        (b"minute", QuotaScope::Minute),
+        (b"hour", QuotaScope::Hour),
+        (b"day", QuotaScope::Day),
+        (b"week", QuotaScope::Week),
+        (b"month", QuotaScope::Month),
+        (b"year", QuotaScope::Year),
     ];
 
     /// The window that the scope names; months and years are taken at their longest.
     pub(super) fn window(self) -> Option<Duration> {
         let seconds = match self {
-            Scope::Whole | Scope::Requests => return None,
-            Scope::Second => 1,
-            Scope::Minute => 60,
-            Scope::Hour => 3_600,
-            Scope::Day => 86_400,
-            Scope::Week => 7 * 86_400,
-            Scope::Month => 31 * 86_400,
-            Scope::Year => 366 * 86_400,
+            QuotaScope::Whole | QuotaScope::Requests => return None,
+            QuotaScope::Second => 1,
+            QuotaScope::Minute => 60,
+            QuotaScope::Hour => 3_600,
+            QuotaScope::Day => 86_400,
+            QuotaScope::Week => 7 * 86_400,
+            QuotaScope::Month => 31 * 86_400,
+            QuotaScope::Year => 366 * 86_400,
         };
         Some(Duration::from_secs(seconds))
     }
@@ -83,7 +83,7 @@ impl Scope {
 
 /// One statement about a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Field {
+pub(super) enum QuotaField {
     Limit,
     Remaining,
     Used,
@@ -93,31 +93,31 @@ pub(super) enum Field {
     Window,
 }
 
-impl Field {
-    const WORDS: [(&[u8], Field); 5] = [
-        (b"limit", Field::Limit),
-        (b"remaining", Field::Remaining),
-        (b"used", Field::Used),
-        (b"reset", Field::Reset),
-        (b"interval", Field::Window),
+impl QuotaField {
+    const WORDS: [(&[u8], QuotaField); 5] = [
+        (b"limit", QuotaField::Limit),
+        (b"remaining", QuotaField::Remaining),
+        (b"used", QuotaField::Used),
+        (b"reset", QuotaField::Reset),
+        (b"interval", QuotaField::Window),
     ];
 }
 
 /// Names that stand for themselves.
-const WHOLE: [(&[u8], Name); 7] = [
-    (b"date", Name::Date),
-    (b"retry-after-ms", Name::RetryAfter(Unit::Milliseconds)),
-    (b"x-ms-retry-after-ms", Name::RetryAfter(Unit::Milliseconds)),
-    (b"x-amz-retry-after", Name::RetryAfter(Unit::Milliseconds)),
-    (b"ratelimit", Name::RateLimit),
-    (b"ratelimit-policy", Name::Policy),
-    (b"x-esri-org-request-units-per-min", Name::EsriUnits),
+const WHOLE: [(&[u8], HeaderName); 7] = [
+    (b"date", HeaderName::Date),
+    (b"retry-after-ms", HeaderName::RetryAfter(TimeUnit::Milliseconds)),
+    (b"x-ms-retry-after-ms", HeaderName::RetryAfter(TimeUnit::Milliseconds)),
+    (b"x-amz-retry-after", HeaderName::RetryAfter(TimeUnit::Milliseconds)),
+    (b"ratelimit", HeaderName::RateLimit),
+    (b"ratelimit-policy", HeaderName::Policy),
+    (b"x-esri-org-request-units-per-min", HeaderName::EsriUnits),
 ];
 
-const PREFIXES: [(&[u8], Family); 3] = [
-    (b"x-ratelimit-", Family::XRateLimit),
-    (b"x-rate-limit-", Family::XRateHyphenLimit),
-    (b"ratelimit-", Family::RateLimit),
+const PREFIXES: [(&[u8], HeaderFamily); 3] = [
+    (b"x-ratelimit-", HeaderFamily::XRateLimit),
+    (b"x-rate-limit-", HeaderFamily::XRateHyphenLimit),
+    (b"ratelimit-", HeaderFamily::RateLimit),
 ];
 
 fn find<T: Copy>(word: &[u8], words: &[(&[u8], T)]) -> Option<T> {
@@ -125,7 +125,7 @@ fn find<T: Copy>(word: &[u8], words: &[(&[u8], T)]) -> Option<T> {
 }
 
 /// The header's meaning, or nothing if it is none of ours.
-pub(super) fn classify(name: &[u8], profile: &HintProfile) -> Option<Name> {
+pub(super) fn classify(name: &[u8], profile: &HintProfile) -> Option<HeaderName> {
     if let Some((_, meaning)) = profile.extra.iter().find(|(n, _)| n.as_bytes().eq_ignore_ascii_case(name)) {
         return extra(*meaning);
     }
@@ -138,22 +138,22 @@ pub(super) fn classify(name: &[u8], profile: &HintProfile) -> Option<Name> {
     if ours { known(name, profile.retry_after_unit) } else { None }
 }
 
-fn extra(meaning: Meaning) -> Option<Name> {
+fn extra(meaning: Meaning) -> Option<HeaderName> {
     let field = match meaning {
-        Meaning::RetryAfter(unit) => return Some(Name::RetryAfter(unit)),
-        Meaning::Limit => Field::Limit,
-        Meaning::Remaining => Field::Remaining,
-        Meaning::Used => Field::Used,
-        Meaning::Reset => Field::Reset,
-        Meaning::Window => Field::Window,
+        Meaning::RetryAfter(unit) => return Some(HeaderName::RetryAfter(unit)),
+        Meaning::Limit => QuotaField::Limit,
+        Meaning::Remaining => QuotaField::Remaining,
+        Meaning::Used => QuotaField::Used,
+        Meaning::Reset => QuotaField::Reset,
+        Meaning::Window => QuotaField::Window,
         Meaning::Nothing => return None,
     };
-    Some(Name::Part(Family::Extra, Scope::Whole, field))
+    Some(HeaderName::Part(HeaderFamily::Extra, QuotaScope::Whole, field))
 }
 
-fn known(name: &[u8], unit: Unit) -> Option<Name> {
+fn known(name: &[u8], unit: TimeUnit) -> Option<HeaderName> {
     if name.eq_ignore_ascii_case(b"retry-after") {
-        return Some(Name::RetryAfter(unit));
+        return Some(HeaderName::RetryAfter(unit));
     }
     if let Some(whole) = find(name, &WHOLE) {
         return Some(whole);
@@ -165,7 +165,7 @@ fn known(name: &[u8], unit: Unit) -> Option<Name> {
     let mut words = rest.split(|&b| b == b'-');
     let (first, second) = (words.next()?, words.next());
     let Some(second) = second else {
-        return Some(Name::Part(family, Scope::Whole, find(first, &Field::WORDS)?));
+        return Some(HeaderName::Part(family, QuotaScope::Whole, find(first, &QuotaField::WORDS)?));
     };
     if second.eq_ignore_ascii_case(b"after") {
         return after(family, rest);
@@ -173,19 +173,19 @@ fn known(name: &[u8], unit: Unit) -> Option<Name> {
     if words.next().is_some() {
         return None;
     }
-    let (field, scope) = match find(first, &Field::WORDS) {
-        Some(field) => (field, find(second, &Scope::WORDS)?),
-        None => (find(second, &Field::WORDS)?, find(first, &Scope::WORDS)?),
+    let (field, scope) = match find(first, &QuotaField::WORDS) {
+        Some(field) => (field, find(second, &QuotaScope::WORDS)?),
+        None => (find(second, &QuotaField::WORDS)?, find(first, &QuotaScope::WORDS)?),
     };
-    Some(Name::Part(family, scope, field))
+    Some(HeaderName::Part(family, scope, field))
 }
 
-fn after(family: Family, rest: &[u8]) -> Option<Name> {
-    let seconds = Name::RetryAfter(Unit::Seconds);
+fn after(family: HeaderFamily, rest: &[u8]) -> Option<HeaderName> {
+    let seconds = HeaderName::RetryAfter(TimeUnit::Seconds);
     find(
         rest,
         &[
-            (b"reset-after", Name::Part(family, Scope::Whole, Field::ResetAfter)),
+            (b"reset-after", HeaderName::Part(family, QuotaScope::Whole, QuotaField::ResetAfter)),
             (b"retry-after", seconds),
             (b"retry-after-seconds", seconds),
         ],
@@ -198,23 +198,35 @@ mod tests {
     use alloc::string::ToString;
     use alloc::vec;
 
-    fn plain(name: &str) -> Option<Name> {
+    fn plain(name: &str) -> Option<HeaderName> {
         classify(name.as_bytes(), &HintProfile::default())
     }
 
     #[test]
     fn names_in_any_case() {
-        use Family::*;
-        let part = |family, scope, field| Some(Name::Part(family, scope, field));
-        assert_eq!(plain("Retry-After"), Some(Name::RetryAfter(Unit::Seconds)));
-        assert_eq!(plain("RETRY-AFTER-MS"), Some(Name::RetryAfter(Unit::Milliseconds)));
-        assert_eq!(plain("RateLimit"), Some(Name::RateLimit));
-        assert_eq!(plain("ratelimit-policy"), Some(Name::Policy));
-        assert_eq!(plain("RateLimit-Reset"), part(RateLimit, Scope::Whole, Field::Reset));
-        assert_eq!(plain("X-Ratelimit-Remaining-Second"), part(XRateLimit, Scope::Second, Field::Remaining));
-        assert_eq!(plain("x-ratelimit-requests-limit"), part(XRateLimit, Scope::Requests, Field::Limit));
-        assert_eq!(plain("X-Rate-Limit-Interval"), part(XRateHyphenLimit, Scope::Whole, Field::Window));
-        assert_eq!(plain("X-RateLimit-Reset-After"), part(XRateLimit, Scope::Whole, Field::ResetAfter));
+        use HeaderFamily::*;
+        let part = |family, scope, field| Some(HeaderName::Part(family, scope, field));
+        assert_eq!(plain("Retry-After"), Some(HeaderName::RetryAfter(TimeUnit::Seconds)));
+        assert_eq!(plain("RETRY-AFTER-MS"), Some(HeaderName::RetryAfter(TimeUnit::Milliseconds)));
+        assert_eq!(plain("RateLimit"), Some(HeaderName::RateLimit));
+        assert_eq!(plain("ratelimit-policy"), Some(HeaderName::Policy));
+        assert_eq!(plain("RateLimit-Reset"), part(RateLimit, QuotaScope::Whole, QuotaField::Reset));
+        assert_eq!(
+            plain("X-Ratelimit-Remaining-Second"),
+            part(XRateLimit, QuotaScope::Second, QuotaField::Remaining)
+        );
+        assert_eq!(
+            plain("x-ratelimit-requests-limit"),
+            part(XRateLimit, QuotaScope::Requests, QuotaField::Limit)
+        );
+        assert_eq!(
+            plain("X-Rate-Limit-Interval"),
+            part(XRateHyphenLimit, QuotaScope::Whole, QuotaField::Window)
+        );
+        assert_eq!(
+            plain("X-RateLimit-Reset-After"),
+            part(XRateLimit, QuotaScope::Whole, QuotaField::ResetAfter)
+        );
     }
 
     #[test]
@@ -239,18 +251,18 @@ mod tests {
     #[test]
     fn a_profile_goes_first() {
         let profile = HintProfile {
-            retry_after_unit: Unit::Milliseconds,
+            retry_after_unit: TimeUnit::Milliseconds,
             floor: Duration::ZERO,
             extra: vec![
                 ("X-Quota-Left".to_string(), Meaning::Remaining),
                 ("x-ratelimit-reset".to_string(), Meaning::Nothing),
             ],
         };
-        assert_eq!(classify(b"retry-after", &profile), Some(Name::RetryAfter(Unit::Milliseconds)));
+        assert_eq!(classify(b"retry-after", &profile), Some(HeaderName::RetryAfter(TimeUnit::Milliseconds)));
         assert_eq!(classify(b"X-RateLimit-Reset", &profile), None);
         assert_eq!(
             classify(b"x-quota-left", &profile),
-            Some(Name::Part(Family::Extra, Scope::Whole, Field::Remaining))
+            Some(HeaderName::Part(HeaderFamily::Extra, QuotaScope::Whole, QuotaField::Remaining))
         );
     }
 }

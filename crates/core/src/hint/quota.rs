@@ -1,7 +1,7 @@
 //! Many partial statements become at most four quotas.
 //!
 //! A quota reaches us in pieces: the limit in one header, what is left in another, the window in
-//! a policy of a third. Each piece is a [`Part`] under a [`Key`]; parts of one key are joined.
+//! a policy of a third. Each piece is a [`QuotaPart`] under a [`QuotaKey`]; parts of one key are joined.
 //! The join takes the tighter of two statements about one thing, so it does not matter in which
 //! order they came or how often. Then quotas which say the same in two dialects (gateways like to
 //! send both) are folded into one.
@@ -11,13 +11,13 @@ use core::cmp::Ordering;
 use core::time::Duration;
 
 use super::Quota;
-use super::name::{Family, Scope};
+use super::name::{HeaderFamily, QuotaScope};
 
 /// Which quota a statement is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key<'a> {
-    pub(super) family: Family,
-    pub(super) scope: Scope,
+pub(super) struct QuotaKey<'a> {
+    pub(super) family: HeaderFamily,
+    pub(super) scope: QuotaScope,
     /// The name of the policy, where policies have names. Not an empty slice for "none": comparing
     /// two of those reads, masked, from an address that does not exist, which costs 100 ns.
     pub(super) name: Option<&'a [u8]>,
@@ -26,17 +26,24 @@ pub(super) struct Key<'a> {
 /// When the quota is restored, and how coarsely that is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reset {
+    /// Time from the receipt of the response.
     pub(super) after: Duration,
+    /// Resolution of `after`.
     pub(super) step: Duration,
 }
 
 /// What one header says about a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct QuotaPart {
+    /// Calls per window.
     pub(super) limit: Option<u64>,
+    /// Length of the window.
     pub(super) window: Option<Duration>,
+    /// Calls left.
     pub(super) remaining: Option<u64>,
+    /// Calls made in this window.
     pub(super) used: Option<u64>,
+    /// When the quota is restored, by a date or an epoch.
     pub(super) reset: Option<Reset>,
     /// Preferred to `reset`: it needs no clock.
     pub(super) reset_after: Option<Reset>,
@@ -44,9 +51,9 @@ pub(super) struct Part {
     pub(super) other_unit: bool,
 }
 
-impl Part {
-    fn join(self, other: Part) -> Part {
-        Part {
+impl QuotaPart {
+    fn join(self, other: QuotaPart) -> QuotaPart {
+        QuotaPart {
             limit: both(self.limit, other.limit, u64::min),
             window: both(self.window, other.window, Duration::max),
             remaining: both(self.remaining, other.remaining, u64::min),
@@ -57,7 +64,7 @@ impl Part {
         }
     }
 
-    fn quota(self, scope: Scope) -> Option<Quota> {
+    fn quota(self, scope: QuotaScope) -> Option<Quota> {
         let left = || Some(self.limit?.saturating_sub(self.used?));
         let reset = self.reset_after.or(self.reset);
         let quota = Quota {
@@ -73,11 +80,16 @@ impl Part {
 }
 
 /// What all headers say, in pieces.
-pub(super) type Parts<'a> = Vec<(Key<'a>, Part)>;
+pub(super) type QuotaParts<'a> = Vec<(QuotaKey<'a>, QuotaPart)>;
 
 /// Adds the piece, if the header could be understood, and tells whether it could.
-pub(super) fn push(parts: &mut Parts<'_>, family: Family, scope: Scope, part: Option<Part>) -> bool {
-    parts.extend(part.map(|part| (Key { family, scope, name: None }, part)));
+pub(super) fn push(
+    parts: &mut QuotaParts<'_>,
+    family: HeaderFamily,
+    scope: QuotaScope,
+    part: Option<QuotaPart>,
+) -> bool {
+    parts.extend(part.map(|part| (QuotaKey { family, scope, name: None }, part)));
     part.is_some()
 }
 
@@ -93,7 +105,7 @@ pub(super) fn both<T>(a: Option<T>, b: Option<T>, pick: impl Fn(T, T) -> T) -> O
 const FOLDED_MAX: usize = 32;
 
 /// The tightest quotas that the parts describe, the tightest first.
-pub(super) fn settle(mut parts: Parts<'_>) -> [Option<Quota>; 4] {
+pub(super) fn settle(mut parts: QuotaParts<'_>) -> [Option<Quota>; 4] {
     parts.sort_unstable_by_key(|(key, _)| *key);
     let mut quotas: Vec<Quota> = Vec::with_capacity(parts.len().min(FOLDED_MAX));
     for same in parts.chunk_by(|(a, _), (b, _)| a == b) {
@@ -116,12 +128,12 @@ fn fold(mut quotas: Vec<Quota>) -> Vec<Quota> {
     quotas.sort_unstable_by_key(|q| (q.limit, q.window, q.remaining, q.reset, q.reset_step));
     let mut folded: Vec<Quota> = Vec::with_capacity(quotas.len());
     for quota in quotas {
-        match folded.iter_mut().find(|kept| agree(kept, &quota)) {
-            Some(kept) => {
-                kept.window = kept.window.or(quota.window);
-                kept.remaining = kept.remaining.or(quota.remaining);
-                if kept.reset.is_none_or(|reset| Some(reset) < quota.reset) {
-                    (kept.reset, kept.reset_step) = (quota.reset, quota.reset_step);
+        match folded.iter_mut().find(|same| agree(same, &quota)) {
+            Some(same) => {
+                same.window = same.window.or(quota.window);
+                same.remaining = same.remaining.or(quota.remaining);
+                if same.reset.is_none_or(|reset| Some(reset) < quota.reset) {
+                    (same.reset, same.reset_step) = (quota.reset, quota.reset_step);
                 }
             }
             None => folded.push(quota),
@@ -172,17 +184,19 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    fn key(family: Family) -> Key<'static> {
-        Key { family, scope: Scope::Whole, name: None }
+    fn key(family: HeaderFamily) -> QuotaKey<'static> {
+        QuotaKey { family, scope: QuotaScope::Whole, name: None }
     }
 
     #[test]
     fn two_dialects_of_one_quota_fold() {
-        let counter = Part { limit: Some(20), remaining: Some(19), ..Part::default() };
+        let counter = QuotaPart { limit: Some(20), remaining: Some(19), ..QuotaPart::default() };
         let reset = |s| Some(Reset { after: Duration::from_secs(s), step: Duration::from_secs(1) });
-        let minute = Key { scope: Scope::Minute, ..key(Family::XRateLimit) };
-        let quotas =
-            settle(vec![(minute, counter), (key(Family::RateLimit), Part { reset: reset(47), ..counter })]);
+        let minute = QuotaKey { scope: QuotaScope::Minute, ..key(HeaderFamily::XRateLimit) };
+        let quotas = settle(vec![
+            (minute, counter),
+            (key(HeaderFamily::RateLimit), QuotaPart { reset: reset(47), ..counter }),
+        ]);
         let whole = Quota {
             limit: Some(20),
             window: Some(Duration::from_secs(60)),
@@ -196,8 +210,8 @@ mod tests {
     #[test]
     fn four_of_many_the_tightest_first() {
         let parts = [(&b"a"[..], 9), (b"b", 3), (b"c", 7), (b"d", 1), (b"e", 5)].map(|(name, left)| {
-            let part = Part { limit: Some(left * 10), remaining: Some(left), ..Part::default() };
-            (Key { name: Some(name), ..key(Family::Ietf) }, part)
+            let part = QuotaPart { limit: Some(left * 10), remaining: Some(left), ..QuotaPart::default() };
+            (QuotaKey { name: Some(name), ..key(HeaderFamily::Ietf) }, part)
         });
         let left = settle(parts.to_vec()).map(|q| q.and_then(|q| q.remaining));
         assert_eq!(left, [Some(1), Some(3), Some(5), Some(7)]);

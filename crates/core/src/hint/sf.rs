@@ -39,7 +39,7 @@ pub enum Bare<'a> {
 
 /// A value with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item<'a> {
+pub struct StructuredItem<'a> {
     /// The value.
     pub bare: Bare<'a>,
     /// The text of the parameters, known to be well-formed.
@@ -48,36 +48,36 @@ pub struct Item<'a> {
     pub text: &'a [u8],
 }
 
-impl<'a> Item<'a> {
+impl<'a> StructuredItem<'a> {
     /// The parameters in the order of writing. Of two with one key the later counts.
     pub fn params(&self) -> impl Iterator<Item = (&'a [u8], Bare<'a>)> + use<'a> {
-        let mut at = Cursor(self.params);
+        let mut at = FieldCursor(self.params);
         core::iter::from_fn(move || at.param().ok().flatten())
     }
 }
 
 /// The members of a List.
-pub fn list(field: &[u8]) -> impl Iterator<Item = Result<Item<'_>, Malformed>> {
-    members(field, Cursor::member)
+pub fn list(field: &[u8]) -> impl Iterator<Item = Result<StructuredItem<'_>, Malformed>> {
+    members(field, FieldCursor::member)
 }
 
 /// The members of a Dictionary. Of two with one key the later counts.
-pub fn dictionary(field: &[u8]) -> impl Iterator<Item = Result<(&[u8], Item<'_>), Malformed>> {
+pub fn dictionary(field: &[u8]) -> impl Iterator<Item = Result<(&[u8], StructuredItem<'_>), Malformed>> {
     members(field, |at| {
         let key = at.key()?;
         if at.eat(b'=') {
             return Ok((key, at.member()?));
         }
         let params = at.params()?;
-        Ok((key, Item { bare: Bare::Boolean(true), params, text: params }))
+        Ok((key, StructuredItem { bare: Bare::Boolean(true), params, text: params }))
     })
 }
 
 fn members<'a, T>(
     field: &'a [u8],
-    mut one: impl FnMut(&mut Cursor<'a>) -> Result<T, Malformed>,
+    mut one: impl FnMut(&mut FieldCursor<'a>) -> Result<T, Malformed>,
 ) -> impl Iterator<Item = Result<T, Malformed>> {
-    let mut at = Cursor(field);
+    let mut at = FieldCursor(field);
     at.spaces();
     let mut over = at.0.is_empty();
     core::iter::from_fn(move || {
@@ -94,9 +94,9 @@ fn members<'a, T>(
 }
 
 /// What is left to read.
-struct Cursor<'a>(&'a [u8]);
+struct FieldCursor<'a>(&'a [u8]);
 
-impl<'a> Cursor<'a> {
+impl<'a> FieldCursor<'a> {
     fn eat(&mut self, byte: u8) -> bool {
         match self.0 {
             [first, rest @ ..] if *first == byte => {
@@ -138,11 +138,11 @@ impl<'a> Cursor<'a> {
         if self.0.is_empty() { Err(Malformed) } else { Ok(false) }
     }
 
-    fn member(&mut self) -> Result<Item<'a>, Malformed> {
+    fn member(&mut self) -> Result<StructuredItem<'a>, Malformed> {
         let start = self.0;
         let bare = if self.eat(b'(') { self.inner()? } else { self.bare()? };
         let params = self.params()?;
-        Ok(Item { bare, params, text: self.since(start) })
+        Ok(StructuredItem { bare, params, text: self.since(start) })
     }
 
     fn inner(&mut self) -> Result<Bare<'a>, Malformed> {

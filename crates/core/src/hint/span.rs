@@ -8,10 +8,12 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 /// Nanoseconds of a millisecond.
 pub(super) const MILLISECOND: u64 = 1_000_000;
 
-/// A length of time and how finely it was written, both in milliseconds.
+/// A duration and the resolution in which it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct CoarseDuration {
+    /// Milliseconds, rounded up.
     pub(super) ms: u64,
+    /// Resolution, in milliseconds.
     pub(super) step_ms: u64,
 }
 
@@ -28,11 +30,11 @@ pub(super) struct Number {
 
 impl Number {
     /// This many units of `unit` nanoseconds each.
-    pub(super) fn of(self, unit: u64) -> Span {
+    pub(super) fn of(self, unit: u64) -> CoarseDuration {
         // Nearly every number is whole, and 128-bit division is slow.
         if self.decimals == 0 && unit >= MILLISECOND {
             let step_ms = unit / MILLISECOND;
-            return Span { ms: self.whole.saturating_mul(step_ms), step_ms };
+            return CoarseDuration { ms: self.whole.saturating_mul(step_ms), step_ms };
         }
         span(self.nanos(unit), self.step(unit))
     }
@@ -47,9 +49,9 @@ impl Number {
     }
 }
 
-fn span(nanos: u128, step: u64) -> Span {
+fn span(nanos: u128, step: u64) -> CoarseDuration {
     let ms = u64::try_from(nanos.div_ceil(u128::from(MILLISECOND))).unwrap_or(u64::MAX);
-    Span { ms, step_ms: step.div_ceil(MILLISECOND).max(1) }
+    CoarseDuration { ms, step_ms: step.div_ceil(MILLISECOND).max(1) }
 }
 
 /// The text without spaces and tabs at its ends.
@@ -67,7 +69,7 @@ pub(super) fn number(text: &[u8]) -> Option<Number> {
 
 /// A duration that is the whole text. A number without a unit must stand alone and counts in
 /// `bare` nanoseconds; otherwise each number has its unit.
-pub(super) fn duration(text: &[u8], bare: u64) -> Option<Span> {
+pub(super) fn duration(text: &[u8], bare: u64) -> Option<CoarseDuration> {
     let (mut number, mut rest) = take_number(text)?;
     if rest.is_empty() {
         return Some(number.of(bare));
@@ -171,7 +173,7 @@ mod tests {
             ("99999999999999999999d", u64::MAX, 86_400_000),
             ("18446744073709551615", u64::MAX, 1000),
         ] {
-            assert_eq!(duration(text.as_bytes(), SECOND), Some(Span { ms, step_ms }), "{text}");
+            assert_eq!(duration(text.as_bytes(), SECOND), Some(CoarseDuration { ms, step_ms }), "{text}");
         }
     }
 

@@ -8,14 +8,14 @@
 //! | systemic | every record would meet it | mend the cause once, then replay all |
 //! | ambiguous | nobody knows whether it was done | never replayed without a person |
 
-use crate::call::Why;
+use crate::call::GiveUpReason;
 use crate::taxonomy::Code;
 use core::fmt;
 use core::str::FromStr;
 
 /// What kind of failure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
+pub enum FailureClass {
     /// The other side was not able; it may be now.
     Transient,
     /// This record cannot pass as it is.
@@ -28,26 +28,31 @@ pub enum Class {
     Ambiguous,
 }
 
-impl Class {
+impl FailureClass {
     /// All of them.
-    pub const ALL: [Class; 5] =
-        [Class::Transient, Class::Fatal, Class::Poison, Class::Systemic, Class::Ambiguous];
+    pub const ALL: [FailureClass; 5] = [
+        FailureClass::Transient,
+        FailureClass::Fatal,
+        FailureClass::Poison,
+        FailureClass::Systemic,
+        FailureClass::Ambiguous,
+    ];
 
     /// Its name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Class::Transient => "transient",
-            Class::Fatal => "fatal",
-            Class::Poison => "poison",
-            Class::Systemic => "systemic",
-            Class::Ambiguous => "ambiguous",
+            FailureClass::Transient => "transient",
+            FailureClass::Fatal => "fatal",
+            FailureClass::Poison => "poison",
+            FailureClass::Systemic => "systemic",
+            FailureClass::Ambiguous => "ambiguous",
         }
     }
 
     /// The class of a failure by its code, and by why it was given up where that is known.
     #[must_use]
-    pub fn of(code: Code, why: Option<Why>) -> Class {
+    pub fn of(code: Code, why: Option<GiveUpReason>) -> FailureClass {
         const HEALS: [Code; 18] = [
             Code::RATE_LIMITED,
             Code::QUOTA_EXHAUSTED,
@@ -71,25 +76,25 @@ impl Class {
         const ALL_ALIKE: [Code; 4] =
             [Code::UNAUTHORIZED, Code::FORBIDDEN, Code::TLS_FAILURE, Code::HOST_NOT_ALLOWED];
         match code {
-            _ if why == Some(Why::NotRepeatable) => Class::Ambiguous,
-            Code::PROCESS_CRASHED => Class::Poison,
-            code if ALL_ALIKE.contains(&code) => Class::Systemic,
-            code if HEALS.contains(&code) => Class::Transient,
-            _ => Class::Fatal,
+            _ if why == Some(GiveUpReason::NotRepeatable) => FailureClass::Ambiguous,
+            Code::PROCESS_CRASHED => FailureClass::Poison,
+            code if ALL_ALIKE.contains(&code) => FailureClass::Systemic,
+            code if HEALS.contains(&code) => FailureClass::Transient,
+            _ => FailureClass::Fatal,
         }
     }
 }
 
-impl fmt::Display for Class {
+impl fmt::Display for FailureClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl FromStr for Class {
+impl FromStr for FailureClass {
     type Err = &'static str;
-    fn from_str(text: &str) -> Result<Class, &'static str> {
-        let found = Class::ALL.into_iter().find(|class| class.as_str() == text);
+    fn from_str(text: &str) -> Result<FailureClass, &'static str> {
+        let found = FailureClass::ALL.into_iter().find(|class| class.as_str() == text);
         found.ok_or("a class is transient, fatal, poison, systemic or ambiguous")
     }
 }
@@ -101,12 +106,21 @@ mod tests {
 
     #[test]
     fn every_code_has_a_class_and_names_round_trip() {
-        for class in Class::ALL {
+        for class in FailureClass::ALL {
             assert_eq!(class.as_str().parse(), Ok(class));
         }
-        let count = |class| KNOWN.iter().filter(|(code, _)| Class::of(*code, None) == class).count();
-        assert_eq!([Class::Transient, Class::Poison, Class::Systemic].map(count), [18, 1, 4]);
-        assert_eq!(Class::of(Code::TIMEOUT, Some(Why::NotRepeatable)), Class::Ambiguous);
-        assert_eq!(Class::of(Code::INVALID_GEOMETRY, Some(Why::Permanent)), Class::Fatal);
+        let count = |class| KNOWN.iter().filter(|(code, _)| FailureClass::of(*code, None) == class).count();
+        assert_eq!(
+            [FailureClass::Transient, FailureClass::Poison, FailureClass::Systemic].map(count),
+            [18, 1, 4]
+        );
+        assert_eq!(
+            FailureClass::of(Code::TIMEOUT, Some(GiveUpReason::NotRepeatable)),
+            FailureClass::Ambiguous
+        );
+        assert_eq!(
+            FailureClass::of(Code::INVALID_GEOMETRY, Some(GiveUpReason::Permanent)),
+            FailureClass::Fatal
+        );
     }
 }

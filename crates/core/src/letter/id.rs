@@ -10,9 +10,9 @@ use core::str::FromStr;
 
 /// A UUID of version 7.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Id(pub u128);
+pub struct LetterId(pub u128);
 
-impl Id {
+impl LetterId {
     /// Its bytes, the first first.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
@@ -21,8 +21,8 @@ impl Id {
 
     /// The id of these bytes.
     #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Id> {
-        bytes.try_into().ok().map(|bytes| Id(u128::from_be_bytes(bytes)))
+    pub fn from_bytes(bytes: &[u8]) -> Option<LetterId> {
+        bytes.try_into().ok().map(|bytes| LetterId(u128::from_be_bytes(bytes)))
     }
 
     /// The time that it holds, in milliseconds since 1970.
@@ -32,7 +32,7 @@ impl Id {
     }
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for LetterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n = self.0;
         let (a, b, c) = ((n >> 96) as u32, (n >> 80) as u16, (n >> 64) as u16);
@@ -41,9 +41,9 @@ impl fmt::Display for Id {
     }
 }
 
-impl FromStr for Id {
+impl FromStr for LetterId {
     type Err = &'static str;
-    fn from_str(text: &str) -> Result<Id, &'static str> {
+    fn from_str(text: &str) -> Result<LetterId, &'static str> {
         let wrong = "an id is a UUID such as 0199a2b4-77aa-7000-8000-0123456789ab";
         let dashes = [8, 13, 18, 23];
         if text.len() != 36 || !text.is_ascii() {
@@ -57,19 +57,19 @@ impl FromStr for Id {
                 _ => return Err(wrong),
             }
         }
-        Ok(Id(n))
+        Ok(LetterId(n))
     }
 }
 
 /// Makes ids that only rise.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ids {
+pub struct LetterIds {
     last: u128,
 }
 
-impl Ids {
+impl LetterIds {
     /// The next id, at this time in milliseconds since 1970.
-    pub fn next(&mut self, now_ms: i64, chance: &mut impl Chance) -> Id {
+    pub fn next(&mut self, now_ms: i64, chance: &mut impl Chance) -> LetterId {
         const VERSION: u128 = 0x7 << 76;
         const VARIANT: u128 = 0b10 << 62;
         let time = u128::from(now_ms.clamp(0, (1 << 48) - 1).cast_unsigned()) << 80;
@@ -77,7 +77,7 @@ impl Ids {
         let fresh = time | VERSION | high << 64 | VARIANT | low;
         self.last =
             if fresh > self.last { fresh } else { after(self.last, u128::from(chance.bits() >> 32) + 1) };
-        Id(self.last)
+        LetterId(self.last)
     }
 }
 
@@ -99,13 +99,13 @@ mod tests {
     proptest! {
         #[test]
         fn ids_rise_and_say_what_they_are(seed: u64, times in prop::collection::vec(0i64..1 << 48, 1..50)) {
-            let (mut ids, mut rng, mut last) = (Ids::default(), Rng::new(seed), Id(0));
+            let (mut ids, mut rng, mut last) = (LetterIds::default(), Rng::new(seed), LetterId(0));
             for time in times {
                 let id = ids.next(time, &mut rng);
                 prop_assert!(id > last && id.millis() >= time);
                 prop_assert_eq!((id.0 >> 76 & 15, id.0 >> 62 & 3), (7, 2));
                 prop_assert_eq!(id.to_string().parse(), Ok(id));
-                prop_assert_eq!(Id::from_bytes(&id.to_bytes()), Some(id));
+                prop_assert_eq!(LetterId::from_bytes(&id.to_bytes()), Some(id));
                 last = id;
             }
         }
@@ -124,7 +124,7 @@ mod tests {
         for text in
             ["", "0199a2b4", "0199a2b4-77aa-7000-8000-0123456789aé", "0199a2b4x77aa-7000-8000-0123456789ab"]
         {
-            assert!(text.parse::<Id>().is_err(), "{text}");
+            assert!(text.parse::<LetterId>().is_err(), "{text}");
         }
     }
 }

@@ -9,9 +9,9 @@ use super::fingerprint::Fingerprint;
 /// When a batch is an incident.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
-    /// More than this share of the batch fails with one fingerprint,
+    /// Share (0 to 1) of the batch that fails with one fingerprint, exceeded.
     pub share: f64,
-    /// and at least this many records do.
+    /// Fewest records that fail with it.
     pub least: u64,
 }
 

@@ -13,10 +13,10 @@ pub mod incident;
 pub mod lineage;
 pub mod state;
 
-pub use class::Class;
+pub use class::FailureClass;
 pub use fingerprint::Fingerprint;
-pub use id::{Id, Ids};
-pub use state::State;
+pub use id::{LetterId, LetterIds};
+pub use state::LetterState;
 
 /// One lower-case hex digit per half byte.
 pub(crate) fn hex(bytes: &[u8]) -> alloc::string::String {

@@ -18,7 +18,7 @@ use core::str::FromStr;
 /// Where a letter is. The numbers are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum State {
+pub enum LetterState {
     /// As it came.
     #[default]
     Captured = 0,
@@ -44,50 +44,53 @@ pub enum State {
     Archived = 10,
 }
 
-impl State {
+impl LetterState {
     /// All of them, by their numbers.
-    pub const ALL: [State; 11] = [
-        State::Captured,
-        State::Scheduled,
-        State::Review,
-        State::Validated,
-        State::Suspended,
-        State::Unrecoverable,
-        State::Planned,
-        State::Resolved,
-        State::Dead,
-        State::Dismissed,
-        State::Archived,
+    pub const ALL: [LetterState; 11] = [
+        LetterState::Captured,
+        LetterState::Scheduled,
+        LetterState::Review,
+        LetterState::Validated,
+        LetterState::Suspended,
+        LetterState::Unrecoverable,
+        LetterState::Planned,
+        LetterState::Resolved,
+        LetterState::Dead,
+        LetterState::Dismissed,
+        LetterState::Archived,
     ];
 
     /// Its name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            State::Captured => "captured",
-            State::Scheduled => "scheduled",
-            State::Review => "review",
-            State::Validated => "validated",
-            State::Suspended => "suspended",
-            State::Unrecoverable => "unrecoverable",
-            State::Planned => "planned",
-            State::Resolved => "resolved",
-            State::Dead => "dead",
-            State::Dismissed => "dismissed",
-            State::Archived => "archived",
+            LetterState::Captured => "captured",
+            LetterState::Scheduled => "scheduled",
+            LetterState::Review => "review",
+            LetterState::Validated => "validated",
+            LetterState::Suspended => "suspended",
+            LetterState::Unrecoverable => "unrecoverable",
+            LetterState::Planned => "planned",
+            LetterState::Resolved => "resolved",
+            LetterState::Dead => "dead",
+            LetterState::Dismissed => "dismissed",
+            LetterState::Archived => "archived",
         }
     }
 
     /// The state of this number.
     #[must_use]
-    pub fn from_number(n: i64) -> Option<State> {
-        usize::try_from(n).ok().and_then(|n| State::ALL.get(n)).copied()
+    pub fn from_number(n: i64) -> Option<LetterState> {
+        usize::try_from(n).ok().and_then(|n| LetterState::ALL.get(n)).copied()
     }
 
     /// Whether somebody still has to do something about it.
     #[must_use]
     pub const fn is_open(self) -> bool {
-        !matches!(self, State::Resolved | State::Dead | State::Dismissed | State::Archived)
+        !matches!(
+            self,
+            LetterState::Resolved | LetterState::Dead | LetterState::Dismissed | LetterState::Archived
+        )
     }
 
     /// Whether a remedy or an edit may change it.
@@ -95,41 +98,48 @@ impl State {
     pub const fn is_mendable(self) -> bool {
         matches!(
             self,
-            State::Captured | State::Scheduled | State::Review | State::Validated | State::Unrecoverable
+            LetterState::Captured
+                | LetterState::Scheduled
+                | LetterState::Review
+                | LetterState::Validated
+                | LetterState::Unrecoverable
         )
     }
 
     /// Whether a replay may take it.
     #[must_use]
     pub const fn is_replayable(self) -> bool {
-        matches!(self, State::Captured | State::Scheduled | State::Validated)
+        matches!(self, LetterState::Captured | LetterState::Scheduled | LetterState::Validated)
     }
 
     /// Whether a letter may go from here to there.
     #[must_use]
-    pub fn may_become(self, next: State) -> bool {
+    pub fn may_become(self, next: LetterState) -> bool {
         match next {
-            State::Planned => self.is_replayable(),
-            State::Resolved | State::Dead => self == State::Planned,
-            State::Scheduled | State::Review | State::Validated | State::Unrecoverable => self.is_mendable(),
-            State::Dismissed => self.is_open() && self != State::Planned,
-            State::Archived => self != State::Planned && self != State::Archived,
-            State::Suspended => self == State::Captured,
-            State::Captured => self == State::Suspended,
+            LetterState::Planned => self.is_replayable(),
+            LetterState::Resolved | LetterState::Dead => self == LetterState::Planned,
+            LetterState::Scheduled
+            | LetterState::Review
+            | LetterState::Validated
+            | LetterState::Unrecoverable => self.is_mendable(),
+            LetterState::Dismissed => self.is_open() && self != LetterState::Planned,
+            LetterState::Archived => self != LetterState::Planned && self != LetterState::Archived,
+            LetterState::Suspended => self == LetterState::Captured,
+            LetterState::Captured => self == LetterState::Suspended,
         }
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for LetterState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl FromStr for State {
+impl FromStr for LetterState {
     type Err = &'static str;
-    fn from_str(text: &str) -> Result<State, &'static str> {
-        State::ALL.into_iter().find(|state| state.as_str() == text).ok_or(
+    fn from_str(text: &str) -> Result<LetterState, &'static str> {
+        LetterState::ALL.into_iter().find(|state| state.as_str() == text).ok_or(
             "a state is captured, scheduled, review, validated, suspended, unrecoverable, planned, \
              resolved, dead, dismissed or archived",
         )
@@ -142,20 +152,22 @@ mod tests {
 
     #[test]
     fn numbers_and_names_round_trip() {
-        for (n, state) in State::ALL.into_iter().enumerate() {
-            assert_eq!((state as usize, State::from_number(n as i64)), (n, Some(state)));
+        for (n, state) in LetterState::ALL.into_iter().enumerate() {
+            assert_eq!((state as usize, LetterState::from_number(n as i64)), (n, Some(state)));
             assert_eq!(state.as_str().parse(), Ok(state));
         }
-        assert_eq!((State::from_number(-1), State::from_number(11)), (None, None));
+        assert_eq!((LetterState::from_number(-1), LetterState::from_number(11)), (None, None));
     }
 
     #[test]
     fn what_is_in_a_replay_is_left_alone_by_everybody_else() {
         let from_planned: alloc::vec::Vec<_> =
-            State::ALL.into_iter().filter(|next| State::Planned.may_become(*next)).collect();
-        assert_eq!(from_planned, [State::Resolved, State::Dead]);
-        for closed in [State::Resolved, State::Dead, State::Dismissed, State::Archived] {
-            assert!(!closed.is_open() && !closed.may_become(State::Planned) && !closed.is_mendable());
+            LetterState::ALL.into_iter().filter(|next| LetterState::Planned.may_become(*next)).collect();
+        assert_eq!(from_planned, [LetterState::Resolved, LetterState::Dead]);
+        for closed in
+            [LetterState::Resolved, LetterState::Dead, LetterState::Dismissed, LetterState::Archived]
+        {
+            assert!(!closed.is_open() && !closed.may_become(LetterState::Planned) && !closed.is_mendable());
         }
     }
 }

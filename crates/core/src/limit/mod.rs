@@ -3,53 +3,61 @@
 //! It holds back a call for one of five reasons, asked in this order:
 //!
 //! 1. the server said so: Retry-After is a promise, for the whole lane;
-//! 2. the server has refused everything for a while: ask less and less often;
-//! 3. enough calls are out (`flight`);
-//! 4. the user's own ceiling ([`pace`]);
-//! 5. what is known of the server: its counters where headers tell them (`meter`), else the rate
+//! 2. the server has refused everything for a while: probe it less and less often;
+//! 3. enough calls are in flight (`in_flight`);
+//! 4. the user's own rate limit ([`token_bucket`]), and the slow start after an outage (`slow_start`);
+//! 5. what is known of the server: its counters where headers tell them (`quota_meter`), else the rate
 //!    learned from its refusals.
 //!
-//! A first refusal may mean too many calls at once or too many per time (`suspect`). How the rate is
-//! learned depends on what a refusal is: a measurement (`learn`), dear because it silences the lane
-//! (`pause`), the answer of a bucket of one token (`tight`), or unrelated to the rate (`noise`).
+//! A first refusal may mean a concurrency limit or a rate limit (`limit_kind`). How the rate is learned
+//! depends on what a refusal is:
 //!
-//! After an outage the lane begins again slowly (`restart`).
+//! | a refusal is | module |
+//! |---|---|
+//! | a measurement | `rate_estimate` |
+//! | costly, because it comes with a cooldown | `cooldown_estimate`, `probe_run` |
+//! | the answer of a bucket of one token | `single_token_bucket` |
+//! | unrelated to the rate | `random_refusals` |
+//!
+//! Quotas that headers tell: the counter (`quota_meter`), its window (`quota_window`), the lane's own
+//! log of that window (`call_log`), and how the quota is restored where headers are too coarse
+//! (`reset_history`).
 
-mod back;
-mod flight;
-mod learn;
-mod log;
-mod meter;
-mod noise;
-pub mod pace;
-mod pause;
-mod restart;
-mod run;
-mod suspect;
-mod tight;
-mod window;
+mod call_log;
+mod cooldown_estimate;
+mod in_flight;
+mod limit_kind;
+mod probe_run;
+mod quota_meter;
+mod quota_window;
+mod random_refusals;
+mod rate_estimate;
+mod reset_history;
+mod single_token_bucket;
+mod slow_start;
+pub mod token_bucket;
 
 use crate::hint::{Hints, Quota};
 use crate::time::Mono;
+use cooldown_estimate::CooldownEstimate;
 use core::time::Duration;
-use flight::{Crowd, Flight};
-use learn::{Track, secs};
-use meter::{Left, Meter, Stand};
-use noise::Noise;
-use pace::Pace;
-use pause::Pauses;
-use restart::Restart;
-use suspect::Suspect;
-use tight::{Gaps, Tight};
+use in_flight::{ConcurrencyEvidence, InFlightCap};
+use limit_kind::LimitKind;
+use quota_meter::{AnswerContext, MeterReady, QuotaMeter};
+use random_refusals::{BlockVerdict, RandomRefusals};
+use rate_estimate::{RateEstimate, secs};
+use single_token_bucket::{CallGaps, SingleTokenBucket};
+use slow_start::SlowStart;
+use token_bucket::TokenBucket;
 
 /// What the user fixes; everything else is learned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LimitConfig {
-    /// Never more calls per second than this.
+    /// Most calls per second.
     pub rate_max: Option<f64>,
-    /// Calls that may go at once under `rate_max`.
+    /// Burst under `rate_max`, in calls.
     pub burst: Option<f64>,
-    /// Never more calls out at once than this.
+    /// Most calls in flight.
     pub in_flight_max: u32,
     /// Whether to learn from refusals and headers.
     pub learn: bool,
@@ -57,7 +65,7 @@ pub struct LimitConfig {
 
 impl Default for LimitConfig {
     fn default() -> LimitConfig {
-        LimitConfig { rate_max: None, burst: None, in_flight_max: 64, learn: true }
+        LimitConfig { rate_max: None, burst: None, in_flight_max: IN_FLIGHT_MAX, learn: true }
     }
 }
 
@@ -80,12 +88,12 @@ impl LimitConfig {
 
 /// The answer to "may a call go out now?".
 #[derive(Debug, PartialEq)]
-pub enum Admit {
+pub enum LimiterAdmit {
     /// Yes; settle or release the ticket.
     Go(Ticket),
     /// Not before this.
     At(Mono),
-    /// Too many calls are out; ask again when one has come back.
+    /// Too many calls are in flight; ask again when one has come back.
     Full,
 }
 
@@ -93,19 +101,23 @@ pub enum Admit {
 #[must_use = "a ticket that is neither settled nor released holds its place for ever"]
 #[derive(Debug, PartialEq)]
 pub struct Ticket {
+    /// When the call was sent.
     sent: Mono,
+    /// Number of the call, from 0 on.
     seq: u64,
-    /// Calls accepted when it went.
-    done: u64,
+    /// Calls accepted when it was sent.
+    accepted: u64,
     /// It went by a rate that headers tell, one after the other.
-    even: bool,
+    evenly: bool,
+    /// Fresh refusals known when it was sent.
     epoch: u32,
-    flight: u32,
+    /// Calls in flight when it was sent, itself included.
+    in_flight: u32,
 }
 
 /// What came back, as far as the limiter cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum Feedback {
     /// The server did the work (whatever the answer was).
     Accepted,
     /// Too many calls; not before `until`, if the server said.
@@ -120,45 +132,69 @@ pub enum Seen {
     },
 }
 
-/// A server that silences the lane for longer than this makes refusals dear.
-const DEAR: f64 = 0.2;
-/// Calls per second beyond which a pace is no pace.
+/// Calls in flight that are allowed by default.
+const IN_FLIGHT_MAX: u32 = 64;
+/// A refusal with a longer cooldown than this, in seconds, is costly.
+const COSTLY_COOLDOWN: f64 = 0.2;
+/// Fastest pace, in calls per second, that is grown to.
 const RATE_MAX: f64 = 1e5;
 /// Quotas that are mirrored at once.
 const METERS: usize = 3;
+/// Shortest round trip, in seconds: below lie denormal numbers, which are slow.
+const ROUND_TRIP_MIN: f64 = 1e-9;
+/// A new round trip counts for one part in this many.
+const ROUND_TRIP_SMOOTHING: f64 = 8.0;
+/// Calls in flight per call that a known rate keeps in flight: room for slow answers.
+const IN_FLIGHT_PER_RATE: f64 = 2.0;
+/// Calls in flight beyond that, and all that a guessed rate is worth.
+const IN_FLIGHT_MIN: f64 = 4.0;
 
 /// The limiter of one lane.
 #[derive(Clone, Debug)]
 pub struct Limiter {
+    /// Whether to learn from refusals and headers.
     learn: bool,
-    user: Pace,
-    pace: Pace,
-    restart: Restart,
-    flight: Flight,
-    crowd: Crowd,
-    track: Track,
-    pauses: Pauses,
-    gaps: Gaps,
-    tight: Option<Tight>,
-    noise: Noise,
-    meters: [Option<Meter>; METERS],
-    /// Headers have been wrong too often.
-    lied: bool,
-    suspect: Suspect,
-    gate: Mono,
-    hold: Mono,
-    starved: bool,
+    /// The user's rate limit.
+    user_pace: TokenBucket,
+    /// The learned pace.
+    pace: TokenBucket,
+    slow_start: SlowStart,
+    in_flight_cap: InFlightCap,
+    evidence: ConcurrencyEvidence,
+    estimate: RateEstimate,
+    cooldowns: CooldownEstimate,
+    gaps: CallGaps,
+    /// The search for the interval, if the server is a bucket of one token.
+    single_token: Option<SingleTokenBucket>,
+    random: RandomRefusals,
+    meters: [Option<QuotaMeter>; METERS],
+    /// Headers have been wrong too often and are ignored.
+    headers_wrong: bool,
+    /// What refusals are taken for.
+    kind: LimitKind,
+    /// Nothing goes before this, because the server said so.
+    not_before: Mono,
+    /// Nothing goes before this to a server that refuses everything.
+    probe_at: Mono,
+    /// The server refuses everything: one call at a time.
+    probing: bool,
+    /// Fresh refusals so far.
     epoch: u32,
+    /// Calls sent so far.
     seq: u64,
+    /// Calls in flight.
     in_flight: u32,
+    /// Calls refused so far.
     refused: u64,
-    done: u64,
-    /// Accepted since the ceiling last fell.
-    since: u64,
-    rtt: f64,
-    /// The same of refused calls, which are not served.
-    way: f64,
-    /// The pace was what held back the last call.
+    /// Calls accepted so far.
+    accepted: u64,
+    /// Calls accepted since the ceiling on calls in flight last fell.
+    accepted_since: u64,
+    /// Round trip of accepted calls in seconds, smoothed; 0 before the first.
+    round_trip: f64,
+    /// Round trip of refused calls in seconds, smoothed: the way without service.
+    refused_round_trip: f64,
+    /// The learned pace was what held back the last call.
     paced: bool,
 }
 
@@ -166,111 +202,117 @@ impl Limiter {
     /// A limiter that knows nothing yet.
     #[must_use]
     pub fn new(config: &LimitConfig) -> Limiter {
-        let mut user = Pace::OPEN;
+        let mut user_pace = TokenBucket::OPEN;
         if let Some(rate) = config.rate_max {
-            user.set(Mono::ZERO, Some(rate), config.burst.unwrap_or(1.0));
+            user_pace.set(Mono::ZERO, Some(rate), config.burst.unwrap_or(1.0));
         }
-        let mut flight = Flight::new(config.in_flight_max);
+        let mut in_flight_cap = InFlightCap::new(config.in_flight_max);
         if !config.learn {
-            flight.at_least(f64::from(config.in_flight_max));
+            in_flight_cap.at_least(f64::from(config.in_flight_max));
         }
         Limiter {
             learn: config.learn,
-            user,
-            pace: Pace::OPEN,
-            restart: Restart::NEW,
-            flight,
-            crowd: Crowd::NEW,
-            track: Track::NEW,
-            pauses: Pauses::NEW,
-            gaps: Gaps::NEW,
-            tight: None,
-            noise: Noise::NEW,
+            user_pace,
+            pace: TokenBucket::OPEN,
+            slow_start: SlowStart::NEW,
+            in_flight_cap,
+            evidence: ConcurrencyEvidence::NEW,
+            estimate: RateEstimate::NEW,
+            cooldowns: CooldownEstimate::NEW,
+            gaps: CallGaps::NEW,
+            single_token: None,
+            random: RandomRefusals::NEW,
             meters: [None; METERS],
-            lied: false,
-            suspect: Suspect::Nothing,
-            gate: Mono::ZERO,
-            hold: Mono::ZERO,
-            starved: false,
+            headers_wrong: false,
+            kind: LimitKind::Unknown,
+            not_before: Mono::ZERO,
+            probe_at: Mono::ZERO,
+            probing: false,
             epoch: 0,
             seq: 0,
             in_flight: 0,
             refused: 0,
-            done: 0,
-            since: 0,
-            rtt: 0.0,
-            way: 0.0,
+            accepted: 0,
+            accepted_since: 0,
+            round_trip: 0.0,
+            refused_round_trip: 0.0,
             paced: false,
         }
     }
 
     /// May a call go out now?
-    pub fn admit(&mut self, now: Mono) -> Admit {
-        let closed = self.gate.max(self.hold);
+    pub fn admit(&mut self, now: Mono) -> LimiterAdmit {
+        let closed = self.not_before.max(self.probe_at);
         if now < closed {
-            return Admit::At(closed);
+            return LimiterAdmit::At(closed);
         }
-        let cap = if self.starved { 1 } else { self.flight.cap() };
+        let cap = if self.probing { 1 } else { self.in_flight_cap.cap() };
         if self.in_flight >= cap {
             self.paced = false;
-            return Admit::Full;
+            return LimiterAdmit::Full;
         }
-        for own in [&mut self.user, &mut self.restart.pace] {
+        for own in [&mut self.user_pace, &mut self.slow_start.pace] {
             let at = own.ready(now);
             if at > now {
                 self.paced = false;
-                return Admit::At(at);
+                return LimiterAdmit::At(at);
             }
         }
         let metered = self.meters.iter().any(Option::is_some);
-        let mut even = false;
+        let mut evenly = false;
         if metered {
             let committed = self.committed();
             for meter in self.meters.iter().flatten() {
                 match meter.ready(now, committed, self.in_flight) {
-                    Left::Now => {}
+                    MeterReady::Now => {}
                     // Never at once: a wait that rounds to nothing is still one.
-                    Left::At(t) => return Admit::At(t.max(now + Duration::from_nanos(1))),
-                    Left::Unknown => return Admit::Full,
+                    MeterReady::At(t) => return LimiterAdmit::At(t.max(now + Duration::from_nanos(1))),
+                    MeterReady::Unknown => return LimiterAdmit::Full,
                 }
             }
-            even = true;
+            evenly = true;
             for meter in self.meters.iter_mut().flatten() {
-                even &= meter.sent(now, committed);
+                evenly &= meter.sent(now, committed);
             }
         } else {
             let at = self.pace.ready(now);
             if at > now {
                 self.paced = true;
-                return Admit::At(at);
+                return LimiterAdmit::At(at);
             }
             self.pace.take(now);
         }
-        self.user.take(now);
-        self.restart.pace.take(now);
-        let lag = self.pace.rate().map_or(0.0, |r| r * self.rtt);
-        let grew = self.track.sent(now, self.paced && !metered && !self.noise.is_known(), lag)
-            | self.pauses.sent(now, self.seq.saturating_sub(self.refused), self.paced);
+        self.user_pace.take(now);
+        self.slow_start.pace.take(now);
+        let by_pace = self.pace.rate().map_or(0.0, |r| r * self.round_trip);
+        let grew = self.estimate.sent(now, self.paced && !metered && !self.random.is_known(), by_pace)
+            | self.cooldowns.sent(now, self.seq.saturating_sub(self.refused), self.paced);
         if grew && !metered {
             self.set_pace(now);
         }
         self.in_flight += 1;
-        let (epoch, flight) = (self.epoch, self.in_flight);
-        let ticket = Ticket { sent: now, seq: self.seq, done: self.done, even, epoch, flight };
+        let ticket = Ticket {
+            sent: now,
+            seq: self.seq,
+            accepted: self.accepted,
+            evenly,
+            epoch: self.epoch,
+            in_flight: self.in_flight,
+        };
         self.seq += 1;
-        Admit::Go(ticket)
+        LimiterAdmit::Go(ticket)
     }
 
     /// A call came back.
-    pub fn settle(&mut self, ticket: Ticket, now: Mono, seen: Seen, hints: &Hints) {
+    pub fn settle(&mut self, ticket: Ticket, now: Mono, feedback: Feedback, hints: &Hints) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        match seen {
-            Seen::Accepted => self.accepted(&ticket, now),
-            Seen::Throttled { until } => self.throttled(&ticket, now, until, hints),
-            Seen::Failed { until } => self.failed(now, until),
+        match feedback {
+            Feedback::Accepted => self.accepted(&ticket, now),
+            Feedback::Throttled { until } => self.throttled(&ticket, now, until, hints),
+            Feedback::Failed { until } => self.failed(now, until),
         }
         if self.learn {
-            self.mirror(&ticket, now, seen, hints);
+            self.mirror(&ticket, now, feedback, hints);
         }
     }
 
@@ -283,98 +325,94 @@ impl Limiter {
     /// The learned pace in calls per second.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
-        let told = self.meters.iter().flatten().filter_map(Meter::rate).min_by(f64::total_cmp);
+        let told = self.meters.iter().flatten().filter_map(QuotaMeter::rate).min_by(f64::total_cmp);
         told.or_else(|| match () {
-            () if self.pauses.known() => Some(self.pauses.estimate()),
-            () if self.tight.is_some() => self.tight.as_ref().map(Tight::rate),
-            () => self.track.known().then(|| self.track.estimate()),
+            () if self.cooldowns.is_known() => Some(self.cooldowns.estimate()),
+            () if self.single_token.is_some() => self.single_token.as_ref().map(SingleTokenBucket::rate),
+            () => self.estimate.is_known().then(|| self.estimate.estimate()),
         })
     }
 
-    /// Calls out now.
+    /// Calls in flight now.
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Calls that may be out at once.
+    /// Calls that may be in flight.
     #[must_use]
     pub fn cap(&self) -> u32 {
-        self.flight.cap()
+        self.in_flight_cap.cap()
     }
 
     /// Nothing goes out before this, because the server said so.
     #[must_use]
-    pub const fn gate(&self) -> Mono {
-        self.gate
+    pub const fn not_before(&self) -> Mono {
+        self.not_before
     }
 
     fn accepted(&mut self, ticket: &Ticket, now: Mono) {
-        let rtt = secs(ticket.sent, now);
-        // Never nothing: numbers next to nothing are slow.
-        let rtt = rtt.max(1e-9);
-        self.rtt = if self.rtt == 0.0 { rtt } else { self.rtt + (rtt - self.rtt) / 8.0 };
-        self.restart.accepted(now);
-        self.flight.success(ticket.flight, self.rtt);
-        self.crowd.accepted(self.held(ticket));
-        self.since += 1;
-        self.done += 1;
-        self.noise.count(false);
+        self.round_trip = smoothed(self.round_trip, secs(ticket.sent, now));
+        self.slow_start.accepted(now);
+        self.in_flight_cap.accepted(ticket.in_flight, self.round_trip);
+        self.evidence.accepted(self.at_server(ticket));
+        self.accepted_since += 1;
+        self.accepted += 1;
+        self.random.count(false);
         if !self.learn {
             return;
         }
-        if self.suspect == Suspect::Flight && !self.pauses.known() {
-            self.pace_by_flight(now);
+        if self.kind == LimitKind::Concurrency && !self.cooldowns.is_known() {
+            self.pace_by_concurrency(now);
         }
         self.gaps.note(ticket.seq, ticket.sent, true);
         let before = ticket.seq.saturating_sub(self.refused);
-        // What overtook a refused call says nothing about a server that is shut.
-        let overtook = self.starved && self.suspect == Suspect::Flight && ticket.epoch != self.epoch;
-        if !overtook && self.track.accepted(ticket.seq, ticket.sent, before) {
-            self.starved = false;
-            if let Some(peak) = self.noise.recognise(self.track.estimate()) {
-                self.track.set(peak);
+        // What overtook a refused call says nothing about a server that refuses everything.
+        let overtook = self.probing && self.kind == LimitKind::Concurrency && ticket.epoch != self.epoch;
+        if !overtook && self.estimate.accepted(ticket.seq, ticket.sent, before) {
+            self.probing = false;
+            if let Some(peak) = self.random.recognise(self.estimate.estimate()) {
+                self.estimate.set(peak);
                 self.set_pace(now);
             }
-            if self.suspect == Suspect::Rate && !self.noise.is_known() {
+            if self.kind == LimitKind::Rate && !self.random.is_known() {
                 self.set_pace(now);
             }
         }
         let next = self.seq;
-        let narrowed = self.tight.as_mut().is_some_and(|tight| tight.accepted(ticket.seq, next));
-        if narrowed || self.judge() {
+        let shortened = self.single_token.as_mut().is_some_and(|bucket| bucket.accepted(ticket.seq, next));
+        if shortened || self.judge() {
             self.set_pace(now);
         }
     }
 
     fn throttled(&mut self, ticket: &Ticket, now: Mono, until: Option<Mono>, hints: &Hints) {
         if let Some(until) = until {
-            self.gate = self.gate.max(until);
+            self.not_before = self.not_before.max(until);
         }
-        self.restart.answered();
+        self.slow_start.answered();
         let accepted = ticket.seq.saturating_sub(self.refused);
-        let held = self.held(ticket);
-        let way = secs(ticket.sent, now).max(1e-9);
-        self.way = if self.way == 0.0 { way } else { self.way + (way - self.way) / 8.0 };
+        let at_server = self.at_server(ticket);
+        self.refused_round_trip = smoothed(self.refused_round_trip, secs(ticket.sent, now));
         self.refused += 1;
         if !self.learn {
             return;
         }
         let fresh = ticket.epoch == self.epoch;
-        // A server that is shut refuses whatever asks.
-        if !self.starved {
-            self.noise.count(true);
+        // Refusals of a server that refuses everything are not random.
+        if !self.probing {
+            self.random.count(true);
         }
         self.gaps.note(ticket.seq, ticket.sent, false);
-        self.track.refused(ticket.seq, ticket.sent, accepted, fresh);
+        self.estimate.refused(ticket.seq, ticket.sent, accepted, fresh);
         if !fresh {
-            self.pauses.stale(ticket.seq);
-            self.stale(now, held);
+            self.cooldowns.refused_late(ticket.seq);
+            self.refused_late(now, at_server);
             return;
         }
         self.epoch += 1;
         if self.meters.iter().any(Option::is_some) {
-            let spent = |m: &Meter| {
+            let spent = |m: &QuotaMeter| {
                 let told = |q: &&Quota| m.is(q) && q.remaining == Some(0);
                 hints.quotas.iter().flatten().any(|q| told(&q)) || hints.quotas[0].is_none()
             };
@@ -386,81 +424,85 @@ impl Limiter {
                 .for_each(|m| m.missed(now, ticket.sent, committed));
             return;
         }
-        let silence = until.map_or(0.0, |t| secs(now, t));
-        if silence > DEAR {
-            self.dear(ticket, now, accepted, held);
+        let cooldown = until.map_or(0.0, |t| secs(now, t));
+        if cooldown > COSTLY_COOLDOWN {
+            self.refused_with_cooldown(ticket, now, accepted, at_server);
             return;
         }
-        if self.noise.is_known() {
+        if self.random.is_known() {
             if self.judge() {
                 self.set_pace(now);
             }
             return;
         }
-        if self.suspects_flight(ticket, now, accepted, held) {
+        if self.suspects_concurrency(ticket, now, accepted, at_server) {
             return;
         }
-        if let Some(tight) = &mut self.tight {
-            tight.refused(self.seq);
-            if tight.fails() {
-                let rate = tight.rate();
-                (self.tight, self.gaps) = (None, Gaps::NEW);
-                self.track.set(rate);
+        if let Some(bucket) = &mut self.single_token {
+            bucket.refused(self.seq);
+            if bucket.is_refuted() {
+                let rate = bucket.rate();
+                (self.single_token, self.gaps) = (None, CallGaps::NEW);
+                self.estimate.set(rate);
             }
         } else {
-            self.tight = self.gaps.tight().map(Tight::new);
+            self.single_token = self.gaps.single_token().map(SingleTokenBucket::new);
         }
         self.set_pace(now);
-        if self.tight.is_some() {
-            self.pace.rest(now, 1.0);
+        if self.single_token.is_some() {
+            self.pace.delay(now, 1.0);
             return;
         }
-        if self.track.run() > 1 {
-            self.pace.rest(now, 1.0);
+        if self.estimate.refusals() > 1 {
+            self.pace.delay(now, 1.0);
         }
-        if self.track.starves() {
-            self.starve(now);
+        if self.estimate.is_closed() {
+            self.probe_closed(now);
         }
     }
 
     fn failed(&mut self, now: Mono, until: Option<Mono>) {
         if let Some(until) = until {
-            self.gate = self.gate.max(until);
+            self.not_before = self.not_before.max(until);
         }
-        if self.learn && self.restart.failed(now) {
-            self.flight.restart();
+        if self.learn && self.slow_start.failed(now) {
+            self.in_flight_cap.restart();
         }
     }
 
     /// Judges a block of calls to a server that refuses at random. True if the pace has changed.
     fn judge(&mut self) -> bool {
-        match self.noise.judge() {
-            noise::Verdict::Open => false,
-            noise::Verdict::Clean(growth) => {
+        match self.random.judge() {
+            BlockVerdict::Open => false,
+            BlockVerdict::Clean(growth) => {
                 if growth > 1.0 && self.paced {
-                    self.track.set((self.track.estimate() * growth).min(RATE_MAX));
+                    self.estimate.set((self.estimate.estimate() * growth).min(RATE_MAX));
                 }
                 true
             }
-            noise::Verdict::Limit(through) | noise::Verdict::Wrong(through) => {
-                self.track.set(self.track.estimate() * through);
+            BlockVerdict::Limit(share) | BlockVerdict::Mistaken(share) => {
+                self.estimate.set(self.estimate.estimate() * share);
                 true
             }
-            noise::Verdict::Gone => true,
+            BlockVerdict::Gone => true,
         }
     }
 
     fn set_pace(&mut self, now: Mono) {
         let (rate, burst) = match () {
-            () if self.pauses.known() => (self.pauses.pace(), self.pauses.credit()),
-            () if self.tight.is_some() => (self.tight.as_ref().map_or(1.0, Tight::rate), 1.0),
-            () if self.track.known() => (self.track.rate(), 1.0),
+            () if self.cooldowns.is_known() => (self.cooldowns.pace(), self.cooldowns.burst()),
+            () if self.single_token.is_some() => {
+                (self.single_token.as_ref().map_or(1.0, SingleTokenBucket::rate), 1.0)
+            }
+            () if self.estimate.is_known() => (self.estimate.pace(), 1.0),
             () => return,
         };
         self.pace.set(now, Some(rate), burst);
         // What rests on a few calls may be far too high.
-        let guessed = !self.pauses.known() && self.tight.is_none() && self.track.is_guess();
-        self.flight.at_least(if guessed { 4.0 } else { 2.0 * rate * self.rtt + 4.0 });
+        let guessed = !self.cooldowns.is_known() && self.single_token.is_none() && self.estimate.is_guess();
+        let needed =
+            if guessed { IN_FLIGHT_MIN } else { IN_FLIGHT_PER_RATE * rate * self.round_trip + IN_FLIGHT_MIN };
+        self.in_flight_cap.at_least(needed);
     }
 
     /// Calls sent and not refused.
@@ -469,55 +511,65 @@ impl Limiter {
     }
 
     /// Follows the counters that the headers tell.
-    fn mirror(&mut self, ticket: &Ticket, now: Mono, seen: Seen, hints: &Hints) {
-        if self.lied {
+    fn mirror(&mut self, ticket: &Ticket, now: Mono, feedback: Feedback, hints: &Hints) {
+        if self.headers_wrong {
             return;
         }
         let told = |q: &&Quota| q.limit.is_some() && (q.remaining.is_some() || q.window.is_some());
         if !hints.quotas.iter().flatten().any(|q| told(&q)) {
-            if seen == Seen::Accepted {
-                self.meters.iter_mut().flatten().for_each(Meter::silent);
+            if feedback == Feedback::Accepted {
+                self.meters.iter_mut().flatten().for_each(QuotaMeter::told_nothing);
             }
             return;
         }
-        let out = f64::from(self.in_flight);
-        let this = u64::from(seen == Seen::Accepted);
+        let this = u64::from(feedback == Feedback::Accepted);
         // Sure are those that had come back when it was sent. Calls that go one after the other do not
         // overtake each other on their way.
-        let before = (ticket.seq + this).saturating_sub(self.refused).min(self.done);
-        let accepted = if ticket.even { before } else { ticket.done + this } as f64;
-        let others = f64::from(ticket.flight.saturating_sub(1));
-        let stand = Stand { sent: ticket.sent, now, accepted, out, others };
+        let before = (ticket.seq + this).saturating_sub(self.refused).min(self.accepted);
+        let accepted = if ticket.evenly { before } else { ticket.accepted + this } as f64;
+        let answer = AnswerContext {
+            sent: ticket.sent,
+            now,
+            accepted,
+            in_flight: f64::from(self.in_flight),
+            in_flight_sent: f64::from(ticket.in_flight.saturating_sub(1)),
+        };
         for slot in &mut self.meters {
-            let told = |m: &Meter| hints.quotas.iter().flatten().any(|q| m.is(q));
-            if slot.as_mut().is_some_and(|m| !told(m) && m.other()) {
+            let told = |m: &QuotaMeter| hints.quotas.iter().flatten().any(|q| m.is(q));
+            if slot.as_mut().is_some_and(|m| !told(m) && m.told_others()) {
                 *slot = None;
             }
         }
         for quota in hints.quotas.iter().flatten().filter(told) {
             if let Some(meter) = self.meters.iter_mut().flatten().find(|m| m.is(quota)) {
-                meter.told(quota, &stand);
+                meter.told(quota, &answer);
             } else if let Some(free) = self.meters.iter_mut().find(|m| m.is_none()) {
-                *free = Meter::new(quota, &stand);
+                *free = QuotaMeter::new(quota, &answer);
                 if free.is_some() {
-                    self.flight.lift();
+                    self.in_flight_cap.lift();
                     // What is left may go.
-                    self.flight.at_least(quota.remaining.unwrap_or(0) as f64);
+                    self.in_flight_cap.at_least(quota.remaining.unwrap_or(0) as f64);
                 }
                 if self.meters.iter().flatten().count() > 1 {
-                    self.meters.iter_mut().flatten().for_each(Meter::beware);
+                    self.meters.iter_mut().flatten().for_each(QuotaMeter::set_has_others);
                 }
             }
         }
-        if self.meters.iter().flatten().any(Meter::lies) {
-            let rate = self.meters.iter().flatten().filter_map(Meter::least_rate).min_by(f64::total_cmp);
-            (self.meters, self.lied, self.suspect) = ([None; METERS], true, Suspect::Rate);
-            // What got through so far is less than the limit, but something.
-            let rate = rate.or_else(|| self.track.so_far(now, self.done));
-            self.track = Track::from(now, ticket.seq, self.committed() as u64, rate);
+        if self.meters.iter().flatten().any(QuotaMeter::is_wrong) {
+            let rate = self.meters.iter().flatten().filter_map(QuotaMeter::rate_min).min_by(f64::total_cmp);
+            (self.meters, self.headers_wrong, self.kind) = ([None; METERS], true, LimitKind::Rate);
+            // What was accepted so far is less than the limit, but something.
+            let rate = rate.or_else(|| self.estimate.accepted_rate(now, self.accepted));
+            self.estimate = RateEstimate::from(now, ticket.seq, self.committed() as u64, rate);
             self.set_pace(now);
         }
     }
+}
+
+/// A smoothed round trip, in seconds, with one more measurement.
+fn smoothed(old: f64, round_trip: f64) -> f64 {
+    let new = round_trip.max(ROUND_TRIP_MIN);
+    if old == 0.0 { new } else { old + (new - old) / ROUND_TRIP_SMOOTHING }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ pub(super) fn at(s: f64) -> Mono {
 
 fn go(limiter: &mut Limiter, now: Mono) -> Ticket {
     match limiter.admit(now) {
-        Admit::Go(ticket) => ticket,
+        LimiterAdmit::Go(ticket) => ticket,
         other => panic!("{other:?} at {now:?}"),
     }
 }
@@ -17,10 +17,10 @@ fn go(limiter: &mut Limiter, now: Mono) -> Ticket {
 fn a_hint_silences_the_whole_lane() {
     let mut l = Limiter::new(&LimitConfig::default());
     let (a, b) = (go(&mut l, at(0.0)), go(&mut l, at(0.0)));
-    l.settle(a, at(0.1), Seen::Throttled { until: Some(at(5.0)) }, &Hints::default());
-    l.settle(b, at(0.2), Seen::Accepted, &Hints::default());
-    assert_eq!(l.admit(at(4.999)), Admit::At(at(5.0)));
-    assert_eq!(l.gate(), at(5.0));
+    l.settle(a, at(0.1), Feedback::Throttled { until: Some(at(5.0)) }, &Hints::default());
+    l.settle(b, at(0.2), Feedback::Accepted, &Hints::default());
+    assert_eq!(l.admit(at(4.999)), LimiterAdmit::At(at(5.0)));
+    assert_eq!(l.not_before(), at(5.0));
 }
 
 #[test]
@@ -41,12 +41,12 @@ fn the_users_ceiling_holds_whatever_is_learned() {
     let mut sent = 0;
     while now < at(10.0) {
         match l.admit(now) {
-            Admit::Go(ticket) => {
+            LimiterAdmit::Go(ticket) => {
                 sent += 1;
-                l.settle(ticket, now, Seen::Accepted, &Hints::default());
+                l.settle(ticket, now, Feedback::Accepted, &Hints::default());
             }
-            Admit::At(t) => now = t,
-            Admit::Full => panic!("nothing is out"),
+            LimiterAdmit::At(t) => now = t,
+            LimiterAdmit::Full => panic!("nothing is out"),
         }
     }
     assert!((98..=103).contains(&sent), "{sent}");
@@ -58,7 +58,7 @@ fn without_learning_refusals_change_nothing_but_the_gate() {
     for i in 0..100 {
         let now = at(f64::from(i));
         let ticket = go(&mut l, now);
-        l.settle(ticket, now, Seen::Throttled { until: None }, &Hints::default());
+        l.settle(ticket, now, Feedback::Throttled { until: None }, &Hints::default());
     }
     assert_eq!((l.cap(), l.rate()), (8, None));
 }
@@ -70,19 +70,19 @@ fn drain(rate: f64, burst: f64, calls: u32) -> (f64, u32, f64) {
     let (mut done, mut refused) = (0, 0);
     while done < calls {
         match l.admit(at(now)) {
-            Admit::At(t) => now = t.as_secs_f64().max(now + 1e-9),
-            Admit::Full => panic!("one call at a time is never too many"),
-            Admit::Go(ticket) => {
+            LimiterAdmit::At(t) => now = t.as_secs_f64().max(now + 1e-9),
+            LimiterAdmit::Full => panic!("one call at a time is never too many"),
+            LimiterAdmit::Go(ticket) => {
                 level = f64::min(burst, level + (now - last) * rate);
                 last = now;
                 now += 0.001;
                 let seen = if level >= 1.0 {
                     level -= 1.0;
                     done += 1;
-                    Seen::Accepted
+                    Feedback::Accepted
                 } else {
                     refused += 1;
-                    Seen::Throttled { until: None }
+                    Feedback::Throttled { until: None }
                 };
                 l.settle(ticket, at(now), seen, &Hints::default());
             }
@@ -109,29 +109,29 @@ fn after_an_outage_the_lane_begins_gently() {
     let mut now = at(0.0);
     for _ in 0..2000 {
         match l.admit(now) {
-            Admit::Go(ticket) => {
-                l.settle(ticket, now + Duration::from_millis(2), Seen::Accepted, &Hints::default());
+            LimiterAdmit::Go(ticket) => {
+                l.settle(ticket, now + Duration::from_millis(2), Feedback::Accepted, &Hints::default());
             }
-            Admit::At(t) => now = t,
-            Admit::Full => {}
+            LimiterAdmit::At(t) => now = t,
+            LimiterAdmit::Full => {}
         }
         now += Duration::from_millis(2);
     }
     for _ in 0..5 {
         let ticket = go(&mut l, now);
-        l.settle(ticket, now, Seen::Failed { until: None }, &Hints::default());
+        l.settle(ticket, now, Feedback::Failed { until: None }, &Hints::default());
         now += Duration::from_secs(1);
     }
     // It went at 500 calls a second: after the outage it begins with a quarter of that.
     let (from, mut sent) = (now, 0);
     while now < from + Duration::from_millis(100) {
         match l.admit(now) {
-            Admit::Go(ticket) => {
+            LimiterAdmit::Go(ticket) => {
                 sent += 1;
-                l.settle(ticket, now + Duration::from_millis(2), Seen::Accepted, &Hints::default());
+                l.settle(ticket, now + Duration::from_millis(2), Feedback::Accepted, &Hints::default());
             }
-            Admit::At(t) => now = t,
-            Admit::Full => now += Duration::from_millis(1),
+            LimiterAdmit::At(t) => now = t,
+            LimiterAdmit::Full => now += Duration::from_millis(1),
         }
     }
     assert!((10..=14).contains(&sent), "{sent}");
@@ -145,10 +145,10 @@ fn fifths(step: Duration) -> (u32, u32) {
     let (mut accepted, mut refused) = (0, 0);
     while now < 20.0 {
         match l.admit(at(now)) {
-            Admit::Go(ticket) => {
+            LimiterAdmit::Go(ticket) => {
                 let this = libm::floor(now / 0.2);
                 (left, window) = if this > window { (5, this) } else { (left, window) };
-                let seen = if left > 0 { Seen::Accepted } else { Seen::Throttled { until: None } };
+                let seen = if left > 0 { Feedback::Accepted } else { Feedback::Throttled { until: None } };
                 (accepted, refused) = (accepted + u32::from(left > 0), refused + u32::from(left == 0));
                 left = left.saturating_sub(1);
                 let unit = step.as_secs_f64();
@@ -164,8 +164,8 @@ fn fifths(step: Duration) -> (u32, u32) {
                 now += 0.001;
                 l.settle(ticket, at(now), seen, &hints);
             }
-            Admit::At(t) => now = t.as_secs_f64().max(now + 1e-6),
-            Admit::Full => panic!("nothing is out"),
+            LimiterAdmit::At(t) => now = t.as_secs_f64().max(now + 1e-6),
+            LimiterAdmit::Full => panic!("nothing is out"),
         }
     }
     (accepted, refused)
@@ -205,22 +205,22 @@ proptest! {
             now += Duration::from_nanos(gap);
             if what < 4 {
                 match l.admit(now) {
-                    Admit::Go(ticket) => {
+                    LimiterAdmit::Go(ticket) => {
                         prop_assert!(now >= gate);
                         out.push(ticket);
                         prop_assert!(out.len() as u32 <= max);
                     }
-                    Admit::At(t) => prop_assert!(t > now),
-                    Admit::Full => prop_assert!(!out.is_empty()),
+                    LimiterAdmit::At(t) => prop_assert!(t > now),
+                    LimiterAdmit::Full => prop_assert!(!out.is_empty()),
                 }
             } else if let Some(ticket) = out.pop() {
                 let until = (wait % 3 == 0).then(|| now + Duration::from_nanos(wait));
                 let hints = Hints { quotas: [quota, None, None, None], ..Hints::default() };
                 match what {
                     4 => l.release(ticket, now),
-                    5 => l.settle(ticket, now, Seen::Accepted, &hints),
-                    6 => l.settle(ticket, now, Seen::Throttled { until }, &hints),
-                    _ => l.settle(ticket, now, Seen::Failed { until }, &hints),
+                    5 => l.settle(ticket, now, Feedback::Accepted, &hints),
+                    6 => l.settle(ticket, now, Feedback::Throttled { until }, &hints),
+                    _ => l.settle(ticket, now, Feedback::Failed { until }, &hints),
                 }
                 if what >= 6 {
                     gate = gate.max(until.unwrap_or(Mono::ZERO));
@@ -228,20 +228,20 @@ proptest! {
             }
         }
         for ticket in out {
-            l.settle(ticket, now, Seen::Accepted, &Hints::default());
+            l.settle(ticket, now, Feedback::Accepted, &Hints::default());
         }
         let mut accepted = 0;
         for _ in 0..200 {
             match l.admit(now) {
-                Admit::Go(ticket) => {
+                LimiterAdmit::Go(ticket) => {
                     accepted += 1;
-                    l.settle(ticket, now, Seen::Accepted, &Hints::default());
+                    l.settle(ticket, now, Feedback::Accepted, &Hints::default());
                 }
-                Admit::At(t) => {
+                LimiterAdmit::At(t) => {
                     prop_assert!(t > now);
                     now = t;
                 }
-                Admit::Full => prop_assert!(false, "full with nothing out"),
+                LimiterAdmit::Full => prop_assert!(false, "full with nothing out"),
             }
         }
         prop_assert!(accepted >= 20, "{accepted}");
@@ -257,15 +257,15 @@ fn steady(seconds: f64, rtt: f64, mut refuse: impl FnMut(u64, f64) -> bool) -> (
     let (mut accepted, mut refused) = (0u32, 0u32);
     while now < seconds {
         let wake = match l.admit(at(now)) {
-            Admit::Go(ticket) => {
+            LimiterAdmit::Go(ticket) => {
                 n += 1;
                 let no = refuse(n, now - last);
                 last = if no { last } else { now };
                 out.push_back((now + rtt, ticket, no));
                 continue;
             }
-            Admit::At(t) => t.as_secs_f64().max(now + 1e-9),
-            Admit::Full => f64::INFINITY,
+            LimiterAdmit::At(t) => t.as_secs_f64().max(now + 1e-9),
+            LimiterAdmit::Full => f64::INFINITY,
         };
         match out.front() {
             Some(front) if front.0 <= wake => {
@@ -275,7 +275,7 @@ fn steady(seconds: f64, rtt: f64, mut refuse: impl FnMut(u64, f64) -> bool) -> (
                     accepted += u32::from(!no);
                     refused += u32::from(no);
                 }
-                let seen = if no { Seen::Throttled { until: None } } else { Seen::Accepted };
+                let seen = if no { Feedback::Throttled { until: None } } else { Feedback::Accepted };
                 l.settle(ticket, at(now), seen, &Hints::default());
             }
             _ => now = wake,
@@ -303,15 +303,16 @@ fn a_limit_that_rises_a_hundredfold_is_followed() {
     let (mut risen, mut done) = (None, 0);
     while now < 2000.0 {
         match l.admit(at(now)) {
-            Admit::At(t) => now = t.as_secs_f64().max(now + 1e-9),
-            Admit::Full => panic!("one call at a time is never too many"),
-            Admit::Go(ticket) => {
+            LimiterAdmit::At(t) => now = t.as_secs_f64().max(now + 1e-9),
+            LimiterAdmit::Full => panic!("one call at a time is never too many"),
+            LimiterAdmit::Go(ticket) => {
                 let rate = if now < 200.0 { 2.0 } else { 200.0 };
                 level = f64::min(1.0, level + (now - last) * rate);
                 last = now;
                 now += 0.001;
-                let seen = if level >= 0.999 { Seen::Accepted } else { Seen::Throttled { until: None } };
-                level -= f64::from(u8::from(seen == Seen::Accepted));
+                let seen =
+                    if level >= 0.999 { Feedback::Accepted } else { Feedback::Throttled { until: None } };
+                level -= f64::from(u8::from(seen == Feedback::Accepted));
                 l.settle(ticket, at(now), seen, &Hints::default());
                 done += u32::from(now >= 200.0);
                 if now > 200.0 && l.rate().is_some_and(|rate| rate > 150.0) {

@@ -44,8 +44,11 @@ pub enum Jitter {
 /// An exponential backoff.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
+    /// Window before the first retry, in nanoseconds.
     base: f64,
+    /// Growth of the window per retry.
     factor: f64,
+    /// Longest delay, in nanoseconds.
     cap: f64,
     jitter: Jitter,
 }

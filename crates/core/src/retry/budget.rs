@@ -25,11 +25,11 @@ pub enum OnEmpty {
 /// The settings of a [`Budget`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BudgetConfig {
-    /// Retries earned by one call.
+    /// Tokens earned by one call; a retry costs one token.
     pub ratio: f64,
-    /// Retries earned by one second.
+    /// Tokens earned per second.
     pub floor_per_second: f64,
-    /// The most that is kept; the budget starts full.
+    /// Size of the budget, in tokens; it starts full.
     pub size: f64,
     /// What an empty budget means.
     pub on_empty: OnEmpty,
@@ -45,11 +45,16 @@ impl Default for BudgetConfig {
 /// The retry budget of one lane.
 #[derive(Clone, Debug)]
 pub struct Budget {
+    /// Tokens earned by one call.
     ratio: f64,
+    /// Tokens earned per second.
     floor: f64,
+    /// Size, in tokens.
     size: f64,
     on_empty: OnEmpty,
+    /// Tokens at `last`; negative when retries wait for theirs.
     tokens: f64,
+    /// When `tokens` was last brought up to date.
     last: Mono,
 }
 
@@ -103,7 +108,7 @@ impl Budget {
         self.tokens = (self.tokens + 1.0).min(self.size);
     }
 
-    /// Retries left now; negative when some wait for theirs.
+    /// Tokens left; negative when retries wait for theirs.
     #[must_use]
     pub const fn left(&self) -> f64 {
         self.tokens

@@ -41,7 +41,7 @@ pub use sign::{KEY_FILE, PUBLIC_FILE, PublicKey, Signer};
 pub(crate) use verify::verify;
 pub use verify::{Fault, Finding, Trust, Whole};
 
-use tidegate_core::letter::Id;
+use tidegate_core::letter::LetterId;
 
 use crate::sql::Vals;
 
@@ -74,7 +74,7 @@ pub struct Act {
     pub act: String,
     /// About which letter, if about one.
     #[serde(skip)]
-    pub letter: Option<Id>,
+    pub letter: Option<LetterId>,
     /// About which record or batch, if about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
@@ -97,7 +97,7 @@ impl Act {
 
     /// About this letter.
     #[must_use]
-    pub fn letter(mut self, letter: impl Into<Option<Id>>) -> Act {
+    pub fn letter(mut self, letter: impl Into<Option<LetterId>>) -> Act {
         self.letter = letter.into();
         self
     }

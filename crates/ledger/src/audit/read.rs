@@ -1,6 +1,6 @@
 //! Reading entries.
 
-use tidegate_core::letter::Id;
+use tidegate_core::letter::LetterId;
 
 use super::{COLUMNS, Row};
 use crate::hex::hex;
@@ -18,7 +18,7 @@ pub struct Entry {
     /// What.
     pub act: String,
     /// About which letter.
-    pub letter: Option<Id>,
+    pub letter: Option<LetterId>,
     /// About which record or batch.
     pub key: Option<String>,
     /// With which code.
@@ -38,7 +38,7 @@ impl From<Row> for Entry {
             at_ms: row.at_ms,
             who: row.who,
             act: row.act,
-            letter: row.letter.and_then(|bytes| Id::from_bytes(&bytes)),
+            letter: row.letter.and_then(|bytes| LetterId::from_bytes(&bytes)),
             key: row.key,
             code: row.code,
             dest: row.dest,
@@ -58,7 +58,7 @@ pub struct Filter {
     /// By this person.
     pub who: Option<String>,
     /// About this letter.
-    pub letter: Option<Id>,
+    pub letter: Option<LetterId>,
     /// Whose key holds this.
     pub key: Option<String>,
     /// With this code.

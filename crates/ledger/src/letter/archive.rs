@@ -12,7 +12,7 @@ use crate::hex::hex;
 use crate::store as object;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tidegate_core::letter::State;
+use tidegate_core::letter::LetterState;
 
 /// Letters in one file.
 const LETTERS_PER_FILE: usize = 20_000;
@@ -105,7 +105,9 @@ pub async fn archive(
     loop {
         let rows = store.find(&filter, Page { limit: 1000, newest_first: false, payload: true })?;
         let end = rows.last().map(|row| row.seq);
-        for row in rows.iter().filter(|r| r.letter.state != State::Planned && r.letter.archive.is_none()) {
+        for row in
+            rows.iter().filter(|r| r.letter.state != LetterState::Planned && r.letter.archive.is_none())
+        {
             if rows_in.is_empty() {
                 first = row.letter.id.to_string();
             }

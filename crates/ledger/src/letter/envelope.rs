@@ -7,7 +7,7 @@
 use super::text;
 use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
-use tidegate_core::letter::{Class, Fingerprint, Id, State, fingerprint};
+use tidegate_core::letter::{FailureClass, Fingerprint, LetterId, LetterState, fingerprint};
 
 /// A day in milliseconds.
 pub const DAY_MS: i64 = 86_400_000;
@@ -22,7 +22,7 @@ pub const RETENTION_RANGE: std::ops::RangeInclusive<u32> = 30..=90;
 pub struct Letter {
     /// Its name, given by the store if it is zero.
     #[serde(with = "text")]
-    pub id: Id,
+    pub id: LetterId,
     /// Which pipeline gave up,
     pub pipeline: String,
     /// at which stage of it,
@@ -55,7 +55,7 @@ pub struct Letter {
     pub remedies: Vec<Remedied>,
     /// Where it is in its life.
     #[serde(with = "text")]
-    pub state: State,
+    pub state: LetterState,
     /// Not to be replayed before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before_ms: Option<i64>,
@@ -75,10 +75,10 @@ pub struct Letter {
 pub struct Lineage {
     /// The first letter of the line: the letter itself if zero.
     #[serde(with = "text")]
-    pub root: Id,
+    pub root: LetterId,
     /// The letter whose replay died.
     #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
-    pub parent: Option<Id>,
+    pub parent: Option<LetterId>,
     /// How often the record has died before.
     pub generation: u32,
     /// The key of the first letter.
@@ -174,7 +174,7 @@ pub struct Defect {
 pub struct Failure {
     /// What kind of failure.
     #[serde(with = "text")]
-    pub class: Class,
+    pub class: FailureClass,
     /// Its code of the taxonomy.
     #[serde(with = "text")]
     pub code: Code,
@@ -208,7 +208,7 @@ pub struct Failure {
 impl Default for Failure {
     fn default() -> Failure {
         Failure {
-            class: Class::Fatal,
+            class: FailureClass::Fatal,
             code: Code::UNKNOWN,
             message: String::new(),
             causes: Vec::new(),

@@ -5,19 +5,19 @@
 //! are asked of their own indexes; the rest of the thin rows.
 
 use super::store::{Dialect, Val};
-use tidegate_core::letter::{Class, Fingerprint, Id, State};
+use tidegate_core::letter::{FailureClass, Fingerprint, LetterId, LetterState};
 
 /// Which letters. Empty means all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
     /// With one of these ids.
-    pub ids: Vec<Id>,
+    pub ids: Vec<LetterId>,
     /// With one of these codes.
     pub codes: Vec<String>,
     /// With one of these classes.
-    pub classes: Vec<Class>,
+    pub classes: Vec<FailureClass>,
     /// In one of these states.
-    pub states: Vec<State>,
+    pub states: Vec<LetterState>,
     /// Of one of these groups.
     pub fingerprints: Vec<Fingerprint>,
     /// Of this pipeline.
@@ -51,7 +51,7 @@ pub struct Filter {
 impl Filter {
     /// Letters with these ids.
     #[must_use]
-    pub fn of_ids(ids: impl IntoIterator<Item = Id>) -> Filter {
+    pub fn of_ids(ids: impl IntoIterator<Item = LetterId>) -> Filter {
         Filter { ids: ids.into_iter().collect(), ..Filter::default() }
     }
 

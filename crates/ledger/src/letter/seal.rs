@@ -16,7 +16,7 @@ use crate::hex::{hex, unhex};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload as Bound};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use sha2::{Digest, Sha256};
-use tidegate_core::letter::Id;
+use tidegate_core::letter::LetterId;
 use x25519_dalek::{PublicKey, StaticSecret};
 use zeroize::Zeroizing;
 
@@ -48,7 +48,7 @@ impl std::fmt::Debug for SecretKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed {
     /// Whose it is.
-    pub id: Id,
+    pub id: LetterId,
     /// With which key it is wrapped.
     pub key_id: String,
     /// The wrapped key.
@@ -96,7 +96,7 @@ fn unlock(key: &[u8; 32], bound: &[u8], sealed: &[u8]) -> Option<Zeroizing<Vec<u
     cipher.decrypt(&XNonce::from(*nonce), Bound { msg: sealed, aad: bound }).ok().map(Zeroizing::new)
 }
 
-fn bound(what: &str, id: Id, more: &str) -> Vec<u8> {
+fn bound(what: &str, id: LetterId, more: &str) -> Vec<u8> {
     [format!("tidegate-{what}-1\n").as_bytes(), &id.to_bytes(), more.as_bytes()].concat()
 }
 
@@ -112,7 +112,7 @@ fn wrapping(shared: &[u8; 32], ephemeral: &[u8; 32], public: &[u8; 32]) -> Zeroi
 
 impl Recipient {
     /// Seals the payload of a letter under a key of its own.
-    pub(super) fn seal(&self, id: Id, payload: &Payload) -> Result<Sealed> {
+    pub(super) fn seal(&self, id: LetterId, payload: &Payload) -> Result<Sealed> {
         let key = Zeroizing::new(random::<32>()?);
         let current = payload.current.as_ref();
         Ok(Sealed {
@@ -124,7 +124,7 @@ impl Recipient {
         })
     }
 
-    fn wrap(&self, id: Id, key: &[u8; 32]) -> Result<Vec<u8>> {
+    fn wrap(&self, id: LetterId, key: &[u8; 32]) -> Result<Vec<u8>> {
         let ephemeral = StaticSecret::from(random::<32>()?);
         let point = PublicKey::from(&ephemeral).to_bytes();
         let shared = ephemeral.diffie_hellman(&PublicKey::from(self.public));
@@ -203,7 +203,7 @@ impl SecretKey {
             .collect()
     }
 
-    fn unwrap(&self, id: Id, wrap: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
+    fn unwrap(&self, id: LetterId, wrap: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
         let (point, sealed) = wrap.split_first_chunk::<32>()?;
         let shared = self.secret.diffie_hellman(&PublicKey::from(*point));
         let public = PublicKey::from(&self.secret).to_bytes();
@@ -226,7 +226,7 @@ impl Keys {
         })
     }
 
-    fn record_key(&self, id: Id, key_id: &str, wrap: &[u8]) -> Result<Zeroizing<[u8; 32]>> {
+    fn record_key(&self, id: LetterId, key_id: &str, wrap: &[u8]) -> Result<Zeroizing<[u8; 32]>> {
         let broken = || {
             LetterError::Sealed(format!(
                 "the key of letter {id} does not open: it was changed, moved or shredded"
@@ -270,7 +270,7 @@ impl Keys {
     ///
     /// # Errors
     /// As [`Keys::open`].
-    pub fn rewrap(&self, id: Id, key_id: &str, wrap: &[u8], to: &Recipient) -> Result<Wrapped> {
+    pub fn rewrap(&self, id: LetterId, key_id: &str, wrap: &[u8], to: &Recipient) -> Result<Wrapped> {
         let key = self.record_key(id, key_id, wrap)?;
         Ok(Wrapped { key_id: to.key_id.clone(), wrap: to.wrap(id, &key)?, before: wrap.to_vec() })
     }
@@ -284,7 +284,7 @@ mod tests {
     fn what_was_sealed_opens_only_with_its_key_for_its_letter() {
         let (mine, other) = (SecretKey::generate().unwrap(), SecretKey::generate().unwrap());
         let payload = Payload { received: b"as it came".to_vec(), current: Some(b"as it is".to_vec()) };
-        let sealed = mine.recipient().seal(Id(7), &payload).unwrap();
+        let sealed = mine.recipient().seal(LetterId(7), &payload).unwrap();
         let keys = Keys(vec![other.clone(), mine.clone()]);
         assert_eq!(keys.open(&sealed), Ok(payload.clone()));
         assert!(!sealed.received.windows(5).any(|w| w == b"as it"));
@@ -293,9 +293,9 @@ mod tests {
         let mut wrong_id = other.clone();
         wrong_id.key_id.clone_from(&mine.key_id);
         assert!(Keys(vec![wrong_id]).open(&sealed).is_err(), "the wrong key under the right name");
-        let twin = mine.recipient().seal(Id(8), &payload).unwrap();
+        let twin = mine.recipient().seal(LetterId(8), &payload).unwrap();
         for swapped in [
-            Sealed { id: Id(8), ..sealed.clone() },
+            Sealed { id: LetterId(8), ..sealed.clone() },
             Sealed { received: twin.received.clone(), ..sealed.clone() },
             Sealed { wrap: twin.wrap.clone(), ..sealed.clone() },
             Sealed { received: sealed.current.clone().unwrap(), ..sealed.clone() },
@@ -309,9 +309,10 @@ mod tests {
     fn a_rotation_leaves_the_payload_and_the_old_key_out() {
         let (old, new) = (SecretKey::generate().unwrap(), SecretKey::generate().unwrap());
         let payload = Payload { received: vec![1, 2, 3], current: None };
-        let mut sealed = old.recipient().seal(Id(1), &payload).unwrap();
-        let wrapped =
-            Keys(vec![old.clone()]).rewrap(Id(1), &sealed.key_id, &sealed.wrap, &new.recipient()).unwrap();
+        let mut sealed = old.recipient().seal(LetterId(1), &payload).unwrap();
+        let wrapped = Keys(vec![old.clone()])
+            .rewrap(LetterId(1), &sealed.key_id, &sealed.wrap, &new.recipient())
+            .unwrap();
         (sealed.wrap, sealed.key_id) = (wrapped.wrap, wrapped.key_id);
         assert_eq!(Keys(vec![new]).open(&sealed), Ok(payload));
         assert!(Keys(vec![old]).open(&sealed).is_err());

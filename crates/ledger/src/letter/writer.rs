@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_core::Rng;
-use tidegate_core::letter::{Id, Ids};
+use tidegate_core::letter::{LetterId, LetterIds};
 
 /// Letters in one transaction, at most.
 const COMMIT_MAX: usize = 4096;
@@ -46,7 +46,7 @@ struct Inner {
     place: Place,
     orders: SyncSender<Order>,
     recipient: Option<Recipient>,
-    names: Mutex<(Ids, Rng)>,
+    names: Mutex<(LetterIds, Rng)>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     warning: Option<String>,
 }
@@ -106,7 +106,7 @@ impl Letters {
             .map_err(|e| LetterError::Store(e.to_string()))?;
         let mut seed = [0; 8];
         getrandom::fill(&mut seed).map_err(|e| LetterError::Store(e.to_string()))?;
-        let names = Mutex::new((Ids::default(), Rng::new(u64::from_le_bytes(seed))));
+        let names = Mutex::new((LetterIds::default(), Rng::new(u64::from_le_bytes(seed))));
         let thread = Mutex::new(Some(thread));
         Ok(Letters {
             inner: Arc::new(Inner { place: place.clone(), orders, recipient, names, thread, warning }),
@@ -121,7 +121,7 @@ impl Letters {
 
     /// The next name for a letter.
     #[must_use]
-    pub fn name(&self) -> Id {
+    pub fn name(&self) -> LetterId {
         let mut names = self.inner.names.lock().unwrap_or_else(PoisonError::into_inner);
         let (ids, rng) = &mut *names;
         ids.next(now_ms(), rng)
@@ -134,7 +134,7 @@ impl Letters {
         let packed: Result<Vec<Packed>> = letters
             .iter()
             .map(|letter| {
-                let id = if letter.id == Id(0) { self.name() } else { letter.id };
+                let id = if letter.id == LetterId(0) { self.name() } else { letter.id };
                 Packed::new(letter, id, self.inner.recipient.as_ref())
             })
             .collect();

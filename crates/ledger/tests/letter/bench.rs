@@ -1,8 +1,8 @@
 //! Stores to test with, and letters to put.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidegate_core::letter::Class;
-use tidegate_core::{Code, letter::State};
+use tidegate_core::letter::FailureClass;
+use tidegate_core::{Code, letter::LetterState};
 use tidegate_ledger::letter::{Attempt, Defect, Failure, Letter, Letters, Payload, Place, Spatial, Store};
 
 /// The time of the first letter.
@@ -78,7 +78,7 @@ pub(crate) fn letter(n: u64) -> Letter {
             ..Spatial::default()
         }),
         failure: Failure {
-            class: if bad { Class::Fatal } else { Class::Transient },
+            class: if bad { FailureClass::Fatal } else { FailureClass::Transient },
             code: if bad { Code::INVALID_GEOMETRY } else { Code::TIMEOUT },
             message: if bad {
                 format!("Self-intersection[{lon} {lat}] in parcel {n}")
@@ -92,7 +92,7 @@ pub(crate) fn letter(n: u64) -> Letter {
             failed_ms: T0 + n as i64 * 1000,
             ..Failure::default()
         },
-        state: State::Captured,
+        state: LetterState::Captured,
         ..Letter::default()
     }
     .retained_for(60)

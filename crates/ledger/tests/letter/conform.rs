@@ -1,7 +1,7 @@
 //! What every store must do. Each check runs over SQLite and over PostgreSQL.
 
 use crate::bench::{Bench, T0, letter};
-use tidegate_core::letter::{Class, Id, State};
+use tidegate_core::letter::{FailureClass, LetterId, LetterState};
 use tidegate_ledger::audit::Act;
 use tidegate_ledger::letter::seal::{Keys, SecretKey};
 use tidegate_ledger::letter::store::{Amend, By, Ended, Incident, Page};
@@ -39,7 +39,7 @@ conform! {
 
 const ALL: Page = Page { limit: 100_000, newest_first: false, payload: true };
 
-fn put(bench: &Bench, n: std::ops::Range<u64>) -> Vec<Id> {
+fn put(bench: &Bench, n: std::ops::Range<u64>) -> Vec<LetterId> {
     let letters: Vec<Letter> = n.map(letter).collect();
     let handle = bench.letters();
     let ids = handle.put(&letters).wait().unwrap().into_iter().map(|put| match put {
@@ -69,7 +69,7 @@ fn what_was_put_is_found(bench: &Bench) {
     }
     let one = store.get(ids[7]).unwrap().unwrap();
     assert_eq!(one.letter.idempotency_key, letter(7).idempotency_key);
-    assert!(store.get(Id(1)).unwrap().is_none());
+    assert!(store.get(LetterId(1)).unwrap().is_none());
     let end = &ids[9].to_string()[24..];
     assert_eq!(store.ids_ending(end).unwrap(), [ids[9]]);
     assert_eq!(store.audit_verify().unwrap().0, 1, "one commit, one entry");
@@ -82,7 +82,7 @@ fn the_same_failure_is_one_letter_while_it_is_open(bench: &Bench) {
     assert_eq!(handle.put(&[letter(1)]).wait(), Ok(vec![Put::Known]));
     let mut store = bench.store();
     let row = store.find(&Filter::default(), ALL).unwrap().remove(0);
-    let dismissed = Letter { state: State::Dismissed, ..row.letter.clone() };
+    let dismissed = Letter { state: LetterState::Dismissed, ..row.letter.clone() };
     let amend = Amend { row, letter: dismissed, payload: None, act: "dismiss", detail: "seen".into() };
     store.amend(&amend, T0).unwrap();
     assert!(
@@ -128,7 +128,7 @@ fn filters(bench: &Bench) {
     assert_eq!(count(f()), 720);
     assert_eq!(count(Filter { codes: vec!["INVALID_GEOMETRY".into()], ..f() }), 240);
     assert_eq!(count(Filter { codes: vec!["INVALID_GEOMETRY".into(), "TIMEOUT".into()], ..f() }), 720);
-    assert_eq!(count(Filter { classes: vec![Class::Transient], ..f() }), 480);
+    assert_eq!(count(Filter { classes: vec![FailureClass::Transient], ..f() }), 480);
     assert_eq!(count(Filter { pipeline: Some("roads".into()), codes: vec!["TIMEOUT".into()], ..f() }), 240);
     assert_eq!(count(Filter { service: Some("geo.example".into()), ..f() }), 480);
     assert_eq!(count(Filter { stage: Some("gate".into()), ..f() }), 240);
@@ -144,7 +144,7 @@ fn filters(bench: &Bench) {
     assert_eq!(count(Filter { text: Some("PARCEL 699".into()), ..f() }), 1, "words, not parts of words");
     assert_eq!(count(Filter { text: Some("self-intersection".into()), ..f() }), 240);
     assert_eq!(count(Filter { text: Some("\" OR ?* (".into()), ..f() }), 0, "no word of it is there");
-    assert_eq!(count(Filter { states: vec![State::Resolved], ..f() }), 0);
+    assert_eq!(count(Filter { states: vec![LetterState::Resolved], ..f() }), 0);
     assert_eq!(count(Filter { generation_min: Some(1), ..f() }), 0);
     assert_eq!(count(Filter { generation_max: Some(0), ..f() }), 720);
     assert_eq!(count(Filter::of_ids(ids[..3].iter().copied())), 3);
@@ -181,7 +181,7 @@ fn an_amendment_is_fenced_and_audited(bench: &Bench) {
     let ids = put(bench, 0..1);
     let mut store = bench.store();
     let row = store.get(ids[0]).unwrap().unwrap();
-    let mut fixed = Letter { state: State::Validated, ..row.letter.clone() };
+    let mut fixed = Letter { state: LetterState::Validated, ..row.letter.clone() };
     fixed.spatial.as_mut().unwrap().bbox = Some([10.0, 10.0, 11.0, 11.0]);
     let payload = Some(b"{\"fixed\":true}".to_vec());
     let amend = Amend { row, letter: fixed, payload, act: "fix", detail: "make_valid/1".into() };
@@ -189,7 +189,7 @@ fn an_amendment_is_fenced_and_audited(bench: &Bench) {
     let again = store.amend(&amend, T0 + 6);
     assert!(matches!(again, Err(LetterError::Fenced(_))), "{again:?}");
     let now = store.get(ids[0]).unwrap().unwrap().letter;
-    assert_eq!((now.state, now.payload.current()), (State::Validated, &b"{\"fixed\":true}"[..]));
+    assert_eq!((now.state, now.payload.current()), (LetterState::Validated, &b"{\"fixed\":true}"[..]));
     assert_eq!(now.payload.received, b"{\"n\":0}");
     assert_eq!(store.count(&Filter { bbox: Some([10.2, 10.2, 10.3, 10.3]), ..Filter::default() }), Ok(1));
     assert_eq!(
@@ -199,7 +199,7 @@ fn an_amendment_is_fenced_and_audited(bench: &Bench) {
     let story = store.audit(Some(ids[0]), 10).unwrap();
     assert_eq!(story.iter().map(|e| (e.act.as_str(), e.at_ms)).collect::<Vec<_>>(), [("fix", T0 + 5)]);
     let row = store.get(ids[0]).unwrap().unwrap();
-    let resolved = Letter { state: State::Resolved, ..row.letter.clone() };
+    let resolved = Letter { state: LetterState::Resolved, ..row.letter.clone() };
     let jump = Amend { row, letter: resolved, payload: None, act: "x", detail: "".into() };
     assert!(matches!(store.amend(&jump, T0), Err(LetterError::Refused(_))), "only a replay resolves");
 }
@@ -210,7 +210,11 @@ fn a_plan_freezes_its_members(bench: &Bench) {
     let timeouts = Filter { codes: vec!["TIMEOUT".into()], ..Filter::default() };
     let dry = store.plan_dry(&timeouts, 3, T0).unwrap();
     assert_eq!(dry, [("parcels".to_string(), 10), ("roads".to_string(), 10)]);
-    assert_eq!(store.count(&Filter { states: vec![State::Planned], ..Filter::default() }), Ok(0), "dry");
+    assert_eq!(
+        store.count(&Filter { states: vec![LetterState::Planned], ..Filter::default() }),
+        Ok(0),
+        "dry"
+    );
     let plan = store.plan("roads", &timeouts, 3, "{}", T0).unwrap();
     assert_eq!((plan.members, plan.left, plan.state.as_str()), (10, 10, "running"));
     put(bench, 30..60);
@@ -248,7 +252,7 @@ fn a_second_death_is_a_child(bench: &Bench) {
         assert_eq!(leased.row.letter.lineage.generation, generation);
         let mut child = leased.row.letter.clone();
         child.failure.failed_ms = T0 + 1_000_000;
-        child.state = State::Captured;
+        child.state = LetterState::Captured;
         let ended = [(leased, Ended::Dead(Box::new(child)))];
         assert_eq!(store.finish(&handle, &ended, T0 + 2), Ok(vec![true]));
     }
@@ -258,7 +262,12 @@ fn a_second_death_is_a_child(bench: &Bench) {
     let root = ids[0];
     assert_eq!(
         line,
-        [(0, State::Dead, root), (1, State::Dead, root), (2, State::Dead, root), (3, State::Captured, root)]
+        [
+            (0, LetterState::Dead, root),
+            (1, LetterState::Dead, root),
+            (2, LetterState::Dead, root),
+            (3, LetterState::Captured, root)
+        ]
     );
     assert_eq!(rows[3].letter.lineage.parent, Some(rows[2].letter.id));
     assert_eq!(rows[3].letter.lineage.first_failed_ms, T0, "never reset");
@@ -275,7 +284,7 @@ fn a_cancelled_plan_gives_back(bench: &Bench) {
     let ended = [(leased[0].clone(), Ended::Resolved { note: String::new() })];
     store.finish(&handle, &ended, T0).unwrap();
     assert_eq!(store.plan_cancel(plan.plan, T0 + 5), Ok(4));
-    assert_eq!(store.count(&Filter { states: vec![State::Captured], ..Filter::default() }), Ok(9));
+    assert_eq!(store.count(&Filter { states: vec![LetterState::Captured], ..Filter::default() }), Ok(9));
     let late = [(leased[1].clone(), Ended::Resolved { note: String::new() })];
     assert_eq!(store.finish(&handle, &late, T0), Ok(vec![false]), "a cancelled lease is stale");
     assert!(store.plan_cancel(plan.plan, T0).is_err());
@@ -396,7 +405,7 @@ fn archived_letters_say_where(bench: &Bench) {
     let ids = put(bench, 0..3);
     let mut store = bench.store();
     let row = store.get(ids[0]).unwrap().unwrap();
-    let dismissed = Letter { state: State::Dismissed, ..row.letter.clone() };
+    let dismissed = Letter { state: LetterState::Dismissed, ..row.letter.clone() };
     store
         .amend(&Amend { row, letter: dismissed, payload: None, act: "dismiss", detail: "".into() }, T0)
         .unwrap();
@@ -404,7 +413,7 @@ fn archived_letters_say_where(bench: &Bench) {
     store.archived(&seqs, "manifest-1", "x".into(), T0).unwrap();
     let rows = store.find(&Filter::default(), ALL).unwrap();
     let told: Vec<_> = rows.iter().map(|r| (r.letter.state, r.letter.archive.as_deref())).collect();
-    let (archived, open) = (State::Archived, State::Captured);
+    let (archived, open) = (LetterState::Archived, LetterState::Captured);
     assert_eq!(told, [(archived, Some("manifest-1")), (open, Some("manifest-1")), (open, None)]);
     assert_eq!(store.purge(&Filter::default(), "test", true, T0).unwrap().purged, 2);
 }

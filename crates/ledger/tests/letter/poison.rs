@@ -3,7 +3,7 @@
 use crate::bench::{Bench, letter};
 use std::process::Command;
 use tidegate_core::Code;
-use tidegate_core::letter::Class;
+use tidegate_core::letter::FailureClass;
 use tidegate_ledger::letter::{Filter, Guarded, Letters, Place, Store, guarded};
 
 const CHILD: &str = "TIDEGATE_TEST_POISON";
@@ -22,7 +22,7 @@ fn pipeline(file: &str) {
             Guarded::Worked(()) => {}
             Guarded::Poison(deaths) => {
                 let mut dead = letter(0);
-                (dead.failure.class, dead.failure.code) = (Class::Poison, Code::PROCESS_CRASHED);
+                (dead.failure.class, dead.failure.code) = (FailureClass::Poison, Code::PROCESS_CRASHED);
                 dead.failure.message = format!("the process died on it {deaths} times");
                 letters.put(&[dead]).wait().unwrap();
                 store.crash_end("p", "s", key).unwrap();
@@ -51,7 +51,7 @@ fn a_record_that_aborts_is_a_letter_after_three_deaths() {
     let lived: Vec<bool> = (0..4).map(|_| run()).collect();
     assert_eq!(lived, [false, false, false, true]);
     let mut store = Store::open(&Place::from(file.as_str())).unwrap();
-    let poison = Filter { classes: vec![Class::Poison], ..Filter::default() };
+    let poison = Filter { classes: vec![FailureClass::Poison], ..Filter::default() };
     assert_eq!((store.count(&poison), store.crash_count("p")), (Ok(1), Ok(0)));
     assert_eq!(store.plan_dry(&Filter::default(), 3, i64::MAX).unwrap(), [], "and is not replayed unasked");
 }

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_core::Rng;
-use tidegate_core::alert::{Alert, Change};
+use tidegate_core::alert::{Alert, AlertChange};
 use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
 use url::Url;
@@ -41,7 +41,7 @@ impl Ready {
         self.on.is_empty() || self.on.contains(&alert)
     }
 
-    pub(super) async fn act(&self, change: &Change, pipeline: &str) -> Result<(), String> {
+    pub(super) async fn act(&self, change: &AlertChange, pipeline: &str) -> Result<(), String> {
         let body = serde_json::json!({
             "alert": change.alert.name(),
             "firing": change.firing,
@@ -106,7 +106,7 @@ fn webhook(url: &str, key: Option<&str>) -> Result<(Exchange, Request), String> 
 
 /// Runs a program, without a shell: the alert is in its environment and, as JSON, on its standard
 /// input. What it prints is not read.
-fn run(program: &str, arguments: &[String], change: &Change, body: &str) -> Result<(), String> {
+fn run(program: &str, arguments: &[String], change: &AlertChange, body: &str) -> Result<(), String> {
     let fail = |why: String| format!("the command {program} {why}");
     let mut child = Command::new(program)
         .args(arguments)

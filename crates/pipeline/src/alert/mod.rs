@@ -13,7 +13,7 @@ use act::Ready;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::Mono;
-use tidegate_core::alert::{Alert, Alerts, Change, Limits};
+use tidegate_core::alert::{Alert, AlertChange, AlertLimits, Alerts};
 use tidegate_core::time::seconds;
 use tracing::{info, warn};
 
@@ -75,7 +75,7 @@ impl Watchman {
 
     /// Looks at the run: what has begun and ended since, told in the log. What is to be done about it
     /// is for [`Actions::act`].
-    pub fn look(&mut self, at: Duration) -> Vec<Change> {
+    pub fn look(&mut self, at: Duration) -> Vec<AlertChange> {
         let mut changes = self.alerts.look(Mono::ZERO + at, self.telemetry.reading());
         changes.retain(|change| !self.off.contains(&change.alert));
         for change in &changes {
@@ -86,7 +86,7 @@ impl Watchman {
         changes
     }
 
-    fn note(&mut self, change: &Change, at: Duration) {
+    fn note(&mut self, change: &AlertChange, at: Duration) {
         let (alert, said, store) = (change.alert.name(), change.said.as_str(), self.store.as_deref());
         if change.firing {
             warn!(target: "tidegate::alert", alert, store, "{said}: {}", change.alert.advice());
@@ -127,7 +127,7 @@ pub struct Actions(Vec<Ready>);
 
 impl Actions {
     /// Does what is to be done about a change of this pipeline's alerts; all of it at once.
-    pub async fn act(&self, change: &Change, pipeline: &str) {
+    pub async fn act(&self, change: &AlertChange, pipeline: &str) {
         let doing = self.0.iter().filter(|action| action.wants(change.alert)).map(|action| async move {
             if let Err(why) = action.act(change, pipeline).await {
                 warn!(target: "tidegate::alert", alert = change.alert.name(), "{why}");
@@ -137,8 +137,8 @@ impl Actions {
     }
 }
 
-fn limits(form: &manifest::Alerts) -> Limits {
-    Limits {
+fn limits(form: &manifest::Alerts) -> AlertLimits {
+    AlertLimits {
         window: seconds(form.window_seconds),
         calls_min: form.minimum_calls.into(),
         retry_ratio: form.retry_ratio,
@@ -148,7 +148,7 @@ fn limits(form: &manifest::Alerts) -> Limits {
         letter_age: seconds(form.letter_age_seconds),
         null_rate: form.null_rate,
         spike_503: form.spike_503,
-        ..Limits::default()
+        ..AlertLimits::default()
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_manifest_s_defaults_are_the_core_s() {
-        assert_eq!(limits(&manifest::Alerts::default()), Limits::default());
+        assert_eq!(limits(&manifest::Alerts::default()), AlertLimits::default());
         let names: Vec<&str> = Alert::ALL.iter().map(|alert| alert.name()).collect();
         let forms: Vec<String> = Alert::ALL
             .iter()

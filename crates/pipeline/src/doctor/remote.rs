@@ -9,7 +9,7 @@ use tidegate_core::call::CallPolicy;
 use tidegate_core::hint::{self, HintProfile, Hints};
 use tidegate_core::lane::LaneConfig;
 use tidegate_core::signal::Network;
-use tidegate_core::{Kind, Rng};
+use tidegate_core::{Rng, VerdictKind};
 use url::Url;
 
 use super::{Finding, Health};
@@ -142,7 +142,7 @@ fn ask(
             let status = response.status.as_u16();
             let said = format!("{} answers {status}, {secure}", url.origin().ascii_serialization());
             found.push(match kind {
-                Kind::Throttled { .. } | Kind::QuotaSpent { .. } => {
+                VerdictKind::Throttled { .. } | VerdictKind::QuotaSpent { .. } => {
                     let wait =
                         hints.throttle_wait().map_or_else(String::new, |w| format!(" for {} s", w.as_secs()));
                     Finding::fail(check("answer"), format!("{said}: it wants no calls{wait}"), "try later")
@@ -232,7 +232,7 @@ fn once(
     url: &Url,
     (private, method): (bool, &http::Method),
     hints: HintProfile,
-) -> Result<(Response, Hints, Kind), Failure> {
+) -> Result<(Response, Hints, VerdictKind), Failure> {
     let broken = |e: &dyn std::fmt::Display| Failure::Malformed(e.to_string());
     let allow = Allow::meant(url, private, &[]);
     allow.url(url)?;

@@ -7,8 +7,8 @@ use crate::letter::{
     self, Failure, Http, Letter, Letters, Payload, Place, Source, Spatial, Store, Versions, now_ms,
 };
 use crate::telemetry::Ended;
-use tidegate_core::key::{Value, key};
-use tidegate_core::letter::{Class, incident::Threshold};
+use tidegate_core::key::{KeyValue, key};
+use tidegate_core::letter::{FailureClass, incident::Threshold};
 
 /// Where the letters of a job go.
 #[derive(Clone, Debug)]
@@ -89,10 +89,10 @@ impl Dead {
 
     fn letter(&self, row: &Row, f: &Finished, run: &Run) -> Letter {
         let cells = || self.header.iter().enumerate().map(|(i, name)| (name.as_str(), row.cell(i)));
-        let mut attributes: Vec<(&str, Value<'_>)> =
-            cells().map(|(n, cell)| (n, Value::Text(cell))).collect();
+        let mut attributes: Vec<(&str, KeyValue<'_>)> =
+            cells().map(|(n, cell)| (n, KeyValue::Text(cell))).collect();
         // Equal rows are different records.
-        attributes.push(("\u{0}row", Value::Int(row.number.into())));
+        attributes.push(("\u{0}row", KeyValue::Int(row.number.into())));
         let json: serde_json::Map<String, serde_json::Value> =
             cells().map(|(name, cell)| (name.to_owned(), cell.into())).collect();
         let spatial = self.place.and_then(|(lon, lat)| {
@@ -126,7 +126,7 @@ impl Dead {
             },
             spatial,
             failure: Failure {
-                class: Class::of(f.code, None),
+                class: FailureClass::of(f.code, None),
                 code: f.code,
                 message: f.message.clone(),
                 service: run.lane.key().host(),

@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tidegate_core::breaker::State;
-use tidegate_core::call::{Next, Why};
-use tidegate_core::{Code, Kind, Rng, Wall};
+use tidegate_core::breaker::BreakerState;
+use tidegate_core::call::{GiveUpReason, Next};
+use tidegate_core::{Code, Rng, VerdictKind, Wall};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
@@ -201,7 +201,7 @@ async fn watch_breaker(shop: Arc<Shop>) {
     loop {
         tokio::time::sleep((patience / 8).clamp(Duration::from_millis(100), Duration::from_secs(1))).await;
         let lane = shop.run.lane.snapshot();
-        if lane.breaker == State::Closed {
+        if lane.breaker == BreakerState::Closed {
             failing_since = None;
             continue;
         }
@@ -318,7 +318,11 @@ impl Shop {
             parked += wait;
             if parked > self.job.patience {
                 let wall = Wall::from_millis(clock.wall().millis().saturating_add(wait.as_millis() as i64));
-                let code = if why == Why::QuotaSpent { Code::QUOTA_EXHAUSTED } else { outcome.verdict.code };
+                let code = if why == GiveUpReason::QuotaSpent {
+                    Code::QUOTA_EXHAUSTED
+                } else {
+                    outcome.verdict.code
+                };
                 lock(&self.stopped_by).get_or_insert(End::TryLater { code, until: wall });
                 self.run.stop();
                 return None;
@@ -394,7 +398,7 @@ impl Shop {
             return (kept, Finished { attempts, elapsed, ..finished });
         }
         let code = match outcome.verdict.kind {
-            Kind::Done | Kind::NoMatch => Code::UNEXPECTED_BODY,
+            VerdictKind::Done | VerdictKind::NoMatch => Code::UNEXPECTED_BODY,
             _ => outcome.verdict.code,
         };
         // No number of a row: equal rows share it, and a later run may find it elsewhere.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use tidegate_core::letter::Id;
+use tidegate_core::letter::LetterId;
 use tidegate_core::{Code, Rng};
 use tidegate_geo::format::Rejected;
 use tidegate_geo::format::geojson::{ReadOptions, Reader};
@@ -51,7 +51,7 @@ pub struct Again {
     /// No service is asked faster than this.
     rate_max: Option<f64>,
     /// What was written last, to look whether it is there.
-    last: Vec<(Vec<Id>, Batch)>,
+    last: Vec<(Vec<LetterId>, Batch)>,
 }
 
 struct Ready {
@@ -168,7 +168,7 @@ impl Rerun for Again {
         let last = std::mem::take(&mut self.last);
         let Ready { parts, .. } = self.ready()?;
         let mut sink = parts.sink.open_again()?;
-        let mut missing: HashSet<Id> = HashSet::new();
+        let mut missing: HashSet<LetterId> = HashSet::new();
         if parts.sink.mode == Mode::Upsert {
             // What is there exactly so is not written again.
             for (ids, batch) in &last {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tidegate_core::Code;
 use tidegate_core::key::{self, key};
-use tidegate_core::letter::Class;
+use tidegate_core::letter::FailureClass;
 use tidegate_core::letter::incident::Threshold;
 
 use super::build::Parts;
@@ -158,9 +158,9 @@ impl DeadRejects {
             idempotency_key: key(
                 &self.pipeline,
                 &[
-                    ("id", key::Value::Text(&id)),
-                    ("received", key::Value::Bytes(&reject.raw)),
-                    ("feature", key::Value::Text(&reject.feature)),
+                    ("id", key::KeyValue::Text(&id)),
+                    ("received", key::KeyValue::Bytes(&reject.raw)),
+                    ("feature", key::KeyValue::Text(&reject.feature)),
                 ],
                 None,
             ),
@@ -175,7 +175,7 @@ impl DeadRejects {
             source: Source { uri: self.from.clone(), position: format!("record {}", reject.record) },
             spatial: feature.as_ref().and_then(|feature| feature.spatial(crs)),
             failure: Failure {
-                class: Class::of(code, None),
+                class: FailureClass::of(code, None),
                 code,
                 message: messages.next().unwrap_or_default(),
                 causes: messages.collect(),

@@ -19,8 +19,8 @@ use crate::traffic::Caller;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tidegate_core::breaker::State;
-use tidegate_core::call::{CallPolicy, Next, Why};
+use tidegate_core::breaker::BreakerState;
+use tidegate_core::call::{CallPolicy, GiveUpReason, Next};
 use tidegate_core::classify::Classifier;
 use tidegate_core::lane::LaneConfig;
 use tidegate_core::signal::{Finding, Means};
@@ -233,7 +233,11 @@ impl Wire {
             parked += wait;
             if parked > self.patience {
                 let at = clock.wall().millis().saturating_add(wait.as_millis() as i64);
-                let code = if why == Why::QuotaSpent { Code::QUOTA_EXHAUSTED } else { outcome.verdict.code };
+                let code = if why == GiveUpReason::QuotaSpent {
+                    Code::QUOTA_EXHAUSTED
+                } else {
+                    outcome.verdict.code
+                };
                 return Err(self.later(what, code, Wall::from_millis(at)));
             }
             clock.sleep_until(until).await;
@@ -331,7 +335,7 @@ async fn failing(lane: &Lane, patience: Duration) -> Wall {
     loop {
         tokio::time::sleep((patience / 8).clamp(Duration::from_millis(100), Duration::from_secs(1))).await;
         let now = lane.snapshot();
-        if now.breaker == State::Closed {
+        if now.breaker == BreakerState::Closed {
             since = None;
         } else if now.now.since(*since.get_or_insert(now.now)) > patience {
             let wall = lane.clock().wall().millis().saturating_add(patience.as_millis() as i64);

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::{StreamExt, stream};
-use tidegate_core::call::{Next, Why};
-use tidegate_core::{Code, Kind as Verdict, Rng, Wall};
+use tidegate_core::call::{GiveUpReason, Next};
+use tidegate_core::{Code, Rng, VerdictKind as Verdict, Wall};
 use tidegate_geo::{Batch, Problem};
 use tokio::runtime::Runtime;
 
@@ -111,7 +111,7 @@ impl<T: Send + 'static> Remote<T> {
         self.line.calls.call(outcome.history());
         self.attempts.note(key, &outcome, self.exchange.lanes.clock().wall().millis());
         if let Next::Park(until, why) = outcome.next
-            && why == Why::QuotaSpent
+            && why == GiveUpReason::QuotaSpent
         {
             let clock = self.exchange.lanes.clock();
             let wait = until.since(clock.mono()).as_millis() as i64;

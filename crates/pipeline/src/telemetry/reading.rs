@@ -6,14 +6,14 @@ use super::summary::retries;
 use super::{Telemetry, lock};
 use crate::letter::now_ms;
 use std::time::Duration;
-use tidegate_core::alert::{BUCKETS, Reading};
+use tidegate_core::alert::{AlertReading, BUCKETS};
 
 impl Telemetry {
     /// What is counted so far, over all services, gates and letters.
     #[must_use]
-    pub fn reading(&self) -> Reading {
+    pub fn reading(&self) -> AlertReading {
         let lines = self.lines();
-        let mut r = Reading { breaker_open: together(&lines).breaker == 2, ..Reading::default() };
+        let mut r = AlertReading { breaker_open: together(&lines).breaker == 2, ..AlertReading::default() };
         for line in &lines {
             let calls = &line.calls;
             for (number, sent, answered) in calls.by_attempt() {

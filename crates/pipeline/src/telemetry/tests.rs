@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::call::{Attempt, CallPolicy};
 use tidegate_core::lane::LaneConfig;
-use tidegate_core::{Code, Kind, Mono, Verdict};
+use tidegate_core::{Code, Mono, Verdict, VerdictKind};
 
-fn attempt(kind: Kind, status: Option<u16>, delay_ms: u64) -> Attempt {
+fn attempt(kind: VerdictKind, status: Option<u16>, delay_ms: u64) -> Attempt {
     Attempt {
         sent: Mono::from_millis(0),
         settled: Mono::from_millis(20),
@@ -30,15 +30,15 @@ fn line(telemetry: &Telemetry, host: &str, attempts_max: u32) -> Arc<Calls> {
 fn filled() -> Telemetry {
     let telemetry = Telemetry::new("parcels \"north\"\\");
     let calls = line(&telemetry, "geo.example", 5);
-    let throttled = Kind::Throttled { until: None };
-    let failed = Kind::Transient { until: None };
-    calls.call(&[attempt(Kind::Done, Some(200), 0)]);
+    let throttled = VerdictKind::Throttled { until: None };
+    let failed = VerdictKind::Transient { until: None };
+    calls.call(&[attempt(VerdictKind::Done, Some(200), 0)]);
     calls.call(&[
         attempt(throttled, Some(429), 300),
         attempt(failed, None, 40),
-        attempt(Kind::Done, Some(200), 0),
+        attempt(VerdictKind::Done, Some(200), 0),
     ]);
-    calls.call(&[attempt(Kind::Permanent, Some(400), 0)]);
+    calls.call(&[attempt(VerdictKind::Permanent, Some(400), 0)]);
     let records = &telemetry.records;
     records.read(4);
     records.ended(Ended::Matched);
@@ -113,8 +113,8 @@ fn prometheus_reads_it() {
 fn two_steps_that_ask_one_host_share_its_series() {
     let telemetry = Telemetry::new("p");
     let (one, two) = (line(&telemetry, "a", 3), line(&telemetry, "a", 5));
-    one.call(&[attempt(Kind::Done, Some(200), 0)]);
-    two.call(&[attempt(Kind::Done, Some(200), 0)]);
+    one.call(&[attempt(VerdictKind::Done, Some(200), 0)]);
+    two.call(&[attempt(VerdictKind::Done, Some(200), 0)]);
     let text = telemetry.prometheus();
     assert!(text.contains("tidegate_attempts_total{pipeline=\"p\",host=\"a\",attempt=\"1\"} 2\n"), "{text}");
     assert_eq!(text.matches("tidegate_lane_in_flight{").count(), 1);

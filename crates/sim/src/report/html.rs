@@ -7,10 +7,10 @@
 use std::fmt::Write;
 
 use super::plot;
-use super::table::{CHECKS_MAX, Rows, numbers};
+use super::table::{CHECKS_MAX, TableRows, numbers};
 use super::{escape, short};
-use crate::outcome::{Outcome, Plot};
-use crate::scenario::expect::Checked;
+use crate::outcome::{Plot, ScenarioOutcome};
+use crate::scenario::expect::CheckedExpectation;
 
 const STYLE: &str = include_str!("page.css");
 /// SHA-256 of [`STYLE`], as the content policy wants it; a test holds it true.
@@ -60,7 +60,7 @@ pub fn plots(plots: &[Plot]) -> String {
 
 /// The outcome as a page.
 #[must_use]
-pub fn html(outcome: &Outcome) -> String {
+pub fn html(outcome: &ScenarioOutcome) -> String {
     let name = escape(&outcome.name);
     let header =
         format!("<h1>{name}</h1><p class=\"reason\">{}</p>{}", escape(&outcome.reason), badge(outcome));
@@ -72,7 +72,7 @@ pub fn html(outcome: &Outcome) -> String {
     out.push_str("</div></section>");
     if !outcome.checks.is_empty() {
         out.push_str("<section><h2>Expectations</h2>");
-        let (held, broken): (Vec<&Checked>, Vec<_>) = outcome.checks.iter().partition(|c| c.held);
+        let (held, broken): (Vec<&CheckedExpectation>, Vec<_>) = outcome.checks.iter().partition(|c| c.held);
         if !broken.is_empty() {
             let _ = write!(out, "<div class=\"wide\">{}</div>", checks(&broken));
         }
@@ -94,11 +94,11 @@ pub fn html(outcome: &Outcome) -> String {
     page(&format!("{} · Tidegate simulation", outcome.name), &header, &out, &footer)
 }
 
-fn moves(line: &crate::outcome::Line) -> bool {
+fn moves(line: &crate::outcome::PlotLine) -> bool {
     line.points.iter().any(|p| p.1 != 0.0)
 }
 
-fn badge(outcome: &Outcome) -> String {
+fn badge(outcome: &ScenarioOutcome) -> String {
     let all = outcome.checks.len();
     match outcome.checks.iter().filter(|c| !c.held).count() {
         _ if all == 0 => String::new(),
@@ -107,7 +107,7 @@ fn badge(outcome: &Outcome) -> String {
     }
 }
 
-fn checks(checks: &[&Checked]) -> String {
+fn checks(checks: &[&CheckedExpectation]) -> String {
     let mut out = String::from(
         "<table><thead><tr><th scope=\"col\">Case</th><th scope=\"col\">Metric</th>\
          <th scope=\"col\">Expected</th><th scope=\"col\">Got</th><th scope=\"col\"></th></tr></thead><tbody>",
@@ -129,14 +129,14 @@ fn checks(checks: &[&Checked]) -> String {
 }
 
 /// The points of a plot as a table: x down, the lines across.
-fn points(plot: &Plot) -> Rows {
-    let mut rows: Rows =
+fn points(plot: &Plot) -> TableRows {
+    let mut rows: TableRows =
         vec![core::iter::once(&plot.x.label).chain(plot.lines.iter().map(|l| &l.name)).cloned().collect()];
     let longest = plot.lines.iter().map(|l| &l.points).max_by_key(|p| p.len());
     let Some(longest) = longest else { return rows };
     let step = longest.len().div_ceil(ROWS_MAX).max(1);
     for &(x, _) in longest.iter().step_by(step) {
-        let at = |line: &crate::outcome::Line| {
+        let at = |line: &crate::outcome::PlotLine| {
             // The last value not after x: lines of different runs have different bins.
             let after = line.points.partition_point(|p| p.0 <= x);
             after.checked_sub(1).and_then(|i| line.points.get(i)).map_or_else(String::new, |p| short(p.1))
@@ -146,7 +146,7 @@ fn points(plot: &Plot) -> Rows {
     rows
 }
 
-/// Rows as a table: the first one is its head, the first cell of each names it.
+/// TableRows as a table: the first one is its head, the first cell of each names it.
 #[must_use]
 pub fn rows_html(title: &str, rows: &[Vec<String>]) -> String {
     let mut out = String::from("<table>");
@@ -172,7 +172,7 @@ pub fn rows_html(title: &str, rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Options, Scenario};
+    use crate::scenario::{Scenario, ScenarioOptions};
     use sha2::{Digest, Sha256};
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
               contention: {clients: [1, 2]}, expect: {full/1: {calls: {equals: 2}}}}",
         )
         .unwrap();
-        let page = html(&scenario.run(&Options::default()).unwrap());
+        let page = html(&scenario.run(&ScenarioOptions::default()).unwrap());
         assert!(!page.contains("<script") && !page.contains("<b>"), "{page}");
         assert!(!page.contains("http://") && !page.contains("https://"));
         assert!(page.contains("1 of 1 expectations fail"));

@@ -7,13 +7,13 @@ pub mod table;
 pub use html::html;
 pub use table::table;
 
-use crate::outcome::Outcome;
+use crate::outcome::ScenarioOutcome;
 
 /// The outcome as JSON.
 ///
 /// # Errors
 /// If a number cannot be written.
-pub fn json(outcome: &Outcome) -> Result<String, serde_json::Error> {
+pub fn json(outcome: &ScenarioOutcome) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(outcome)
 }
 

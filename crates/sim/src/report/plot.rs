@@ -6,10 +6,12 @@
 use std::fmt::Write;
 
 use super::{escape, short};
-use crate::outcome::{Axis, LINES_MAX, Line, Plot};
+use crate::outcome::{Axis, LINES_MAX, Plot, PlotLine};
 
+/// Size of a plot, in pixels.
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 340.0;
+/// Margins around its axes, in pixels.
 const LEFT: f64 = 68.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
@@ -143,7 +145,7 @@ pub fn svg(plot: &Plot, id: usize) -> String {
     out
 }
 
-fn draw(out: &mut String, line: &Line, kind: usize, x: &Scale, y: &Scale) {
+fn draw(out: &mut String, line: &PlotLine, kind: usize, x: &Scale, y: &Scale) {
     let usable = |p: &&(f64, f64)| (!x.log || p.0 > 0.0) && (!y.log || p.1 > 0.0);
     let _ = write!(out, "<polyline class=\"line k{kind}\" points=\"");
     for p in line.points.iter().filter(usable) {
@@ -210,7 +212,7 @@ mod tests {
             [vec![], vec![(0.0, 0.0)], vec![(f64::NAN, 1.0), (1.0, f64::INFINITY)], vec![(5.0, -3.0)]]
         {
             for axis in [Axis::linear("<x>"), Axis::log("x")] {
-                let line = Line { name: "<b>".to_owned(), points: points.clone() };
+                let line = PlotLine { name: "<b>".to_owned(), points: points.clone() };
                 let plot =
                     Plot { title: "t".to_owned(), x: axis.clone(), y: axis.clone(), lines: vec![line] };
                 let text = svg(&plot, 1);

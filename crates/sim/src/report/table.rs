@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use super::short;
-use crate::outcome::{Case, Outcome};
+use crate::outcome::{Case, ScenarioOutcome};
 
 /// Colours of a terminal, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,11 +26,11 @@ impl Style {
 pub(super) const CHECKS_MAX: usize = 24;
 
 /// The rows of a table, the first of which is its head.
-pub(super) type Rows = Vec<Vec<String>>;
+pub(super) type TableRows = Vec<Vec<String>>;
 
 /// The whole report.
 #[must_use]
-pub fn table(outcome: &Outcome, style: Style) -> String {
+pub fn table(outcome: &ScenarioOutcome, style: Style) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}", style.paint("1", &outcome.name));
     let _ = writeln!(out, "{}\n", outcome.reason);
@@ -60,7 +60,7 @@ pub fn table(outcome: &Outcome, style: Style) -> String {
 }
 
 /// The numbers of all cases as titled tables.
-pub(super) fn numbers(cases: &[Case]) -> Vec<(String, Rows)> {
+pub(super) fn numbers(cases: &[Case]) -> Vec<(String, TableRows)> {
     grid(cases).unwrap_or_else(|| vec![(String::new(), lines(cases))])
 }
 
@@ -106,9 +106,9 @@ fn metrics(cases: &[Case]) -> Vec<&'static str> {
     names
 }
 
-fn lines(cases: &[Case]) -> Rows {
+fn lines(cases: &[Case]) -> TableRows {
     let names = metrics(cases);
-    let mut rows: Rows =
+    let mut rows: TableRows =
         vec![core::iter::once("case".to_owned()).chain(names.iter().map(|m| named(m))).collect()];
     rows.extend(cases.iter().map(|case| {
         let mut row = vec![case.name.clone()];
@@ -118,7 +118,7 @@ fn lines(cases: &[Case]) -> Rows {
     rows
 }
 
-fn grid(cases: &[Case]) -> Option<Vec<(String, Rows)>> {
+fn grid(cases: &[Case]) -> Option<Vec<(String, TableRows)>> {
     let (mut down, mut across): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     for case in cases {
         let (a, b) = case.name.split_once('/')?;
@@ -131,7 +131,7 @@ fn grid(cases: &[Case]) -> Option<Vec<(String, Rows)>> {
     }
     let find = |a: &str, b: &str| cases.iter().find(|c| c.name.split_once('/') == Some((a, b)));
     let table = |metric: &str| {
-        let mut rows: Rows =
+        let mut rows: TableRows =
             vec![core::iter::once("").chain(across.iter().copied()).map(str::to_owned).collect()];
         rows.extend(down.iter().map(|&b| {
             let mut row = vec![b.to_owned()];
@@ -143,8 +143,8 @@ fn grid(cases: &[Case]) -> Option<Vec<(String, Rows)>> {
     (cases.len() > 1).then(|| metrics(cases).into_iter().map(table).collect())
 }
 
-fn checks(outcome: &Outcome, style: Style) -> Rows {
-    let mut rows: Rows = vec![["case", "metric", "expected", "got", ""].map(str::to_owned).to_vec()];
+fn checks(outcome: &ScenarioOutcome, style: Style) -> TableRows {
+    let mut rows: TableRows = vec![["case", "metric", "expected", "got", ""].map(str::to_owned).to_vec()];
     let all = outcome.checks.len() <= CHECKS_MAX;
     for check in outcome.checks.iter().filter(|c| all || !c.held) {
         let got = check.got.map_or_else(|| "no such metric".to_owned(), short);
@@ -155,7 +155,7 @@ fn checks(outcome: &Outcome, style: Style) -> Rows {
 }
 
 /// Columns in line: words to the left, numbers to the right.
-fn align(rows: &Rows) -> String {
+fn align(rows: &TableRows) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cells = |column: usize| rows.iter().filter_map(move |r| r.get(column));
     let widths: Vec<usize> =
@@ -188,7 +188,7 @@ fn visible(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Options, Scenario};
+    use crate::scenario::{Scenario, ScenarioOptions};
 
     #[test]
     fn a_report_reads_well() {
@@ -197,7 +197,7 @@ mod tests {
               expect: {none/1: {calls: {equals: 1}}, full/1: {calls: {equals: 2}}}}",
         )
         .unwrap();
-        let outcome = scenario.run(&Options::default()).unwrap();
+        let outcome = scenario.run(&ScenarioOptions::default()).unwrap();
         let text = table(&outcome, Style::default());
         assert!(text.contains("   none  full\n1     1     1\n"), "{text}");
         assert!(text.contains("none/1  calls        = 1    1  ok\n"), "{text}");
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn of_many_expectations_only_the_broken_are_listed() {
         let checks = |n: usize| {
-            let check = |i: usize| crate::scenario::expect::Checked {
+            let check = |i: usize| crate::scenario::expect::CheckedExpectation {
                 case: format!("case{i}"),
                 metric: "m".to_owned(),
                 wanted: "= 1".to_owned(),
@@ -232,7 +232,10 @@ mod tests {
                 se: 0.0,
                 held: i != 3,
             };
-            table(&Outcome { checks: (0..n).map(check).collect(), ..Outcome::default() }, Style::default())
+            table(
+                &ScenarioOutcome { checks: (0..n).map(check).collect(), ..ScenarioOutcome::default() },
+                Style::default(),
+            )
         };
         assert!(checks(CHECKS_MAX).contains("case7"));
         let many = checks(CHECKS_MAX + 1);

@@ -12,28 +12,40 @@
 
 use tidegate_core::time::seconds;
 
-use super::queue::{Next, Queue, Refusals};
-use super::{Client, Decision, Hints, Mono, Seen, Tokens, refused};
+use super::retry_queue::{QueuePeek, Refusals, RetryQueue};
+use super::{Decision, DrainClient, Feedback, Hints, Mono, Tokens, refused};
 
+/// Initial rate, in calls per second.
 const START: f64 = 2000.0;
+/// Additive increase per window without a throttle, in calls per second.
 const STEP: f64 = 300.0;
+/// Multiplicative decrease per window with a throttle.
 const FALL: f64 = 0.5;
+/// Bounds of the rate, in calls per second.
 const RATE_MIN: f64 = 1.0;
 const RATE_MAX: f64 = 5000.0;
+/// Size of the bucket, in tokens.
 const BURST: f64 = 100.0;
+/// Length of a window, in seconds.
 const WINDOW: f64 = 1.0;
+/// Bounds of the delay before a retry, in seconds.
 const WAIT_MIN: f64 = 0.1;
 const WAIT_MAX: f64 = 0.3;
 
 /// The AIMD rate.
 #[derive(Clone, Debug)]
 pub struct Aimd {
-    queue: Queue,
+    queue: RetryQueue,
     tokens: Tokens,
+    /// Additive increase, in calls per second.
     step: f64,
+    /// Most calls per second.
     rate_max: f64,
+    /// When the window began, in seconds.
     window_from: f64,
+    /// A call of the window was throttled.
     throttled: bool,
+    /// Callers, each with one call in flight or waiting.
     workers: usize,
     in_flight: usize,
 }
@@ -44,7 +56,7 @@ impl Aimd {
     pub fn new(requests: u64, workers: u32, scale: f64, seed: u64) -> Aimd {
         let size = (BURST * scale).max(1.0);
         Aimd {
-            queue: Queue::new(requests, seed),
+            queue: RetryQueue::new(requests, seed),
             tokens: Tokens { rate: START * scale, size, level: size, at: Mono::ZERO },
             step: STEP * scale,
             rate_max: if scale < 1.0 { f64::INFINITY } else { RATE_MAX },
@@ -71,13 +83,13 @@ impl Aimd {
     }
 }
 
-impl Client for Aimd {
+impl DrainClient for Aimd {
     type Ticket = Refusals;
 
     fn admit(&mut self, now: Mono) -> Decision<Refusals> {
         let fresh = self.in_flight + self.queue.waiting() < self.workers;
         match self.queue.peek(now, fresh) {
-            Next::Ready(refusals) => match self.tokens.take(now) {
+            QueuePeek::Ready(refusals) => match self.tokens.take(now) {
                 Ok(()) => {
                     self.queue.take(refusals, now);
                     self.in_flight += 1;
@@ -85,17 +97,17 @@ impl Client for Aimd {
                 }
                 Err(t) => Decision::At(t),
             },
-            Next::At(t) => Decision::At(t),
-            Next::Nothing => Decision::Full,
+            QueuePeek::At(t) => Decision::At(t),
+            QueuePeek::Nothing => Decision::Full,
         }
     }
 
-    fn settle(&mut self, ticket: Refusals, now: Mono, seen: Seen, _: &Hints) {
+    fn settle(&mut self, ticket: Refusals, now: Mono, seen: Feedback, _: &Hints) {
         self.in_flight -= 1;
         let refused = refused(seen);
         self.count(now, refused);
         if refused {
-            self.queue.again(ticket.saturating_add(1), now + seconds(WAIT_MIN), WAIT_MAX - WAIT_MIN, None);
+            self.queue.retry(ticket.saturating_add(1), now + seconds(WAIT_MIN), WAIT_MAX - WAIT_MIN, None);
         }
     }
 }
@@ -144,7 +156,7 @@ mod tests {
     fn a_retry_waits_between_100_and_300_ms() {
         let mut client = Aimd::new(1, 1, 1.0, 1);
         assert_eq!(client.admit(Mono::ZERO), Decision::Go(0));
-        client.settle(0, Mono::ZERO, Seen::Throttled { until: None }, &Hints::default());
+        client.settle(0, Mono::ZERO, Feedback::Throttled { until: None }, &Hints::default());
         let Decision::At(t) = client.admit(Mono::ZERO) else { panic!("a retry went out at once") };
         assert!((0.1..0.3).contains(&t.as_secs_f64()), "{t:?}");
         assert_eq!(client.admit(t), Decision::Go(1));

@@ -10,33 +10,44 @@
 //! The SDK retries inside the call, so a waiting call holds its caller's worker. The retry quota
 //! and the three attempts are left out: here every request has to be done.
 
-use super::queue::{Next, Queue, Refusals, exponential};
-use super::{Client, Decision, Hints, Mono, Seen, Tokens, refused};
+use super::retry_queue::{QueuePeek, Refusals, RetryQueue, exponential};
+use super::{Decision, DrainClient, Feedback, Hints, Mono, Tokens, refused};
 
+/// Base of the backoff, in seconds.
 const BASE: f64 = 1.0;
+/// Cap of the backoff, in seconds.
 const CAP: f64 = 20.0;
+/// Multiplicative decrease on a throttle.
 const BETA: f64 = 0.7;
+/// Scale of the cubic curve, in calls per second per cubic second.
 const SCALE: f64 = 0.4;
+/// Weight of a new measurement of the rate.
 const SMOOTH: f64 = 0.8;
+/// Slowest rate, in calls per second.
 const RATE_MIN: f64 = 0.5;
+/// Time buckets per second in which the rate is measured.
 const BUCKETS_PER_SECOND: f64 = 2.0;
 
 /// The client's send rate.
 #[derive(Clone, Debug)]
-struct Rate {
+struct CubicRate {
     /// None before the first throttle.
     tokens: Option<Tokens>,
-    /// The rate at the last throttle, and its time in seconds.
+    /// Rate at the last throttle, in calls per second.
     top: f64,
+    /// Time of the last throttle, in seconds.
     throttled: f64,
+    /// Measured rate, in calls per second, smoothed.
     measured: f64,
+    /// Calls in the current time bucket.
     counted: f64,
+    /// When the current time bucket began, in seconds.
     bucket: f64,
 }
 
-impl Rate {
-    fn new() -> Rate {
-        Rate { tokens: None, top: 0.0, throttled: 0.0, measured: 0.0, counted: 0.0, bucket: 0.0 }
+impl CubicRate {
+    fn new() -> CubicRate {
+        CubicRate { tokens: None, top: 0.0, throttled: 0.0, measured: 0.0, counted: 0.0, bucket: 0.0 }
     }
 
     fn measure(&mut self, t: f64) {
@@ -80,8 +91,8 @@ impl Rate {
 /// The adaptive mode.
 #[derive(Clone, Debug)]
 pub struct Aws {
-    queue: Queue,
-    rate: Rate,
+    queue: RetryQueue,
+    rate: CubicRate,
     workers: usize,
     in_flight: usize,
 }
@@ -90,17 +101,22 @@ impl Aws {
     /// For so many requests of so many callers.
     #[must_use]
     pub fn new(requests: u64, workers: u32, seed: u64) -> Aws {
-        Aws { queue: Queue::new(requests, seed), rate: Rate::new(), workers: workers as usize, in_flight: 0 }
+        Aws {
+            queue: RetryQueue::new(requests, seed),
+            rate: CubicRate::new(),
+            workers: workers as usize,
+            in_flight: 0,
+        }
     }
 }
 
-impl Client for Aws {
+impl DrainClient for Aws {
     type Ticket = Refusals;
 
     fn admit(&mut self, now: Mono) -> Decision<Refusals> {
         let fresh = self.in_flight + self.queue.waiting() < self.workers;
         match self.queue.peek(now, fresh) {
-            Next::Ready(refusals) => {
+            QueuePeek::Ready(refusals) => {
                 if let Some(Err(t)) = self.rate.tokens.as_mut().map(|tokens| tokens.take(now)) {
                     return Decision::At(t);
                 }
@@ -108,18 +124,18 @@ impl Client for Aws {
                 self.in_flight += 1;
                 Decision::Go(refusals)
             }
-            Next::At(t) => Decision::At(t),
-            Next::Nothing => Decision::Full,
+            QueuePeek::At(t) => Decision::At(t),
+            QueuePeek::Nothing => Decision::Full,
         }
     }
 
-    fn settle(&mut self, ticket: Refusals, now: Mono, seen: Seen, _: &Hints) {
+    fn settle(&mut self, ticket: Refusals, now: Mono, seen: Feedback, _: &Hints) {
         self.in_flight -= 1;
         let refused = refused(seen);
         self.rate.settle(now, refused);
         if refused {
             let refusals = ticket.saturating_add(1);
-            self.queue.again(refusals, now, exponential(BASE, CAP, refusals), None);
+            self.queue.retry(refusals, now, exponential(BASE, CAP, refusals), None);
         }
     }
 }
@@ -129,13 +145,13 @@ mod tests {
     use super::*;
 
     /// Ten calls a second, all accepted, until `until` tenths of a second.
-    fn steady(until: u64) -> Rate {
-        let mut rate = Rate::new();
+    fn steady(until: u64) -> CubicRate {
+        let mut rate = CubicRate::new();
         (1..=until).for_each(|n| rate.settle(Mono::from_millis(100 * n), false));
         rate
     }
 
-    fn fill(rate: &Rate) -> f64 {
+    fn fill(rate: &CubicRate) -> f64 {
         rate.tokens.unwrap().rate
     }
 
@@ -170,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_rate_has_a_floor_and_a_ceiling() {
-        let mut rate = Rate::new();
+        let mut rate = CubicRate::new();
         rate.settle(Mono::from_millis(10), true);
         assert_eq!(fill(&rate), 0.5, "nothing was measured yet");
         rate.settle(Mono::from_millis(100_000), false);
@@ -182,7 +198,7 @@ mod tests {
     fn a_waiting_call_holds_its_worker() {
         let mut client = Aws::new(10, 1, 1);
         assert_eq!(client.admit(Mono::ZERO), Decision::Go(0));
-        client.settle(0, Mono::from_millis(1), Seen::Throttled { until: None }, &Hints::default());
+        client.settle(0, Mono::from_millis(1), Feedback::Throttled { until: None }, &Hints::default());
         let Decision::At(t) = client.admit(Mono::from_millis(1)) else { panic!("a new request went out") };
         assert!(t < Mono::from_millis(1001), "{t:?}");
         // The backoff is over, the bucket fills at half a token a second.

@@ -4,17 +4,20 @@
 //! obeyed by the request that got it, as the usual HTTP libraries do it; the others do not hear of
 //! it. A refused request gives its place to the next one while it waits.
 
-use super::queue::{Next, Queue, Refusals, exponential};
-use super::{Client, Decision, Hints, Mono, Seen, refused};
+use super::retry_queue::{QueuePeek, Refusals, RetryQueue, exponential};
+use super::{Decision, DrainClient, Feedback, Hints, Mono, refused};
 
-const AT_ONCE: u32 = 16;
+/// Most calls in flight.
+const IN_FLIGHT_MAX: u32 = 16;
+/// Base of the backoff, in seconds.
 const BASE: f64 = 0.1;
+/// Cap of the backoff, in seconds.
 const CAP: f64 = 20.0;
 
 /// A fixed number of calls at once.
 #[derive(Clone, Debug)]
 pub struct Fixed {
-    queue: Queue,
+    queue: RetryQueue,
     in_flight: u32,
 }
 
@@ -22,34 +25,34 @@ impl Fixed {
     /// For so many requests.
     #[must_use]
     pub fn new(requests: u64, seed: u64) -> Fixed {
-        Fixed { queue: Queue::new(requests, seed), in_flight: 0 }
+        Fixed { queue: RetryQueue::new(requests, seed), in_flight: 0 }
     }
 }
 
-impl Client for Fixed {
+impl DrainClient for Fixed {
     type Ticket = Refusals;
 
     fn admit(&mut self, now: Mono) -> Decision<Refusals> {
-        if self.in_flight >= AT_ONCE {
+        if self.in_flight >= IN_FLIGHT_MAX {
             return Decision::Full;
         }
         match self.queue.peek(now, true) {
-            Next::Ready(refusals) => {
+            QueuePeek::Ready(refusals) => {
                 self.queue.take(refusals, now);
                 self.in_flight += 1;
                 Decision::Go(refusals)
             }
-            Next::At(t) => Decision::At(t),
-            Next::Nothing => Decision::Full,
+            QueuePeek::At(t) => Decision::At(t),
+            QueuePeek::Nothing => Decision::Full,
         }
     }
 
-    fn settle(&mut self, ticket: Refusals, now: Mono, seen: Seen, hints: &Hints) {
+    fn settle(&mut self, ticket: Refusals, now: Mono, seen: Feedback, hints: &Hints) {
         self.in_flight -= 1;
         if refused(seen) {
             let refusals = ticket.saturating_add(1);
             let hint = hints.retry_after.map(|wait| now + wait);
-            self.queue.again(refusals, now, exponential(BASE, CAP, refusals), hint);
+            self.queue.retry(refusals, now, exponential(BASE, CAP, refusals), hint);
         }
     }
 }
@@ -67,9 +70,9 @@ mod tests {
             assert_eq!(client.admit(Mono::ZERO), Decision::Go(0));
         }
         assert_eq!(client.admit(Mono::ZERO), Decision::Full);
-        client.settle(0, Mono::ZERO, Seen::Throttled { until: None }, &Hints::default());
+        client.settle(0, Mono::ZERO, Feedback::Throttled { until: None }, &Hints::default());
         assert_eq!(client.admit(Mono::ZERO), Decision::Go(0));
-        client.settle(0, Mono::from_millis(100), Seen::Accepted, &Hints::default());
+        client.settle(0, Mono::from_millis(100), Feedback::Accepted, &Hints::default());
         assert_eq!(client.admit(Mono::from_millis(100)), Decision::Go(1), "its backoff is over");
     }
 
@@ -78,7 +81,7 @@ mod tests {
         let mut client = Fixed::new(1, 1);
         assert_eq!(client.admit(Mono::ZERO), Decision::Go(0));
         let hints = Hints { retry_after: Some(Duration::from_secs(3)), ..Hints::default() };
-        client.settle(0, Mono::ZERO, Seen::Throttled { until: None }, &hints);
+        client.settle(0, Mono::ZERO, Feedback::Throttled { until: None }, &hints);
         assert_eq!(client.admit(Mono::ZERO), Decision::At(Mono::from_millis(3000)));
         assert_eq!(client.admit(Mono::from_millis(3000)), Decision::Go(1));
     }

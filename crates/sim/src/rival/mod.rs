@@ -1,9 +1,9 @@
 //! The limiters of the incumbents, for comparison.
 //!
-//! Written anew from their documented rules and constants, each as a [`Client`] of the drain
+//! Written anew from their documented rules and constants, each as a [`DrainClient`] of the drain
 //! world. Where the drain asks for more than the original does, the original is given the benefit
 //! of the doubt, and the file says how: nobody gives up after three attempts here, because every
-//! request has to be done; and a retry waits in a queue of its own ([`queue`]).
+//! request has to be done; and a retry waits in a queue of its own ([`retry_queue`]).
 //!
 //! Of them only [`fixed`] obeys `Retry-After`, as the usual HTTP libraries do. The rules of the AWS
 //! SDKs name their own `x-amz-retry-after`, which other services do not send; those of Lance and
@@ -12,15 +12,15 @@
 pub mod aimd;
 pub mod aws;
 pub mod fixed;
-pub mod queue;
+pub mod retry_queue;
 pub mod vector;
 
 use tidegate_core::Mono;
 use tidegate_core::hint::Hints;
-use tidegate_core::limit::Seen;
+use tidegate_core::limit::Feedback;
 
-use crate::drain::{Client, Decision, Outcome, Tells, World, drain};
-use crate::near::question;
+use crate::did_you_mean::suggestion;
+use crate::drain::{Decision, DrainClient, DrainOutcome, DrainWorld, ServerHints, drain};
 use aimd::Aimd;
 use aws::Aws;
 use fixed::Fixed;
@@ -78,16 +78,16 @@ impl Rival {
     pub fn named(name: &str) -> Result<Rival, String> {
         Rival::ALL.into_iter().find(|r| r.name() == name).ok_or_else(|| {
             let known = Rival::ALL.map(Rival::name);
-            let guess = question(name, &known);
+            let guess = suggestion(name, &known);
             format!("unknown limiter `{name}`{guess}; known are {}", known.join(", "))
         })
     }
 
     /// Drains the world its way; what the server tells is replaced by what this rival can hear.
     #[must_use]
-    pub fn drain(self, world: &World, seed: u64) -> Outcome {
-        let tells = if self == Rival::FixedHinted { Tells::RetryAfter } else { Tells::Nothing };
-        let world = World { tells, ..world.clone() };
+    pub fn drain(self, world: &DrainWorld, seed: u64) -> DrainOutcome {
+        let tells = if self == Rival::FixedHinted { ServerHints::RetryAfter } else { ServerHints::Nothing };
+        let world = DrainWorld { tells, ..world.clone() };
         let (n, workers) = (world.requests, world.workers);
         match self {
             Rival::Aws => drain(&world, &mut Aws::new(n, workers, seed), seed),
@@ -103,8 +103,11 @@ impl Rival {
 /// A token bucket whose rate may change at any time, in the unit of calls and seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Tokens {
+    /// Tokens per second.
     rate: f64,
+    /// Capacity, in tokens.
     size: f64,
+    /// Tokens at `at`.
     level: f64,
     at: Mono,
 }
@@ -127,24 +130,24 @@ impl Tokens {
     }
 }
 
-fn refused(seen: Seen) -> bool {
-    seen != Seen::Accepted
+fn refused(seen: Feedback) -> bool {
+    seen != Feedback::Accepted
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::Limit;
+    use crate::server::ServerLimit;
 
-    fn world(limit: Limit) -> World {
-        World {
+    fn world(limit: ServerLimit) -> DrainWorld {
+        DrainWorld {
             limit,
             requests: 2_000,
             workers: 64,
             rtt: 0.04,
             service: 0.065,
             jitter: 0.05,
-            tells: Tells::Nothing,
+            tells: ServerHints::Nothing,
         }
     }
 
@@ -152,7 +155,7 @@ mod tests {
     fn every_rival_drains_everything_and_the_seed_decides_how() {
         for rival in Rival::ALL {
             assert_eq!(Rival::named(rival.name()), Ok(rival));
-            let world = world(Limit::Bucket { rate: 50.0, burst: 20.0 });
+            let world = world(ServerLimit::TokenBucket { rate: 50.0, burst: 20.0 });
             let out = rival.drain(&world, 7);
             assert_eq!((out.left, out.calls - out.refused), (0, 2_000), "{rival:?}");
             assert!(out.utilisation() > 20.0, "{rival:?} {out:?}");
@@ -164,7 +167,7 @@ mod tests {
     #[test]
     fn without_a_limit_nobody_is_refused() {
         for rival in Rival::ALL {
-            assert_eq!(rival.drain(&world(Limit::Open), 1).refused, 0, "{rival:?}");
+            assert_eq!(rival.drain(&world(ServerLimit::Open), 1).refused, 0, "{rival:?}");
         }
     }
 

@@ -14,35 +14,45 @@
 
 use tidegate_core::time::seconds;
 
-use super::queue::{Next, Queue, Refusals};
-use super::{Client, Decision, Hints, Mono, Seen, refused};
+use super::retry_queue::{QueuePeek, Refusals, RetryQueue};
+use super::{Decision, DrainClient, Feedback, Hints, Mono, refused};
 
+/// Initial limit, in calls in flight.
 const START: u32 = 1;
+/// Highest limit, in calls in flight.
 const MOST: u32 = 200;
+/// Multiplicative decrease.
 const FALL: f64 = 0.9;
+/// Weight of a new round trip in mean and variance.
 const ALPHA: f64 = 0.4;
+/// Standard deviations above the mean from which on a round trip is too long.
 const DEVIATIONS: f64 = 2.5;
+/// Cap of the backoff, in seconds.
 const WAIT_MAX: f64 = 30.0;
 /// Means are compared in whole microseconds, so that equal round trips are equal.
 const UNIT: f64 = 1e6;
 
 /// The concurrency limit.
 #[derive(Clone, Debug)]
-struct Limit {
+struct AdaptiveConcurrency {
+    /// The limit, in calls in flight.
     now: u32,
     in_flight: u32,
+    /// The limit was reached since the last adjustment.
     reached: bool,
+    /// A call was refused since the last adjustment.
     pushed_back: bool,
-    /// Sum and number of the round trips since the last look.
+    /// Sum of the round trips since the last adjustment, in seconds, and their number.
     rtt: (f64, f64),
-    /// Mean and variance before that.
+    /// Mean (seconds) and variance of the round trips before that.
     past: Option<(f64, f64)>,
+    /// When the limit is adjusted next.
     look: Mono,
 }
 
-impl Limit {
-    fn new() -> Limit {
-        Limit {
+impl AdaptiveConcurrency {
+    fn new() -> AdaptiveConcurrency {
+        AdaptiveConcurrency {
             now: START,
             in_flight: 0,
             reached: false,
@@ -113,43 +123,43 @@ fn ceiling(refusals: Refusals) -> f64 {
 /// The adaptive concurrency with its retries.
 #[derive(Clone, Debug)]
 pub struct Vector {
-    queue: Queue,
+    queue: RetryQueue,
     shipped: bool,
-    limit: Limit,
+    limit: AdaptiveConcurrency,
 }
 
 impl Vector {
     /// For so many requests; as shipped, or as documented.
     #[must_use]
     pub fn new(requests: u64, shipped: bool, seed: u64) -> Vector {
-        Vector { queue: Queue::new(requests, seed), shipped, limit: Limit::new() }
+        Vector { queue: RetryQueue::new(requests, seed), shipped, limit: AdaptiveConcurrency::new() }
     }
 }
 
-impl Client for Vector {
+impl DrainClient for Vector {
     type Ticket = (Mono, Refusals);
 
     fn admit(&mut self, now: Mono) -> Decision<(Mono, Refusals)> {
         let room = self.limit.in_flight < self.limit.now;
         match self.queue.peek(now, room || !self.shipped) {
             // As shipped, a retry has kept its place.
-            Next::Ready(refusals) if (self.shipped && refusals > 0) || self.limit.start() => {
+            QueuePeek::Ready(refusals) if (self.shipped && refusals > 0) || self.limit.start() => {
                 let first = self.queue.take(refusals, now);
                 Decision::Go((if self.shipped { first } else { now }, refusals))
             }
-            Next::Ready(_) | Next::Nothing => Decision::Full,
-            Next::At(t) => Decision::At(t),
+            QueuePeek::Ready(_) | QueuePeek::Nothing => Decision::Full,
+            QueuePeek::At(t) => Decision::At(t),
         }
     }
 
-    fn settle(&mut self, (sent, refusals): (Mono, Refusals), now: Mono, seen: Seen, _: &Hints) {
+    fn settle(&mut self, (sent, refusals): (Mono, Refusals), now: Mono, seen: Feedback, _: &Hints) {
         let refused = refused(seen);
         if !(refused && self.shipped) {
             self.limit.end(sent, now, refused);
         }
         if refused {
             let refusals = refusals.saturating_add(1);
-            self.queue.again_since(sent, refusals, now, ceiling(refusals), None);
+            self.queue.retry_since(sent, refusals, now, ceiling(refusals), None);
         }
     }
 }
@@ -159,7 +169,7 @@ mod tests {
     use super::*;
 
     /// As many calls at once as the limit lets, all `ms` long, sent at `at`.
-    fn round(limit: &mut Limit, at: u64, ms: u64, refused: bool) -> u32 {
+    fn round(limit: &mut AdaptiveConcurrency, at: u64, ms: u64, refused: bool) -> u32 {
         let mut out = 0;
         while limit.start() {
             out += 1;
@@ -170,7 +180,7 @@ mod tests {
 
     #[test]
     fn one_more_per_round_trip_while_it_stays_short() {
-        let mut limit = Limit::new();
+        let mut limit = AdaptiveConcurrency::new();
         let steps: Vec<u32> = (0..6).map(|n| round(&mut limit, 100 * n, 100, false)).collect();
         // The first round trip only sets the mean.
         assert_eq!(steps, [1, 2, 3, 4, 5, 6]);
@@ -180,7 +190,7 @@ mod tests {
 
     #[test]
     fn push_back_takes_a_tenth_once_per_round_trip() {
-        let mut limit = Limit::new();
+        let mut limit = AdaptiveConcurrency::new();
         (0..20).for_each(|n| {
             round(&mut limit, 100 * n, 100, false);
         });
@@ -191,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_much_longer_round_trip_is_push_back_too() {
-        let mut limit = Limit::new();
+        let mut limit = AdaptiveConcurrency::new();
         (0..10).for_each(|n| {
             round(&mut limit, 100 * n, 100, false);
         });
@@ -208,7 +218,12 @@ mod tests {
         let refuse = |shipped| {
             let mut client = Vector::new(2, shipped, 1);
             assert_eq!(client.admit(Mono::ZERO), Decision::Go((Mono::ZERO, 0)));
-            client.settle((Mono::ZERO, 0), Mono::ZERO, Seen::Throttled { until: None }, &Hints::default());
+            client.settle(
+                (Mono::ZERO, 0),
+                Mono::ZERO,
+                Feedback::Throttled { until: None },
+                &Hints::default(),
+            );
             client
         };
         assert_eq!(refuse(false).admit(Mono::ZERO), Decision::Go((Mono::ZERO, 0)));

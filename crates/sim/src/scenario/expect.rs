@@ -10,10 +10,10 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::stats::Summary;
+use crate::stats::TrialSummary;
 
 /// Case → metric → check.
-pub type Expectations = BTreeMap<String, BTreeMap<String, Check>>;
+pub type Expectations = BTreeMap<String, BTreeMap<String, Expectation>>;
 
 /// How far a mean may be off.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,7 +69,7 @@ impl fmt::Display for Within {
 /// One promise about one metric of one case.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub struct Check {
+pub struct Expectation {
     /// Exactly this, in every trial.
     equals: Option<f64>,
     /// The mean lies here, ends included.
@@ -88,7 +88,7 @@ pub struct Check {
 
 /// A check with what came out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Checked {
+pub struct CheckedExpectation {
     /// The case it is about.
     pub case: String,
     /// The metric.
@@ -103,7 +103,7 @@ pub struct Checked {
     pub held: bool,
 }
 
-impl Check {
+impl Expectation {
     /// What is wrong with the check itself, if anything.
     #[must_use]
     pub fn flaw(&self) -> Option<&'static str> {
@@ -116,7 +116,7 @@ impl Check {
 
     /// Compares with what came out.
     #[must_use]
-    pub fn holds(&self, got: &Summary) -> bool {
+    pub fn holds(&self, got: &TrialSummary) -> bool {
         let mean = got.mean;
         let near = |wanted: f64, within: Within| {
             let slack = match within {
@@ -135,7 +135,7 @@ impl Check {
     }
 }
 
-impl fmt::Display for Check {
+impl fmt::Display for Expectation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         parts.extend(self.equals.map(|x| format!("= {x}")));
@@ -152,12 +152,12 @@ impl fmt::Display for Check {
 mod tests {
     use super::*;
 
-    fn check(yaml: &str) -> Check {
+    fn check(yaml: &str) -> Expectation {
         serde_saphyr::from_str(yaml).unwrap()
     }
 
-    fn summary(mean: f64, se: f64) -> Summary {
-        Summary { n: 10, mean, se, min: mean - se, max: mean + se }
+    fn summary(mean: f64, se: f64) -> TrialSummary {
+        TrialSummary { n: 10, mean, se, min: mean - se, max: mean + se }
     }
 
     #[test]
@@ -191,13 +191,13 @@ mod tests {
             assert!(check(yaml).flaw().is_some(), "{yaml}");
         }
         for yaml in ["{mean: 1, within: -4se}", "{mean: 1, within: x}", "{mean: 1, wthin: 4se}"] {
-            assert!(serde_saphyr::from_str::<Check>(yaml).is_err(), "{yaml}");
+            assert!(serde_saphyr::from_str::<Expectation>(yaml).is_err(), "{yaml}");
         }
     }
 
     #[test]
     fn nothing_measured_holds_no_promise() {
-        let none = Summary { n: 0, mean: 0.0, se: 0.0, min: 0.0, max: 0.0 };
+        let none = TrialSummary { n: 0, mean: 0.0, se: 0.0, min: 0.0, max: 0.0 };
         assert!(!check("{between: [0, 1]}").holds(&none));
     }
 }

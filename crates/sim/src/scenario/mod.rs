@@ -10,10 +10,10 @@ pub mod expect;
 use serde::Deserialize;
 
 use crate::compare;
+use crate::contention::Contention;
+use crate::did_you_mean::{nearest, suggestion};
 use crate::limiter::LimiterSpec;
-use crate::near::{near, question};
-use crate::occ::Contention;
-use crate::outcome::Outcome;
+use crate::outcome::ScenarioOutcome;
 use crate::rival::Rival;
 use crate::world::{self, CaseSpec, WorldSpec};
 use expect::Expectations;
@@ -62,8 +62,8 @@ fn one<T: From<u8>>() -> T {
 /// The error with its place, and a guess what was meant.
 fn words(error: &serde_saphyr::Error) -> String {
     let guess = match error.without_snippet() {
-        serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => near(field, expected),
-        serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => near(variant, expected),
+        serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => nearest(field, expected),
+        serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => nearest(variant, expected),
         _ => None,
     };
     let text = error.to_string();
@@ -72,7 +72,7 @@ fn words(error: &serde_saphyr::Error) -> String {
 
 /// What the caller may change.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ScenarioOptions {
     /// Another seed.
     pub seed: Option<u64>,
     /// Another number of trials.
@@ -134,7 +134,7 @@ impl Scenario {
         }
         let names: Vec<&str> = self.cases.iter().map(|case| case.name.as_str()).collect();
         if let Some(stranger) = self.plot.iter().find(|name| !names.contains(&name.as_str())) {
-            return Some(format!("plot: there is no case `{stranger}`{}", question(stranger, &names)));
+            return Some(format!("plot: there is no case `{stranger}`{}", suggestion(stranger, &names)));
         }
         for (case, metrics) in &self.expect {
             for (metric, check) in metrics {
@@ -150,15 +150,15 @@ impl Scenario {
     ///
     /// # Errors
     /// If a policy to compare with is unknown.
-    pub fn run(&self, options: &Options) -> Result<Outcome, Error> {
+    pub fn run(&self, options: &ScenarioOptions) -> Result<ScenarioOutcome, Error> {
         let seed = options.seed.unwrap_or(self.seed);
         let trials = options.trials.unwrap_or(self.trials).max(1);
-        let mut outcome = Outcome {
+        let mut outcome = ScenarioOutcome {
             name: self.name.clone(),
             reason: self.reason.trim().to_owned(),
             seed,
             trials,
-            ..Outcome::default()
+            ..ScenarioOutcome::default()
         };
         if let Some(contention) = &self.contention {
             if !options.compare.is_empty() {
@@ -192,7 +192,7 @@ impl Scenario {
     }
 
     /// Leaves what is worth showing, in the order in which the scenario names it.
-    fn choose(&self, outcome: &mut Outcome) {
+    fn choose(&self, outcome: &mut ScenarioOutcome) {
         outcome.choose_lines(&self.plot);
         if !self.show.is_empty() {
             let place = |name: &str| self.show.iter().position(|s| s == name);

@@ -1,6 +1,6 @@
 //! Servers that throttle, fail and collapse.
 
-pub mod tell;
+pub mod headers;
 pub mod throttle;
 
-pub use throttle::{Answer, Limit, Throttle, Truth};
+pub use throttle::{QuotaState, ServerLimit, Throttle, ThrottleAnswer};

@@ -1,8 +1,8 @@
 //! The throttles that servers really use, as exact state machines in nanoseconds.
 //!
-//! A [`Limit`] says what the limit is; a [`Throttle`] is its running state. One question is
+//! A [`ServerLimit`] says what the limit is; a [`Throttle`] is its running state. One question is
 //! asked of it: a call arrives now and will take this long to serve, do you take it? The answer
-//! carries the truth about the quota, from which a header dialect can be written, and for a
+//! carries the state of the quota, from which a header dialect can be written, and for a
 //! refusal the shortest wait after which the same call would be taken. That wait makes the
 //! physically earliest finish of a workload computable by the same code (see [`crate::drain`]),
 //! so that utilisation is measured against the server itself and not against a formula.
@@ -12,20 +12,23 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+/// Nanoseconds of a second.
 const SECOND: f64 = 1e9;
+/// Tolerance, in calls, so that a caller who waits exactly the wait is taken.
+const TOLERANCE: f64 = 1e-9;
 
 /// What a server allows. Times in seconds, rates in calls per second.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Limit {
+pub enum ServerLimit {
     /// `rate` tokens a second, at most `burst` kept; full at the start.
-    Bucket {
+    TokenBucket {
         /// Tokens per second.
         rate: f64,
         /// Size of the bucket, at least one.
         burst: f64,
     },
     /// `limit` calls in each window of `window` seconds; windows start at `phase` plus multiples.
-    Fixed {
+    FixedWindow {
         /// Calls per window.
         limit: u64,
         /// Length of a window.
@@ -34,14 +37,14 @@ pub enum Limit {
         phase: f64,
     },
     /// At most `limit` calls in any `window` seconds, by a log of the accepted calls.
-    Sliding {
+    SlidingWindow {
         /// Calls per window.
         limit: u64,
         /// Length of the window.
         window: f64,
     },
     /// The two-counter approximation: last window weighted by what is left of it, plus this one.
-    Counter {
+    SlidingCounter {
         /// Calls per window.
         limit: u64,
         /// Length of a window.
@@ -50,21 +53,21 @@ pub enum Limit {
         phase: f64,
     },
     /// At most `limit` calls being served at once.
-    Concurrent {
+    Concurrency {
         /// Calls at once.
         limit: usize,
     },
     /// No limit.
     Open,
     /// Every one of these must agree.
-    All(Vec<Limit>),
+    All(Vec<ServerLimit>),
     /// The limit in force from each time (seconds) on; a change starts the new limit afresh.
-    Steps(Vec<(f64, Limit)>),
+    Steps(Vec<(f64, ServerLimit)>),
 }
 
 /// The state of one quota, unrounded, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Truth {
+pub struct QuotaState {
     /// Calls per window; for a bucket its size.
     pub limit: f64,
     /// Length of the window; for a bucket the time it takes to fill.
@@ -79,146 +82,134 @@ pub struct Truth {
 
 /// The answer to one call.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Answer {
+pub struct ThrottleAnswer {
     /// Whether the call was taken.
     pub accepted: bool,
     /// Nanoseconds until a call like this would be taken; 0 when this one was.
     pub wait: u64,
     /// The tightest quota after this call; none for concurrency limits.
-    pub truth: Option<Truth>,
+    pub quota: Option<QuotaState>,
 }
 
-/// A [`Limit`] at work.
+/// A [`ServerLimit`] at work.
 #[derive(Clone, Debug)]
 pub struct Throttle {
-    limit: Limit,
-    state: State,
+    limit: ServerLimit,
+    state: ThrottleState,
 }
 
 #[derive(Clone, Debug)]
-enum State {
-    Bucket { level: f64, at: u64 },
-    Fixed { index: i64, used: u64 },
-    Sliding { log: VecDeque<u64> },
-    Counter { index: i64, last: u64, used: u64 },
-    Concurrent { ends: BinaryHeap<Reverse<u64>> },
+enum ThrottleState {
+    /// Tokens, at a time in nanoseconds.
+    TokenBucket {
+        level: f64,
+        at: u64,
+    },
+    /// Number of the window, and calls accepted in it.
+    FixedWindow {
+        index: i64,
+        used: u64,
+    },
+    /// Times of the accepted calls, in nanoseconds.
+    SlidingWindow {
+        log: VecDeque<u64>,
+    },
+    /// Number of the window, and calls accepted in the last one and in it.
+    SlidingCounter {
+        index: i64,
+        last: u64,
+        used: u64,
+    },
+    /// When the calls being served end, in nanoseconds.
+    Concurrency {
+        ends: BinaryHeap<Reverse<u64>>,
+    },
     Open,
     All(Vec<Throttle>),
-    Steps { at: usize, inner: Box<Throttle> },
+    Steps {
+        at: usize,
+        inner: Box<Throttle>,
+    },
 }
 
 impl Throttle {
     /// A server at rest under `limit`.
     #[must_use]
-    pub fn new(limit: &Limit) -> Throttle {
+    pub fn new(limit: &ServerLimit) -> Throttle {
         let state = match limit {
-            Limit::Bucket { burst, .. } => State::Bucket { level: burst.max(1.0), at: 0 },
-            Limit::Fixed { .. } => State::Fixed { index: i64::MIN, used: 0 },
-            Limit::Sliding { .. } => State::Sliding { log: VecDeque::new() },
-            Limit::Counter { .. } => State::Counter { index: i64::MIN, last: 0, used: 0 },
-            Limit::Concurrent { .. } => State::Concurrent { ends: BinaryHeap::new() },
-            Limit::Open => State::Open,
-            Limit::All(limits) => State::All(limits.iter().map(Throttle::new).collect()),
-            Limit::Steps(steps) => {
-                let first = steps.first().map_or(&Limit::Open, |s| &s.1);
-                State::Steps { at: 0, inner: Box::new(Throttle::new(first)) }
+            ServerLimit::TokenBucket { burst, .. } => {
+                ThrottleState::TokenBucket { level: burst.max(1.0), at: 0 }
+            }
+            ServerLimit::FixedWindow { .. } => ThrottleState::FixedWindow { index: i64::MIN, used: 0 },
+            ServerLimit::SlidingWindow { .. } => ThrottleState::SlidingWindow { log: VecDeque::new() },
+            ServerLimit::SlidingCounter { .. } => {
+                ThrottleState::SlidingCounter { index: i64::MIN, last: 0, used: 0 }
+            }
+            ServerLimit::Concurrency { .. } => ThrottleState::Concurrency { ends: BinaryHeap::new() },
+            ServerLimit::Open => ThrottleState::Open,
+            ServerLimit::All(limits) => ThrottleState::All(limits.iter().map(Throttle::new).collect()),
+            ServerLimit::Steps(steps) => {
+                let first = steps.first().map_or(&ServerLimit::Open, |s| &s.1);
+                ThrottleState::Steps { at: 0, inner: Box::new(Throttle::new(first)) }
             }
         };
         Throttle { limit: limit.clone(), state }
     }
 
     /// A call arrives at `now` and would be served for `service` nanoseconds.
-    pub fn offer(&mut self, now: u64, service: u64) -> Answer {
-        let (wait, truth) = self.look(now);
+    pub fn offer(&mut self, now: u64, service: u64) -> ThrottleAnswer {
+        let (wait, quota) = self.look(now);
         if wait > 0 {
-            return Answer { accepted: false, wait, truth };
+            return ThrottleAnswer { accepted: false, wait, quota };
         }
         self.take(now, service);
-        let truth = truth.map(|t| Truth { remaining: (t.remaining - 1.0).max(0.0), ..t });
-        Answer { accepted: true, wait: 0, truth }
+        let quota = quota.map(|t| QuotaState { remaining: (t.remaining - 1.0).max(0.0), ..t });
+        ThrottleAnswer { accepted: true, wait: 0, quota }
     }
 
-    /// How long a call must wait at `now`, and the quota before it.
-    fn look(&mut self, now: u64) -> (u64, Option<Truth>) {
+    /// Nanoseconds that a call must wait at `now`, and the quota before it.
+    fn look(&mut self, now: u64) -> (u64, Option<QuotaState>) {
         match (&self.limit, &mut self.state) {
-            (Limit::Bucket { rate, burst }, State::Bucket { level, at }) => {
-                let burst = burst.max(1.0);
-                *level = (*level + (now - *at) as f64 / SECOND * rate).min(burst);
-                *at = now;
-                // A hair of tolerance, so that a caller who waits exactly the wait is taken.
-                let lack = if *level >= 1.0 - 1e-9 { 0.0 } else { (1.0 - *level) / rate };
-                let reset = (burst - *level) / rate;
-                let (limit, window, remaining) = (burst, burst / rate, level.max(0.0));
-                (up(lack), Some(Truth { limit, window, remaining, reset, steady: true }))
+            (&ServerLimit::TokenBucket { rate, burst }, ThrottleState::TokenBucket { level, at }) => {
+                let elapsed = now - core::mem::replace(at, now);
+                token_bucket(rate, burst.max(1.0), elapsed, level)
             }
-            (Limit::Fixed { limit, window, phase }, State::Fixed { index, used }) => {
-                let (i, reset) = place(now, *window, *phase);
-                if i != *index {
-                    (*index, *used) = (i, 0);
-                }
-                let remaining = limit.saturating_sub(*used) as f64;
-                let truth = Truth { limit: *limit as f64, window: *window, remaining, reset, steady: false };
-                (if *used < *limit { 0 } else { up(reset).max(1) }, Some(truth))
+            (
+                &ServerLimit::FixedWindow { limit, window, phase },
+                ThrottleState::FixedWindow { index, used },
+            ) => fixed_window(limit, window, place(now, window, phase), index, used),
+            (&ServerLimit::SlidingWindow { limit, window }, ThrottleState::SlidingWindow { log }) => {
+                sliding_window(limit, window, now, log)
             }
-            (Limit::Sliding { limit, window }, State::Sliding { log }) => {
-                let span = up(*window);
-                while log.front().is_some_and(|&t| t + span <= now) {
-                    log.pop_front();
-                }
-                let remaining = limit.saturating_sub(log.len() as u64) as f64;
-                let free = log.front().map_or(0, |&t| t + span - now);
-                let reset = free as f64 / SECOND;
-                let truth = Truth { limit: *limit as f64, window: *window, remaining, reset, steady: false };
-                (if (log.len() as u64) < *limit { 0 } else { free.max(1) }, Some(truth))
+            (
+                &ServerLimit::SlidingCounter { limit, window, phase },
+                ThrottleState::SlidingCounter { index, last, used },
+            ) => sliding_counter(limit, window, place(now, window, phase), index, last, used),
+            (ServerLimit::Concurrency { limit }, ThrottleState::Concurrency { ends }) => {
+                concurrency(*limit, now, ends)
             }
-            (Limit::Counter { limit, window, phase }, State::Counter { index, last, used }) => {
-                let (i, reset) = place(now, *window, *phase);
-                if i != *index {
-                    *last = if i == index.saturating_add(1) { *used } else { 0 };
-                    (*index, *used) = (i, 0);
-                }
-                let weighted = *last as f64 * reset / window + *used as f64;
-                let over = weighted + 1.0 - *limit as f64;
-                let wait = if over <= 1e-9 {
-                    0.0
-                } else if *used < *limit && *last > 0 {
-                    over / *last as f64 * window
-                } else {
-                    reset
-                };
-                let remaining = (*limit as f64 - weighted).max(0.0);
-                let truth = Truth { limit: *limit as f64, window: *window, remaining, reset, steady: false };
-                (up(wait.min(reset)), Some(truth))
-            }
-            (Limit::Concurrent { limit }, State::Concurrent { ends }) => {
-                while ends.peek().is_some_and(|e| e.0 <= now) {
-                    ends.pop();
-                }
-                let free = ends.peek().map_or(1, |e| e.0 - now);
-                (if ends.len() < *limit { 0 } else { free }, None)
-            }
-            (Limit::All(_), State::All(parts)) => {
-                let mut worst: (u64, Option<Truth>) = (0, None);
+            (ServerLimit::All(_), ThrottleState::All(parts)) => {
+                let mut worst: (u64, Option<QuotaState>) = (0, None);
                 for part in parts {
-                    let (wait, truth) = part.look(now);
-                    let tighter = match (&truth, &worst.1) {
+                    let (wait, quota) = part.look(now);
+                    let tighter = match (&quota, &worst.1) {
                         (Some(a), Some(b)) => a.remaining < b.remaining || wait > worst.0,
                         (Some(_), None) => true,
                         (None, _) => false,
                     };
-                    worst = (worst.0.max(wait), if tighter { truth } else { worst.1 });
+                    worst = (worst.0.max(wait), if tighter { quota } else { worst.1 });
                 }
                 worst
             }
-            (Limit::Steps(steps), State::Steps { at, inner }) => {
+            (ServerLimit::Steps(steps), ThrottleState::Steps { at, inner }) => {
                 while steps.get(*at + 1).is_some_and(|s| up(s.0) <= now) {
                     *at += 1;
                     let next = Throttle::new(&steps[*at].1);
                     **inner = inner.handed_over(next, now);
                 }
-                let (wait, truth) = inner.look(now);
+                let (wait, quota) = inner.look(now);
                 let change = steps.get(*at + 1).map_or(u64::MAX, |s| up(s.0) - now);
-                (wait.min(change), truth)
+                (wait.min(change), quota)
             }
             _ => (0, None),
         }
@@ -228,11 +219,19 @@ impl Throttle {
     /// step is a new rate and not a gift of a whole burst.
     fn handed_over(&self, mut next: Throttle, now: u64) -> Throttle {
         match (&self.state, &mut next.state, &next.limit) {
-            (State::Bucket { level, .. }, State::Bucket { level: new, at }, Limit::Bucket { burst, .. }) => {
+            (
+                ThrottleState::TokenBucket { level, .. },
+                ThrottleState::TokenBucket { level: new, at },
+                ServerLimit::TokenBucket { burst, .. },
+            ) => {
                 (*new, *at) = (level.min(burst.max(1.0)), now);
             }
-            (State::Concurrent { ends }, State::Concurrent { ends: new }, _) => new.clone_from(ends),
-            (State::Sliding { log }, State::Sliding { log: new }, _) => new.clone_from(log),
+            (ThrottleState::Concurrency { ends }, ThrottleState::Concurrency { ends: new }, _) => {
+                new.clone_from(ends);
+            }
+            (ThrottleState::SlidingWindow { log }, ThrottleState::SlidingWindow { log: new }, _) => {
+                new.clone_from(log);
+            }
             _ => {}
         }
         next
@@ -240,15 +239,91 @@ impl Throttle {
 
     fn take(&mut self, now: u64, service: u64) {
         match &mut self.state {
-            State::Bucket { level, .. } => *level -= 1.0,
-            State::Fixed { used, .. } | State::Counter { used, .. } => *used += 1,
-            State::Sliding { log } => log.push_back(now),
-            State::Concurrent { ends } => ends.push(Reverse(now + service)),
-            State::All(parts) => parts.iter_mut().for_each(|p| p.take(now, service)),
-            State::Steps { inner, .. } => inner.take(now, service),
-            State::Open => {}
+            ThrottleState::TokenBucket { level, .. } => *level -= 1.0,
+            ThrottleState::FixedWindow { used, .. } | ThrottleState::SlidingCounter { used, .. } => {
+                *used += 1;
+            }
+            ThrottleState::SlidingWindow { log } => log.push_back(now),
+            ThrottleState::Concurrency { ends } => ends.push(Reverse(now + service)),
+            ThrottleState::All(parts) => parts.iter_mut().for_each(|p| p.take(now, service)),
+            ThrottleState::Steps { inner, .. } => inner.take(now, service),
+            ThrottleState::Open => {}
         }
     }
+}
+
+/// A token bucket: how long until there is a token. `elapsed` nanoseconds have passed.
+fn token_bucket(rate: f64, burst: f64, elapsed: u64, level: &mut f64) -> (u64, Option<QuotaState>) {
+    *level = (*level + elapsed as f64 / SECOND * rate).min(burst);
+    let lack = if *level >= 1.0 - TOLERANCE { 0.0 } else { (1.0 - *level) / rate };
+    let reset = (burst - *level) / rate;
+    let (limit, window, remaining) = (burst, burst / rate, level.max(0.0));
+    (up(lack), Some(QuotaState { limit, window, remaining, reset, steady: true }))
+}
+
+/// A fixed window: how long until the next one begins, if this one is spent.
+fn fixed_window(
+    limit: u64,
+    window: f64,
+    (current, reset): (i64, f64),
+    index: &mut i64,
+    used: &mut u64,
+) -> (u64, Option<QuotaState>) {
+    if current != *index {
+        (*index, *used) = (current, 0);
+    }
+    let remaining = limit.saturating_sub(*used) as f64;
+    let quota = QuotaState { limit: limit as f64, window, remaining, reset, steady: false };
+    (if *used < limit { 0 } else { up(reset).max(1) }, Some(quota))
+}
+
+/// A sliding window by a log of the accepted calls: how long until the oldest leaves it.
+fn sliding_window(limit: u64, window: f64, now: u64, log: &mut VecDeque<u64>) -> (u64, Option<QuotaState>) {
+    let span = up(window);
+    while log.front().is_some_and(|&t| t + span <= now) {
+        log.pop_front();
+    }
+    let remaining = limit.saturating_sub(log.len() as u64) as f64;
+    let free = log.front().map_or(0, |&t| t + span - now);
+    let reset = free as f64 / SECOND;
+    let quota = QuotaState { limit: limit as f64, window, remaining, reset, steady: false };
+    (if (log.len() as u64) < limit { 0 } else { free.max(1) }, Some(quota))
+}
+
+/// A sliding window by two counters: how long until the weighted sum has room for a call.
+fn sliding_counter(
+    limit: u64,
+    window: f64,
+    (current, reset): (i64, f64),
+    index: &mut i64,
+    last: &mut u64,
+    used: &mut u64,
+) -> (u64, Option<QuotaState>) {
+    if current != *index {
+        *last = if current == index.saturating_add(1) { *used } else { 0 };
+        (*index, *used) = (current, 0);
+    }
+    let weighted = *last as f64 * reset / window + *used as f64;
+    let over = weighted + 1.0 - limit as f64;
+    let wait = if over <= TOLERANCE {
+        0.0
+    } else if *used < limit && *last > 0 {
+        over / *last as f64 * window
+    } else {
+        reset
+    };
+    let remaining = (limit as f64 - weighted).max(0.0);
+    let quota = QuotaState { limit: limit as f64, window, remaining, reset, steady: false };
+    (up(wait.min(reset)), Some(quota))
+}
+
+/// A concurrency limit: how long until a call that is being served ends.
+fn concurrency(limit: usize, now: u64, ends: &mut BinaryHeap<Reverse<u64>>) -> (u64, Option<QuotaState>) {
+    while ends.peek().is_some_and(|e| e.0 <= now) {
+        ends.pop();
+    }
+    let free = ends.peek().map_or(1, |e| e.0 - now);
+    (if ends.len() < limit { 0 } else { free }, None)
 }
 
 /// Nanoseconds, rounded up.

@@ -2,80 +2,91 @@
 
 use serde::Deserialize;
 
-use crate::server::Limit;
+use crate::server::ServerLimit;
 
 /// What a server allows. Times in seconds, rates in calls per second.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum LimitSpec {
+pub enum ServerLimitSpec {
     /// A token bucket.
-    Bucket {
+    #[serde(rename = "bucket")]
+    TokenBucket {
         /// Tokens per second.
         rate: f64,
-        /// Size of the bucket.
+        /// Size of the bucket, in tokens.
         burst: f64,
     },
-    /// So many calls in each window.
-    Fixed {
+    /// A fixed window.
+    #[serde(rename = "fixed")]
+    FixedWindow {
         /// Calls per window.
         limit: u64,
-        /// Length of a window.
+        /// Length of a window, in seconds.
         window: f64,
-        /// When windows begin.
+        /// When the first window begins, in seconds.
         #[serde(default)]
         phase: f64,
     },
-    /// So many calls in any window, by a log.
-    Sliding {
+    /// A sliding window, by a log of the accepted calls.
+    #[serde(rename = "sliding")]
+    SlidingWindow {
         /// Calls per window.
         limit: u64,
-        /// Length of the window.
+        /// Length of the window, in seconds.
         window: f64,
     },
-    /// So many calls in any window, by two counters.
-    Counter {
+    /// A sliding window, approximated by two counters.
+    #[serde(rename = "counter")]
+    SlidingCounter {
         /// Calls per window.
         limit: u64,
-        /// Length of a window.
+        /// Length of a window, in seconds.
         window: f64,
-        /// When windows begin.
+        /// When the first window begins, in seconds.
         #[serde(default)]
         phase: f64,
     },
-    /// So many calls at once.
-    Concurrent {
-        /// Calls at once.
+    /// A limit on calls in flight.
+    #[serde(rename = "concurrent")]
+    Concurrency {
+        /// Calls in flight.
         limit: usize,
     },
     /// All of these.
-    All(Vec<LimitSpec>),
+    All(Vec<ServerLimitSpec>),
     /// One after the other.
-    Steps(Vec<StepSpec>),
+    Steps(Vec<LimitStepSpec>),
 }
 
 /// A limit from some time on.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub struct StepSpec {
+pub struct LimitStepSpec {
     /// From this second on.
     pub from: f64,
     /// The limit.
-    pub limit: LimitSpec,
+    pub limit: ServerLimitSpec,
 }
 
-impl LimitSpec {
+impl ServerLimitSpec {
     /// The limit itself.
     #[must_use]
-    pub fn limit(&self) -> Limit {
+    pub fn limit(&self) -> ServerLimit {
         match *self {
-            LimitSpec::Bucket { rate, burst } => Limit::Bucket { rate, burst },
-            LimitSpec::Fixed { limit, window, phase } => Limit::Fixed { limit, window, phase },
-            LimitSpec::Sliding { limit, window } => Limit::Sliding { limit, window },
-            LimitSpec::Counter { limit, window, phase } => Limit::Counter { limit, window, phase },
-            LimitSpec::Concurrent { limit } => Limit::Concurrent { limit },
-            LimitSpec::All(ref limits) => Limit::All(limits.iter().map(LimitSpec::limit).collect()),
-            LimitSpec::Steps(ref steps) => {
-                Limit::Steps(steps.iter().map(|s| (s.from, s.limit.limit())).collect())
+            ServerLimitSpec::TokenBucket { rate, burst } => ServerLimit::TokenBucket { rate, burst },
+            ServerLimitSpec::FixedWindow { limit, window, phase } => {
+                ServerLimit::FixedWindow { limit, window, phase }
+            }
+            ServerLimitSpec::SlidingWindow { limit, window } => ServerLimit::SlidingWindow { limit, window },
+            ServerLimitSpec::SlidingCounter { limit, window, phase } => {
+                ServerLimit::SlidingCounter { limit, window, phase }
+            }
+            ServerLimitSpec::Concurrency { limit } => ServerLimit::Concurrency { limit },
+            ServerLimitSpec::All(ref limits) => {
+                ServerLimit::All(limits.iter().map(ServerLimitSpec::limit).collect())
+            }
+            ServerLimitSpec::Steps(ref steps) => {
+                ServerLimit::Steps(steps.iter().map(|s| (s.from, s.limit.limit())).collect())
             }
         }
     }
@@ -85,14 +96,15 @@ impl LimitSpec {
     pub fn flaw(&self) -> Option<&'static str> {
         let span = |x: f64| (1e-9..=1e9).contains(&x);
         let ok = match *self {
-            LimitSpec::Bucket { rate, burst } => span(rate) && span(burst),
-            LimitSpec::Fixed { limit, window, phase } | LimitSpec::Counter { limit, window, phase } => {
+            ServerLimitSpec::TokenBucket { rate, burst } => span(rate) && span(burst),
+            ServerLimitSpec::FixedWindow { limit, window, phase }
+            | ServerLimitSpec::SlidingCounter { limit, window, phase } => {
                 limit > 0 && span(window) && phase.abs() <= 1e9
             }
-            LimitSpec::Sliding { limit, window } => limit > 0 && span(window),
-            LimitSpec::Concurrent { limit } => limit > 0,
-            LimitSpec::All(ref limits) => return limits.iter().find_map(LimitSpec::flaw),
-            LimitSpec::Steps(ref steps) => {
+            ServerLimitSpec::SlidingWindow { limit, window } => limit > 0 && span(window),
+            ServerLimitSpec::Concurrency { limit } => limit > 0,
+            ServerLimitSpec::All(ref limits) => return limits.iter().find_map(ServerLimitSpec::flaw),
+            ServerLimitSpec::Steps(ref steps) => {
                 if let Some(flaw) = steps.iter().find_map(|s| s.limit.flaw()) {
                     return Some(flaw);
                 }
@@ -109,23 +121,23 @@ mod tests {
 
     #[test]
     fn limits_nest() {
-        let spec: LimitSpec = serde_saphyr::from_str(
+        let spec: ServerLimitSpec = serde_saphyr::from_str(
             "{steps: [{from: 0, limit: {bucket: {rate: 25, burst: 5}}},
                       {from: 60, limit: {all: [{concurrent: {limit: 4}}, {fixed: {limit: 9, window: 1}}]}}]}",
         )
         .unwrap();
         assert_eq!(spec.flaw(), None);
-        let fixed = Limit::Fixed { limit: 9, window: 1.0, phase: 0.0 };
+        let fixed = ServerLimit::FixedWindow { limit: 9, window: 1.0, phase: 0.0 };
         assert_eq!(
             spec.limit(),
-            Limit::Steps(vec![
-                (0.0, Limit::Bucket { rate: 25.0, burst: 5.0 }),
-                (60.0, Limit::All(vec![Limit::Concurrent { limit: 4 }, fixed])),
+            ServerLimit::Steps(vec![
+                (0.0, ServerLimit::TokenBucket { rate: 25.0, burst: 5.0 }),
+                (60.0, ServerLimit::All(vec![ServerLimit::Concurrency { limit: 4 }, fixed])),
             ])
         );
         for bad in ["{bucket: {rate: 0, burst: 1}}", "{steps: []}", "{all: [{fixed: {limit: 0, window: 1}}]}"]
         {
-            assert!(serde_saphyr::from_str::<LimitSpec>(bad).unwrap().flaw().is_some(), "{bad}");
+            assert!(serde_saphyr::from_str::<ServerLimitSpec>(bad).unwrap().flaw().is_some(), "{bad}");
         }
     }
 }

@@ -4,21 +4,21 @@
 //! the world, the clients are driven by the lanes and calls of the core, exactly as the engine
 //! drives them: what is simulated here is what ships.
 
+pub mod counters;
+mod event_loop;
 pub mod limit;
 pub mod policy;
-pub mod record;
-mod run;
 pub mod server;
-pub mod usual;
+pub mod typical_servers;
 pub mod workload;
 
 use serde::Deserialize;
 
-use crate::draw::Span;
-use crate::outcome::{Ledger, Outcome};
+use crate::distribution::RandomDuration;
+use crate::outcome::{MetricTallies, ScenarioOutcome};
+use counters::Curves;
+pub use event_loop::{World, WorldRun};
 use policy::PolicySpec;
-use record::Curves;
-pub use run::{Run, World};
 use server::ServerSpec;
 use workload::Workload;
 
@@ -33,8 +33,8 @@ pub struct WorldSpec {
     pub clients: Option<u32>,
     /// Their policy; the shipped retries alone by default.
     pub client: Option<PolicySpec>,
-    /// One way through the network; no time by default.
-    pub hop: Option<Span>,
+    /// One-way delay of the network, in seconds; 0 by default.
+    pub hop: Option<RandomDuration>,
     /// The server; answers at once by default.
     pub server: Option<ServerSpec>,
     /// When to stop, in seconds; by default when everything has ended.
@@ -122,10 +122,10 @@ pub fn cases(base: &WorldSpec, cases: &[CaseSpec]) -> Result<Vec<(String, World)
 }
 
 /// Runs worlds into the outcome. Every trial of every world has its own generator.
-pub fn run(worlds: &[(String, World)], seed: u64, trials: u32, outcome: &mut Outcome) {
+pub fn run(worlds: &[(String, World)], seed: u64, trials: u32, outcome: &mut ScenarioOutcome) {
     let mut curves = Vec::new();
     for (index, (name, world)) in worlds.iter().enumerate() {
-        let mut ledger = Ledger::default();
+        let mut ledger = MetricTallies::default();
         let [from, to] = world.measure;
         let window = (to < u64::MAX).then(|| (to - from) as f64 / 1e9);
         for trial in 0..trials {

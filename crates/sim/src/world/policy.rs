@@ -16,7 +16,7 @@ use tidegate_core::time::seconds;
 
 /// The decisions of a client, as the core takes them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Policy {
+pub struct ClientPolicy {
     /// What a signal means.
     pub classifier: Classifier,
     /// What a record does.
@@ -30,7 +30,7 @@ pub struct Policy {
 /// Who shares a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lanes {
+pub enum LaneSharing {
     /// All clients.
     #[default]
     Shared,
@@ -45,7 +45,7 @@ pub enum Lanes {
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct PolicySpec {
     /// Who shares a lane.
-    pub lanes: Lanes,
+    pub lanes: LaneSharing,
     /// Attempts and delays.
     pub retry_policy: RetrySpec,
     /// Keep away from a service that is down.
@@ -53,7 +53,7 @@ pub struct PolicySpec {
     /// Bound the retries of a lane.
     pub retry_budget: Option<BudgetSpec>,
     /// Pace and calls in flight.
-    pub rate_limit: Option<LimitSpec>,
+    pub rate_limit: Option<RateLimitSpec>,
     /// Retry only while the service is well.
     pub retry_gate: Option<RetryGate>,
 }
@@ -61,7 +61,7 @@ pub struct PolicySpec {
 /// How a delay is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Jitter {
+pub enum JitterSpec {
     /// The whole window.
     None,
     /// Anything up to it.
@@ -79,34 +79,34 @@ pub enum Jitter {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct RetrySpec {
-    /// The first included.
+    /// Attempts, the first included.
     pub max_attempts: u32,
-    /// The window before the first retry.
+    /// Backoff window before the first retry, in seconds.
     pub base_delay_seconds: f64,
-    /// Growth of the window.
+    /// Growth of the backoff window per retry.
     pub factor: f64,
-    /// The longest delay.
+    /// Longest delay, in seconds.
     pub max_delay_seconds: f64,
     /// How a delay is drawn.
-    pub jitter: Jitter,
-    /// The least that additive jitter adds.
+    pub jitter: JitterSpec,
+    /// Least that additive jitter adds, in seconds.
     pub jitter_min_seconds: f64,
-    /// The most that additive jitter adds.
+    /// Most that additive jitter adds, in seconds.
     pub jitter_max_seconds: f64,
-    /// From the first attempt to the end of the last.
+    /// Most time from the first attempt to the end of the last, in seconds.
     pub deadline_seconds: f64,
-    /// For one attempt.
+    /// Timeout of one attempt, in seconds.
     pub attempt_timeout_seconds: f64,
     /// Throttles that do not count as attempts.
     pub throttles_free: u32,
     /// What a throttled record waits for.
-    pub throttle_wait: Wait,
+    pub throttle_wait: ThrottleWaitSpec,
 }
 
 /// What a throttled record waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Wait {
+pub enum ThrottleWaitSpec {
     /// Its own backoff.
     #[default]
     Backoff,
@@ -122,13 +122,13 @@ impl Default for RetrySpec {
             base_delay_seconds: backoff.base().as_secs_f64(),
             factor: 2.0,
             max_delay_seconds: backoff.cap().as_secs_f64(),
-            jitter: Jitter::Full,
+            jitter: JitterSpec::Full,
             jitter_min_seconds: 0.0,
             jitter_max_seconds: 1.0,
             deadline_seconds: call.deadline.as_secs_f64(),
             attempt_timeout_seconds: call.attempt_timeout.as_secs_f64(),
             throttles_free: call.throttles_free,
-            throttle_wait: Wait::Backoff,
+            throttle_wait: ThrottleWaitSpec::Backoff,
         }
     }
 }
@@ -137,13 +137,13 @@ impl Default for RetrySpec {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct BreakerSpec {
-    /// Over how long the rate is taken.
+    /// Length of the sliding window, in seconds.
     pub window_seconds: f64,
-    /// Opens at this share of failures.
+    /// Opens at this share (0 to 1) of failures.
     pub failure_rate: f64,
-    /// Fewer calls decide nothing.
+    /// Fewest calls in the window that decide.
     pub minimum_calls: u32,
-    /// How long it stays open the first time.
+    /// Cooldown after the first opening, in seconds.
     pub cooldown_seconds: f64,
     /// Calls let through half-open.
     pub probes: u32,
@@ -166,20 +166,20 @@ impl Default for BreakerSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct BudgetSpec {
-    /// Retries earned by a call.
+    /// Tokens earned by a call; a retry costs one.
     pub ratio: f64,
-    /// Retries earned by a second.
+    /// Tokens earned per second.
     pub floor_per_second: f64,
-    /// The most that is kept.
+    /// Size of the budget, in tokens.
     pub size: f64,
     /// What an empty budget means.
-    pub on_empty: Empty,
+    pub on_empty: OnEmptySpec,
 }
 
 /// What an empty budget means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Empty {
+pub enum OnEmptySpec {
     /// The retry waits.
     #[default]
     Wait,
@@ -194,7 +194,7 @@ impl Default for BudgetSpec {
             ratio: d.ratio,
             floor_per_second: d.floor_per_second,
             size: d.size,
-            on_empty: Empty::Wait,
+            on_empty: OnEmptySpec::Wait,
         }
     }
 }
@@ -202,21 +202,21 @@ impl Default for BudgetSpec {
 /// Pace and calls in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
-pub struct LimitSpec {
-    /// Never faster than this.
+pub struct RateLimitSpec {
+    /// Most calls per second.
     pub requests_per_second: Option<f64>,
-    /// Calls that may go at once under `requests_per_second`.
+    /// Burst under `requests_per_second`, in calls.
     pub burst: Option<f64>,
-    /// Calls in flight at once.
+    /// Most calls in flight.
     pub max_in_flight: u32,
     /// Learn from refusals and headers.
     pub learn: bool,
 }
 
-impl Default for LimitSpec {
-    fn default() -> LimitSpec {
+impl Default for RateLimitSpec {
+    fn default() -> RateLimitSpec {
         let d = LimitConfig::default();
-        LimitSpec {
+        RateLimitSpec {
             requests_per_second: d.rate_max,
             burst: d.burst,
             max_in_flight: d.in_flight_max,
@@ -231,23 +231,23 @@ impl Default for LimitSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct RetryGate {
-    /// No retry above this share of failures.
+    /// No retry above this share (0 to 1) of failures.
     pub failure_rate: f64,
-    /// Over so many seconds.
+    /// Length of the sliding window, in seconds.
     pub window_seconds: f64,
 }
 
 impl PolicySpec {
     /// The core's settings.
     #[must_use]
-    pub fn policy(&self) -> Policy {
+    pub fn policy(&self) -> ClientPolicy {
         let r = &self.retry_policy;
         let jitter = match r.jitter {
-            Jitter::None => retry::Jitter::None,
-            Jitter::Full => retry::Jitter::Full,
-            Jitter::Equal => retry::Jitter::Equal,
-            Jitter::Decorrelated => retry::Jitter::Decorrelated,
-            Jitter::Additive => retry::Jitter::Additive {
+            JitterSpec::None => retry::Jitter::None,
+            JitterSpec::Full => retry::Jitter::Full,
+            JitterSpec::Equal => retry::Jitter::Equal,
+            JitterSpec::Decorrelated => retry::Jitter::Decorrelated,
+            JitterSpec::Additive => retry::Jitter::Additive {
                 min: seconds(r.jitter_min_seconds),
                 max: seconds(r.jitter_max_seconds),
             },
@@ -261,8 +261,8 @@ impl PolicySpec {
             attempt_timeout: seconds(r.attempt_timeout_seconds),
             backoff,
             throttle_wait: match r.throttle_wait {
-                Wait::Backoff => ThrottleWait::Backoff,
-                Wait::Lane => ThrottleWait::Lane,
+                ThrottleWaitSpec::Backoff => ThrottleWait::Backoff,
+                ThrottleWaitSpec::Lane => ThrottleWait::Lane,
             },
             history: false,
             ..CallPolicy::default()
@@ -274,7 +274,7 @@ impl PolicySpec {
             ..LaneConfig::default()
         };
         let classifier = Classifier { reset_is_wait: !lane.limit.learn, ..Classifier::default() };
-        Policy { classifier, call, lane, retry_gate: self.retry_gate }
+        ClientPolicy { classifier, call, lane, retry_gate: self.retry_gate }
     }
 
     fn limit(&self) -> LimitConfig {
@@ -311,8 +311,8 @@ impl PolicySpec {
                 floor_per_second: b.floor_per_second,
                 size: b.size,
                 on_empty: match b.on_empty {
-                    Empty::Wait => OnEmpty::Wait,
-                    Empty::GiveUp => OnEmpty::GiveUp,
+                    OnEmptySpec::Wait => OnEmpty::Wait,
+                    OnEmptySpec::GiveUp => OnEmpty::GiveUp,
                 },
             },
         }
@@ -321,19 +321,23 @@ impl PolicySpec {
 
 /// The running state of a [`RetryGate`]: failures and calls in ten slots of the window.
 #[derive(Clone, Debug)]
-pub struct Gate {
+pub struct RetryGateState {
+    /// Share of failures above which no retry goes.
     threshold: f64,
+    /// Length of a slot, in nanoseconds.
     slot_nanos: u64,
+    /// Number of the current slot.
     tick: u64,
+    /// Failures and calls per slot, as a ring.
     slots: [(u32, u32); 10],
 }
 
-impl Gate {
+impl RetryGateState {
     /// A gate that has seen nothing.
     #[must_use]
-    pub fn new(gate: &RetryGate) -> Gate {
+    pub fn new(gate: &RetryGate) -> RetryGateState {
         let slot_nanos = (gate.window_seconds * 1e8).max(1.0) as u64;
-        Gate { threshold: gate.failure_rate, slot_nanos, tick: 0, slots: [(0, 0); 10] }
+        RetryGateState { threshold: gate.failure_rate, slot_nanos, tick: 0, slots: [(0, 0); 10] }
     }
 
     fn pass(&mut self, now: u64) {
@@ -363,7 +367,7 @@ impl Gate {
     }
 }
 
-/// The longest time that anything waits in a world: far, and safe to add to.
+/// Longest wait in a world: a century, and safe to add to.
 pub(crate) const LONG: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 #[cfg(test)]
@@ -386,7 +390,7 @@ mod tests {
 
     #[test]
     fn the_gate_forgets_after_its_window() {
-        let mut gate = Gate::new(&RetryGate { failure_rate: 0.1, window_seconds: 10.0 });
+        let mut gate = RetryGateState::new(&RetryGate { failure_rate: 0.1, window_seconds: 10.0 });
         assert!(gate.open(0));
         gate.note(true, 0);
         assert!(!gate.open(1));

@@ -13,20 +13,20 @@ use core::time::Duration;
 use serde::Deserialize;
 use tidegate_core::{Chance, Rng, Wall};
 
-use super::limit::LimitSpec;
+use super::limit::ServerLimitSpec;
 use crate::dialect::Dialect;
-use crate::draw::Normal;
+use crate::distribution::Normal;
 use crate::server::Throttle;
-use crate::server::tell::{Headers, tell, tell_wait};
+use crate::server::headers::{Headers, write_quota, write_wait};
 
 /// The server section of a scenario. Left out means: answers every call at once.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct ServerSpec {
-    /// How long a call takes.
-    pub service: Service,
+    /// Service time of a call.
+    pub service: ServiceTime,
     /// What it allows; everything by default. More is answered 429 at once.
-    pub limit: Option<LimitSpec>,
+    pub limit: Option<ServerLimitSpec>,
     /// In which headers it tells its limit; in none by default.
     pub headers: Dialect,
     /// Whether a refusal asks for a wait beside telling the quota; yes by default.
@@ -36,13 +36,13 @@ pub struct ServerSpec {
     /// The share of calls that fail with 503, drawn independently.
     pub fault_rate: f64,
     /// When it is down.
-    pub outages: Vec<Outage>,
+    pub outages: Vec<ServerOutage>,
 }
 
 impl Default for ServerSpec {
     fn default() -> ServerSpec {
         ServerSpec {
-            service: Service::default(),
+            service: ServiceTime::default(),
             limit: None,
             headers: Dialect::None,
             retry_after: true,
@@ -57,7 +57,7 @@ impl Default for ServerSpec {
 /// standard normal, not below zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
-pub struct Service {
+pub struct ServiceTime {
     /// Seconds on an idle server.
     pub base_seconds: f64,
     /// More seconds for each call that is being served, this one included.
@@ -71,33 +71,33 @@ pub struct Service {
 /// A time during which every call is answered 503 at once.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub struct Outage {
+pub struct ServerOutage {
     /// From this second on.
     pub from: f64,
     /// Until this second.
     pub until: f64,
-    /// Weakness afterwards.
+    /// How it recovers afterwards.
     pub recovery: Option<Recovery>,
 }
 
-/// Weakness after an outage.
+/// Recovery after an outage: too many arrivals bring the server down again.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct Recovery {
-    /// So long after it was last down.
+    /// Length of the recovery, in seconds.
     pub seconds: f64,
-    /// More arrivals than this in one tick of the world …
+    /// Most arrivals in one tick of the world that it bears.
     pub arrivals_max: u32,
-    /// … and it is down again for so long.
+    /// Length of the outage that more arrivals cause, in seconds.
     pub relapse_seconds: f64,
 }
 
 /// The answer to one arrival.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Answer {
+pub struct ServerAnswer {
     /// HTTP status.
     pub status: u16,
-    /// Nanoseconds of work.
+    /// Service time, in nanoseconds.
     pub service: u64,
 }
 
@@ -107,17 +107,20 @@ pub struct Server {
     spec: ServerSpec,
     normal: Normal,
     throttle: Option<Throttle>,
+    /// Length of a tick, in nanoseconds.
     tick: u64,
     /// Calls being served.
     pub in_flight: u32,
-    /// Down until this time, whatever the plan says, and weak until the next.
+    /// Down until this time, in nanoseconds, whatever the outages of the scenario.
     down_until: u64,
+    /// Recovering until this time, in nanoseconds.
     weak_until: u64,
     recovery: Option<Recovery>,
+    /// The current tick and its arrivals.
     arrivals: (u64, u32),
     /// The headers of the last answer.
     pub headers: Headers,
-    /// How often it fell over again.
+    /// Outages caused by too many arrivals during a recovery.
     pub relapses: u32,
 }
 
@@ -146,7 +149,7 @@ impl ServerSpec {
         if !self.retry_after && !self.headers.tells_quota() {
             return Some("`retry_after: false` leaves nothing to tell: give `headers` that tell a quota");
         }
-        self.limit.as_ref().and_then(LimitSpec::flaw)
+        self.limit.as_ref().and_then(ServerLimitSpec::flaw)
     }
 }
 
@@ -176,7 +179,7 @@ impl Server {
     }
 
     /// A call arrives. What the answer tells is in `headers` afterwards.
-    pub fn arrive(&mut self, now: u64, chance: &mut Rng) -> Answer {
+    pub fn arrive(&mut self, now: u64, chance: &mut Rng) -> ServerAnswer {
         let tells = self.spec.headers != Dialect::None;
         if tells {
             self.headers.clear();
@@ -184,25 +187,25 @@ impl Server {
         if !self.spec.outages.is_empty() && self.is_down(now) {
             if tells && self.spec.retry_after {
                 let wait = Duration::from_nanos(self.down_until - now);
-                tell_wait(self.spec.headers, wait, self.wall(now), &mut self.headers);
+                write_wait(self.spec.headers, wait, self.wall(now), &mut self.headers);
             }
-            return Answer { status: 503, service: 0 };
+            return ServerAnswer { status: 503, service: 0 };
         }
         let service = self.service(chance);
         if let Some(throttle) = &mut self.throttle {
             let answer = throttle.offer(now, service);
             if tells {
                 let wait = self.spec.retry_after.then(|| Duration::from_nanos(answer.wait));
-                tell(self.spec.headers, &answer, wait, self.wall(now), &mut self.headers);
+                write_quota(self.spec.headers, &answer, wait, self.wall(now), &mut self.headers);
             }
             if !answer.accepted {
-                return Answer { status: 429, service: 0 };
+                return ServerAnswer { status: 429, service: 0 };
             }
         }
         if self.spec.fault_rate > 0.0 && chance.unit() < self.spec.fault_rate {
-            return Answer { status: 503, service };
+            return ServerAnswer { status: 503, service };
         }
-        Answer { status: 200, service }
+        ServerAnswer { status: 200, service }
     }
 
     /// The server's clock.

@@ -1,8 +1,8 @@
-//! What is asked of the clients.
+//! The workload: where the requests of a world come from.
 
 use serde::Deserialize;
 
-use crate::draw::Span;
+use crate::distribution::RandomDuration;
 
 /// Where requests come from.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -17,27 +17,27 @@ pub enum Workload {
     Poisson {
         /// Requests per second and client.
         rate: f64,
-        /// For so long.
+        /// Length of the workload, in seconds.
         seconds: f64,
     },
     /// Every client makes its next request some time after the last one ended.
     Closed {
-        /// The time between.
-        think: Span,
-        /// For so long.
+        /// Think time between two requests, in seconds.
+        think: RandomDuration,
+        /// Length of the workload, in seconds.
         seconds: f64,
     },
     /// Requests arrive at a rate that changes; they go to the clients in turn.
-    Schedule(Vec<Step>),
+    Schedule(Vec<RateStep>),
 }
 
-/// A stretch of a schedule.
+/// A step of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub struct Step {
+pub struct RateStep {
     /// Requests per second, all clients together.
     pub rate: f64,
-    /// For so long.
+    /// Length of the step, in seconds.
     pub seconds: f64,
 }
 
@@ -57,7 +57,7 @@ impl Workload {
 
     /// The rate of a schedule at a time and when it changes next, in seconds.
     #[must_use]
-    pub fn rate_at(steps: &[Step], now: f64) -> Option<(f64, f64)> {
+    pub fn rate_at(steps: &[RateStep], now: f64) -> Option<(f64, f64)> {
         let mut end = 0.0;
         steps.iter().find_map(|step| {
             end += step.seconds;
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_schedule_ends() {
-        let steps = [Step { rate: 40.0, seconds: 20.0 }, Step { rate: 80.0, seconds: 5.0 }];
+        let steps = [RateStep { rate: 40.0, seconds: 20.0 }, RateStep { rate: 80.0, seconds: 5.0 }];
         assert_eq!(Workload::rate_at(&steps, 0.0), Some((40.0, 20.0)));
         assert_eq!(Workload::rate_at(&steps, 20.0), Some((80.0, 25.0)));
         assert_eq!(Workload::rate_at(&steps, 25.0), None);

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use tidegate_core::Code;
-use tidegate_core::key::{Value as Key, key};
-use tidegate_core::letter::Class;
+use tidegate_core::key::{KeyValue as Key, key};
+use tidegate_core::letter::FailureClass;
 use tidegate_geo::Crs;
 use tidegate_geo::validity::{Reason, first_flaw};
 use tidegate_ledger::letter::feature::Feature;
@@ -166,7 +166,7 @@ fn letter(
         source: Source { uri: file.display().to_string(), position },
         spatial,
         failure: Failure {
-            class: Class::of(code, None),
+            class: FailureClass::of(code, None),
             code,
             message,
             driver: "geojson".into(),

@@ -1,7 +1,7 @@
 //! The filter as options, the same for every verb.
 
 use tidegate_core::Code;
-use tidegate_core::letter::{Class, Fingerprint, Id, State};
+use tidegate_core::letter::{FailureClass, Fingerprint, LetterId, LetterState};
 use tidegate_ledger::letter::Filter;
 use tidegate_pipeline::manifest::duration;
 
@@ -19,10 +19,10 @@ pub(super) struct FilterArgs {
     code: Vec<Code>,
     /// transient, fatal, poison, systemic, ambiguous
     #[arg(long, value_name = "CLASS", value_delimiter = ',')]
-    class: Vec<Class>,
+    class: Vec<FailureClass>,
     /// captured, scheduled, review, validated, resolved, dead, …
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
-    state: Vec<State>,
+    state: Vec<LetterState>,
     /// Of these groups, as `stats` names them
     #[arg(long, value_name = "HEX", value_delimiter = ',')]
     fingerprint: Vec<Fingerprint>,
@@ -99,7 +99,7 @@ pub(in crate::verb) fn time(text: &str, now_ms: i64) -> Result<i64, String> {
 
 impl FilterArgs {
     pub(super) fn filter(&self, desk: &mut Desk) -> Result<Filter, Failed> {
-        let ids = self.id.iter().map(|id| desk.id(id)).collect::<Result<Vec<Id>, Failed>>()?;
+        let ids = self.id.iter().map(|id| desk.id(id)).collect::<Result<Vec<LetterId>, Failed>>()?;
         let at =
             |text: &Option<String>| text.as_deref().map(|t| time(t, desk.now_ms)).transpose().map_err(usage);
         Ok(Filter {

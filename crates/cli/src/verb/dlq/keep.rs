@@ -1,12 +1,12 @@
 //! `dlq archive`, `purge`, `hold`, `release`, `dismiss`, `incidents`, `capacity`.
 
 use serde_json::json;
-use tidegate_client::store as object;
-use tidegate_core::letter::State;
+use tidegate_core::letter::LetterState;
 use tidegate_ledger::letter::archive;
 use tidegate_ledger::letter::export::utc;
 use tidegate_ledger::letter::store::{Amend, Page};
 use tidegate_ledger::letter::{Filter, Letter};
+use tidegate_client::store as object;
 
 use super::filter::FilterArgs;
 use super::table::{ago, table};
@@ -159,8 +159,9 @@ pub(super) fn purge(args: &Purge, desk: &mut Desk) -> Done {
         each(desk, &filter, |row| {
             let l = &row.letter;
             held += u64::from(l.hold.is_some());
-            let may =
-                l.hold.is_none() && l.state != State::Planned && (!args.archived || l.archive.is_some());
+            let may = l.hold.is_none()
+                && l.state != LetterState::Planned
+                && (!args.archived || l.archive.is_some());
             purged += u64::from(may);
         })?;
         return tell(desk, purged, held, true);
@@ -237,8 +238,8 @@ pub(super) fn dismiss(args: &Dismiss, desk: &mut Desk) -> Done {
     let count = amend(desk, &filter, "dismiss", &json!({ "why": args.why }), |letter| {
         letter
             .state
-            .may_become(State::Dismissed)
-            .then(|| Letter { state: State::Dismissed, ..letter.clone() })
+            .may_become(LetterState::Dismissed)
+            .then(|| Letter { state: LetterState::Dismissed, ..letter.clone() })
     })?;
     out::say(&format!("{} letters are dismissed", thousands(count)));
     Ok(Exit::Done)

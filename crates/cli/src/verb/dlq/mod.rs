@@ -17,7 +17,7 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
-use tidegate_core::letter::Id;
+use tidegate_core::letter::LetterId;
 use tidegate_ledger::letter::seal::{Keys, SecretKey};
 use tidegate_ledger::letter::{LetterError, Place, Store, now_ms};
 
@@ -157,7 +157,7 @@ impl Desk {
     }
 
     /// The letter that a person means by an id or the end of one.
-    fn id(&mut self, text: &str) -> Result<Id, Failed> {
+    fn id(&mut self, text: &str) -> Result<LetterId, Failed> {
         if let Ok(id) = text.parse() {
             return Ok(id);
         }

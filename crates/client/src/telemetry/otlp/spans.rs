@@ -3,7 +3,7 @@
 use super::proto::Proto;
 use super::{Attributes, double, int, resource, scope, text};
 use crate::telemetry::trace::{CallSpan, Span, Tracer, attempt_id};
-use tidegate_core::Kind;
+use tidegate_core::VerdictKind;
 
 const INTERNAL: i64 = 1;
 const CLIENT: i64 = 3;
@@ -118,7 +118,7 @@ fn call(out: &mut Proto, tracer: &Tracer, call: &CallSpan) {
             if let Some(status) = attempt.verdict.status {
                 int(out, 9, "http.response.status_code", i64::from(status));
             }
-            if !matches!(attempt.verdict.kind, Kind::Done | Kind::NoMatch) {
+            if !matches!(attempt.verdict.kind, VerdictKind::Done | VerdictKind::NoMatch) {
                 let code = attempt.verdict.code;
                 text(out, 9, "error.type", code.as_str());
                 failed(out, code.as_str());

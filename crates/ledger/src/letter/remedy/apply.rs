@@ -10,7 +10,7 @@ use crate::letter::filter::Filter;
 use crate::letter::seal::Keys;
 use crate::letter::store::{Amend, Page, Row, Store};
 use sha2::{Digest, Sha256};
-use tidegate_core::letter::State;
+use tidegate_core::letter::LetterState;
 use tidegate_core::letter::lineage::{Replayed, replay_key};
 
 /// What a fix did, or would do.
@@ -83,7 +83,7 @@ impl Fixer<'_> {
             filter.codes = rule.codes().iter().map(ToString::to_string).collect();
         }
         if filter.states.is_empty() {
-            filter.states = State::ALL.into_iter().filter(|s| s.is_mendable()).collect();
+            filter.states = LetterState::ALL.into_iter().filter(|s| s.is_mendable()).collect();
         }
         filter.after = Some(-1);
         let mut count = Count::default();
@@ -122,20 +122,20 @@ impl Fixer<'_> {
                     }
                     Err(why) => {
                         letter.spatial.clone_from(&row.letter.spatial);
-                        (State::Review, format!("{note}; but {why}"))
+                        (LetterState::Review, format!("{note}; but {why}"))
                     }
                 }
             }
             Said::Later { not_before_ms, note } => {
                 letter.not_before_ms = Some(not_before_ms);
-                (State::Scheduled, note)
+                (LetterState::Scheduled, note)
             }
-            Said::Hopeless(why) => (State::Unrecoverable, why),
-            Said::Refused(why) => (State::Review, why),
+            Said::Hopeless(why) => (LetterState::Unrecoverable, why),
+            Said::Refused(why) => (LetterState::Review, why),
         };
         match state {
-            State::Scheduled => count.scheduled += 1,
-            State::Unrecoverable => count.unrecoverable += 1,
+            LetterState::Scheduled => count.scheduled += 1,
+            LetterState::Unrecoverable => count.unrecoverable += 1,
             _ => count.review += 1,
         }
         if self.dry_run || (letter.state == state && letter.not_before_ms == row.letter.not_before_ms) {
@@ -188,7 +188,7 @@ impl Fixer<'_> {
         if before == after {
             return Ok(());
         }
-        letter.state = State::Validated;
+        letter.state = LetterState::Validated;
         letter.idempotency_key = replay_key(
             &letter.idempotency_key,
             Some(&Replayed {

@@ -119,7 +119,7 @@ pub fn died_again(letter: &Letter, code: Code, message: String, now_ms: i64) -> 
     child.archive = None;
     child.remedies = Vec::new();
     child.payload = Payload { received: letter.payload.current().to_vec(), current: None };
-    child.failure.class = tidegate_core::letter::Class::of(code, None);
+    child.failure.class = tidegate_core::letter::FailureClass::of(code, None);
     child.failure.code = code;
     child.failure.message = message;
     child.failure.attempts = Vec::new();

@@ -7,7 +7,7 @@ use crate::letter::envelope::Letter;
 use crate::letter::filter::Filter;
 use crate::letter::seal::Wrapped;
 use sha2::{Digest, Sha256};
-use tidegate_core::letter::{Id, State};
+use tidegate_core::letter::{LetterId, LetterState};
 
 /// A change to one letter.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct Amend {
 }
 
 /// A letter's row, its id, the id of the key that wraps its own, and the wrapped key.
-pub type Held = (i64, Id, String, Vec<u8>);
+pub type Held = (i64, LetterId, String, Vec<u8>);
 
 /// What a purge did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,14 +126,19 @@ impl Store {
     ) -> Result<()> {
         self.tx(|db, pen| {
             for seq in seqs {
-                let closed = [State::Resolved, State::Dead, State::Dismissed, State::Unrecoverable];
+                let closed = [
+                    LetterState::Resolved,
+                    LetterState::Dead,
+                    LetterState::Dismissed,
+                    LetterState::Unrecoverable,
+                ];
                 let closed = closed.map(|s| (s as i64).to_string()).join(", ");
                 db.exec(
                     &format!(
                         "UPDATE letter SET archive = ?1, lease = lease + 1,
                              state = CASE WHEN state IN ({closed}) THEN {} ELSE state END
                          WHERE seq = ?2",
-                        State::Archived as i64
+                        LetterState::Archived as i64
                     ),
                     &[archive.into(), (*seq).into()],
                 )?;
@@ -156,7 +161,7 @@ impl Store {
             next.after = Some(last.seq);
             let may = |row: &&Row| {
                 row.letter.hold.is_none()
-                    && row.letter.state != State::Planned
+                    && row.letter.state != LetterState::Planned
                     && (!archived_only || row.letter.archive.is_some())
             };
             done.held += rows.iter().filter(|row| row.letter.hold.is_some()).count() as u64;
@@ -176,7 +181,7 @@ impl Store {
                 // Whoever changed it since we looked had a reason; a hold above all.
                 let gone = db.exec(
                     "DELETE FROM letter WHERE seq = ?1 AND lease = ?2 AND hold IS NULL AND state <> ?3",
-                    &[seq.clone(), row.lease.into(), (State::Planned as i64).into()],
+                    &[seq.clone(), row.lease.into(), (LetterState::Planned as i64).into()],
                 )?;
                 if gone == 0 {
                     continue;
@@ -239,7 +244,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn tombstone(&mut self, id: Id) -> Result<Option<(i64, String)>> {
+    pub fn tombstone(&mut self, id: LetterId) -> Result<Option<(i64, String)>> {
         let rows = self.db.query(
             "SELECT purged_ms, why FROM tombstone WHERE id = ?1",
             &[id.to_bytes().as_slice().into()],
@@ -280,8 +285,9 @@ impl Store {
              WHERE b.key_id IS NOT NULL AND b.key_id <> ?1 AND b.seq > ?2 ORDER BY b.seq LIMIT 1000",
             &[key_id.into(), after.into()],
         )?;
-        let row =
-            |row: &super::Vals| Some((row.int(0), Id::from_bytes(&row.blob(1))?, row.text(2), row.blob(3)));
+        let row = |row: &super::Vals| {
+            Some((row.int(0), LetterId::from_bytes(&row.blob(1))?, row.text(2), row.blob(3)))
+        };
         Ok(rows.iter().filter_map(row).collect())
     }
 }

@@ -10,7 +10,7 @@ use crate::audit::{self, Copies, Entry, Filter, Finding, PUBLIC_FILE, PublicKey,
 use crate::letter::{LetterError, now_ms};
 use crate::secret::SecretRef;
 use std::path::{Path, PathBuf};
-use tidegate_core::letter::Id;
+use tidegate_core::letter::LetterId;
 
 /// The name under which the logs of letters are signed.
 const LOG: &str = "letters";
@@ -84,7 +84,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn audit(&mut self, letter: Option<Id>, limit: u32) -> Result<Vec<Entry>> {
+    pub fn audit(&mut self, letter: Option<LetterId>, limit: u32) -> Result<Vec<Entry>> {
         let limit = if letter.is_some() { u32::MAX } else { limit };
         self.audit_read(&Filter { letter, limit, ..Filter::default() })
     }

@@ -7,7 +7,7 @@ use crate::letter::LetterError;
 use crate::letter::Letters;
 use crate::letter::envelope::{Letter, Lineage};
 use crate::letter::filter::Filter;
-use tidegate_core::letter::{Class, Id, State};
+use tidegate_core::letter::{FailureClass, LetterId, LetterState};
 
 /// A replay.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,13 +70,13 @@ impl Store {
     fn members(&mut self, filter: &Filter, generation_max: u32, now_ms: i64, args: &mut Vec<Val>) -> String {
         let mut filter = filter.clone();
         if filter.states.is_empty() {
-            filter.states = State::ALL.into_iter().filter(|s| s.is_replayable()).collect();
+            filter.states = LetterState::ALL.into_iter().filter(|s| s.is_replayable()).collect();
         } else {
             filter.states.retain(|s| s.is_replayable());
         }
         let none = filter.states.is_empty();
         if filter.classes.is_empty() {
-            filter.classes = vec![Class::Transient, Class::Fatal, Class::Systemic];
+            filter.classes = vec![FailureClass::Transient, FailureClass::Fatal, FailureClass::Systemic];
         }
         let condition = filter.sql(self.dialect(), args);
         args.extend([Val::Int(now_ms), Val::Int(generation_max.into())]);
@@ -139,7 +139,7 @@ impl Store {
                 db.exec(sql, &[plan.into(), seq.into(), was.into()])?;
                 db.exec(
                     "UPDATE letter SET state = ?1, plan = ?2, lease = lease + 1, lease_until_ms = 0 WHERE seq = ?3",
-                    &[(State::Planned as i64).into(), plan.into(), seq.into()],
+                    &[(LetterState::Planned as i64).into(), plan.into(), seq.into()],
                 )?;
             }
             let detail = serde_json::json!({ "plan": plan, "pipeline": pipeline, "letters": rows.len(), "spec": spec });
@@ -203,7 +203,7 @@ impl Store {
                 &[
                     until_ms.into(),
                     plan.into(),
-                    (State::Planned as i64).into(),
+                    (LetterState::Planned as i64).into(),
                     now_ms.into(),
                     i64::from(limit).into(),
                 ],
@@ -212,7 +212,7 @@ impl Store {
         if taken.is_empty() {
             return Ok(Vec::new());
         }
-        let ids = taken.iter().filter_map(|row| Id::from_bytes(&row.blob(2)));
+        let ids = taken.iter().filter_map(|row| LetterId::from_bytes(&row.blob(2)));
         let rows = self.find(&Filter::of_ids(ids), Page { limit, newest_first: false, payload: true })?;
         let token = |seq: i64| taken.iter().find(|row| row.int(0) == seq).map(|row| row.int(1));
         Ok(rows.into_iter().filter_map(|row| Some(Leased { token: token(row.seq)?, plan, row })).collect())
@@ -243,15 +243,15 @@ impl Store {
                 let was = was.first().map_or(0, |row| row.int(0));
                 let (state, word, not_before, detail) = match how {
                     Ended::Resolved { note } => {
-                        (State::Resolved as i64, "resolved", None, serde_json::json!({ "note": note }))
+                        (LetterState::Resolved as i64, "resolved", None, serde_json::json!({ "note": note }))
                     }
                     Ended::Dead(letter) => {
                         let id = child.as_ref().map(|c| c.id.to_string());
                         let detail = serde_json::json!({ "child": id, "code": letter.failure.code.as_str() });
-                        (State::Dead as i64, "dead", None, detail)
+                        (LetterState::Dead as i64, "dead", None, detail)
                     }
                     Ended::Back { not_before_ms, note } => {
-                        let state = if not_before_ms.is_some() { State::Scheduled as i64 } else { was };
+                        let state = if not_before_ms.is_some() { LetterState::Scheduled as i64 } else { was };
                         (state, "back", *not_before_ms, serde_json::json!({ "note": note }))
                     }
                 };
@@ -265,7 +265,7 @@ impl Store {
                         leased.row.seq.into(),
                         leased.token.into(),
                         leased.plan.into(),
-                        (State::Planned as i64).into(),
+                        (LetterState::Planned as i64).into(),
                     ],
                 )?;
                 counted.push(changed == 1);
@@ -310,7 +310,7 @@ impl Store {
             let back = db.exec(
                 "UPDATE letter SET state = (SELECT was FROM member m WHERE m.plan = ?1 AND m.seq = letter.seq),
                      plan = NULL, lease = lease + 1, lease_until_ms = 0 WHERE plan = ?1 AND state = ?2",
-                &[plan.into(), (State::Planned as i64).into()],
+                &[plan.into(), (LetterState::Planned as i64).into()],
             )?;
             db.exec("UPDATE member SET ended = 'back' WHERE plan = ?1 AND ended IS NULL", &[plan.into()])?;
             close(db, pen, plan, "cancelled", now_ms)?;

@@ -5,7 +5,7 @@ use crate::hex::hex;
 use crate::letter::envelope::{Letter, RETENTION_DAYS};
 use crate::letter::seal::Recipient;
 use sha2::{Digest, Sha256};
-use tidegate_core::letter::{Id, State, fingerprint};
+use tidegate_core::letter::{LetterId, LetterState, fingerprint};
 
 /// The largest payload beside its envelope; a larger one is a blob.
 pub(super) const INLINE_MAX: usize = 64 * 1024;
@@ -14,7 +14,7 @@ pub(super) const INLINE_MAX: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
     /// It is stored.
-    New(Id),
+    New(LetterId),
     /// The same failure of the same record is there already, and open.
     Known,
 }
@@ -44,12 +44,12 @@ impl Part {
 /// A letter as the store holds it. Made by whoever puts it, so that the one writer only writes.
 #[derive(Clone, Debug)]
 pub(in crate::letter) struct Packed {
-    pub(in crate::letter) id: Id,
+    pub(in crate::letter) id: LetterId,
     pub(super) once: [u8; 16],
-    pub(super) root: Id,
-    pub(super) parent: Option<Id>,
+    pub(super) root: LetterId,
+    pub(super) parent: Option<LetterId>,
     pub(super) generation: u32,
-    pub(super) state: State,
+    pub(super) state: LetterState,
     pub(super) first_ms: i64,
     pub(super) failed_ms: i64,
     pub(super) not_before_ms: Option<i64>,
@@ -99,11 +99,15 @@ pub(super) fn once(pipeline: &str, stage: &str, key: &str, generation: u32) -> [
 
 impl Packed {
     /// Packs a letter under this id, sealing its payload to the recipient if there is one.
-    pub(in crate::letter) fn new(letter: &Letter, id: Id, recipient: Option<&Recipient>) -> Result<Packed> {
+    pub(in crate::letter) fn new(
+        letter: &Letter,
+        id: LetterId,
+        recipient: Option<&Recipient>,
+    ) -> Result<Packed> {
         let mut letter = letter.clone();
         letter.id = id;
         letter.lineage.first_failed_ms = letter.first_failed_ms();
-        if letter.lineage.root == Id(0) {
+        if letter.lineage.root == LetterId(0) {
             letter.lineage.root = id;
             letter.lineage.root_key.clone_from(&letter.idempotency_key);
         }
@@ -200,7 +204,7 @@ pub(super) fn put(
         last = Some(id);
         count += 1;
     }
-    let name = |id: Option<Id>| id.map(|id| id.to_string());
+    let name = |id: Option<LetterId>| id.map(|id| id.to_string());
     let detail = serde_json::json!({
         "letters": count, "known": rows.len() as u64 - count, "first": name(first), "last": name(last),
         "ids_sha256": hex(&digest.finalize()),

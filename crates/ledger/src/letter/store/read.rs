@@ -5,7 +5,7 @@ use crate::letter::envelope::{DAY_MS, Letter, Payload};
 use crate::letter::filter::Filter;
 use crate::letter::seal::Sealed;
 use std::collections::BTreeMap;
-use tidegate_core::letter::{Fingerprint, Id, State};
+use tidegate_core::letter::{Fingerprint, LetterId, LetterState};
 
 /// A letter with its place in the store.
 #[derive(Clone, Debug)]
@@ -129,7 +129,7 @@ impl Store {
 
     fn row(&mut self, row: &Vals, payload: bool) -> Result<Row> {
         let mut letter: Letter = serde_json::from_str(&row.text(10)).map_err(broken)?;
-        letter.state = State::from_number(row.int(5)).unwrap_or_default();
+        letter.state = LetterState::from_number(row.int(5)).unwrap_or_default();
         letter.not_before_ms = row.maybe_int(6);
         letter.retain_until_ms = row.int(7);
         letter.hold = row.maybe_text(8);
@@ -167,7 +167,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn get(&mut self, id: Id) -> Result<Option<Row>> {
+    pub fn get(&mut self, id: LetterId) -> Result<Option<Row>> {
         let page = Page { limit: 1, newest_first: false, payload: true };
         Ok(self.find(&Filter::of_ids([id]), page)?.pop())
     }
@@ -176,7 +176,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn ids_ending(&mut self, end: &str) -> Result<Vec<Id>> {
+    pub fn ids_ending(&mut self, end: &str) -> Result<Vec<LetterId>> {
         let hex = match self.dialect() {
             Dialect::Sqlite => "lower(hex(id))",
             Dialect::Postgres => "encode(id, 'hex')",
@@ -184,19 +184,19 @@ impl Store {
         let end: String = end.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_lowercase();
         let sql = format!("SELECT id FROM letter WHERE {hex} LIKE ?1 ORDER BY seq LIMIT 2");
         let rows = self.db.query(&sql, &[Val::Text(format!("%{end}"))])?;
-        Ok(rows.iter().filter_map(|row| Id::from_bytes(&row.blob(0))).collect())
+        Ok(rows.iter().filter_map(|row| LetterId::from_bytes(&row.blob(0))).collect())
     }
 
     /// The letters that came of replays of this one.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn children(&mut self, id: Id) -> Result<Vec<Id>> {
+    pub fn children(&mut self, id: LetterId) -> Result<Vec<LetterId>> {
         let rows = self.db.query(
             "SELECT id FROM letter WHERE parent = ?1 ORDER BY seq",
             &[id.to_bytes().as_slice().into()],
         )?;
-        Ok(rows.iter().filter_map(|row| Id::from_bytes(&row.blob(0))).collect())
+        Ok(rows.iter().filter_map(|row| LetterId::from_bytes(&row.blob(0))).collect())
     }
 
     /// How many letters a filter has.
@@ -244,7 +244,7 @@ impl Store {
         let mut all: BTreeMap<String, Group> = BTreeMap::new();
         for (age, row) in &counts {
             let Some(group) = groups.get(&row.int(0)) else { continue };
-            let state = State::from_number(row.int(1)).unwrap_or_default();
+            let state = LetterState::from_number(row.int(1)).unwrap_or_default();
             let name = match by {
                 By::Fingerprint => Fingerprint(group.int(1).cast_unsigned()).to_string(),
                 By::Code => group.text(2),
@@ -292,8 +292,8 @@ impl Store {
     /// When the store cannot be read.
     pub fn health(&mut self, now_ms: i64) -> Result<Health> {
         let states = self.stats(&Filter::default(), By::State, now_ms)?;
-        let of = |state: State| states.iter().find(|g| g.name == state.as_str()).map_or(0, |g| g.count);
-        let open: Vec<State> = State::ALL.into_iter().filter(|s| s.is_open()).collect();
+        let of = |state: LetterState| states.iter().find(|g| g.name == state.as_str()).map_or(0, |g| g.count);
+        let open: Vec<LetterState> = LetterState::ALL.into_iter().filter(|s| s.is_open()).collect();
         let spatial = [
             "INVALID_GEOMETRY",
             "CRS_NOT_FOUND",
@@ -310,8 +310,8 @@ impl Store {
             bytes: self.db.bytes()?.max(0) as u64,
             capacity: self.capacity()?,
             arrived_hour: self.count(&Filter { since_ms: Some(now_ms - 3_600_000), ..Filter::default() })?,
-            resolved: of(State::Resolved),
-            died_again: of(State::Dead),
+            resolved: of(LetterState::Resolved),
+            died_again: of(LetterState::Dead),
             spatial: self.count(&spatial)?,
         })
     }

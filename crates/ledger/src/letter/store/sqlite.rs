@@ -203,7 +203,7 @@ fn add(c: &Connection, rows: &[&Packed], groups: &[i64]) -> rusqlite::Result<Vec
             row.id.to_bytes(),
             row.once,
             row.root.to_bytes(),
-            row.parent.map(tidegate_core::letter::Id::to_bytes),
+            row.parent.map(tidegate_core::letter::LetterId::to_bytes),
             i64::from(row.generation),
             group,
             row.state as i64,

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tidegate_core::alert::{Alert, Limits};
+use tidegate_core::alert::{Alert, AlertLimits};
 
 use super::YEAR;
 
@@ -63,7 +63,7 @@ pub struct Alerts {
 
 impl Default for Alerts {
     fn default() -> Alerts {
-        let limits = Limits::default();
+        let limits = AlertLimits::default();
         Alerts {
             window_seconds: limits.window.as_secs_f64(),
             minimum_calls: limits.calls_min as u32,

@@ -1,4 +1,4 @@
-//! Many writers, one row: the contention table of "Exponential Backoff And Jitter".
+//! Optimistic concurrency control (OCC), many writers on one row: the contention table of "Exponential Backoff And Jitter".
 //!
 //! One server row has a version. N clients start at once; each reads the version, writes with
 //! it, and has lost if somebody else wrote in between; then it backs off and reads again. Every
@@ -16,15 +16,20 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::retry::{Backoff, Jitter};
 use tidegate_core::{Chance, Rng};
 
-use crate::draw::Normal;
-use crate::outcome::{Axis, Ledger, Line, Outcome, Plot};
-use crate::queue::Queue;
-use crate::trace::Trace;
+use crate::distribution::Normal;
+use crate::event_queue::EventQueue;
+use crate::outcome::{Axis, MetricTallies, Plot, PlotLine, ScenarioOutcome};
+use crate::trace::TraceHash;
 
+/// Nanoseconds of a millisecond.
 const MILLI: f64 = 1e6;
+/// Mean time of a network hop, in nanoseconds.
 const HOP_MEAN: f64 = 10.0 * MILLI;
+/// Standard deviation of a network hop, in nanoseconds.
 const HOP_DEVIATION: f64 = 2.0 * MILLI;
+/// Base of the backoff.
 const BASE: Duration = Duration::from_millis(5);
+/// Cap of the backoff.
 const CAP: Duration = Duration::from_secs(2);
 
 /// A column of the table.
@@ -91,8 +96,8 @@ fn all() -> Vec<Strategy> {
 
 impl Contention {
     /// Fills the outcome. Every cell has its own generator: leaving one out changes no other.
-    pub fn run(&self, seed: u64, trials: u32, outcome: &mut Outcome) {
-        let mut occ = Occ::default();
+    pub fn run(&self, seed: u64, trials: u32, outcome: &mut ScenarioOutcome) {
+        let mut occ = ContendedRow::default();
         let mut plots = ["calls", "time_ms"].map(|metric| Plot {
             title: if metric == "calls" {
                 "Calls until all have written"
@@ -109,7 +114,7 @@ impl Contention {
             let mut lines = [const { Vec::new() }; 2];
             for &clients in &self.clients {
                 let mut rng = Rng::fork(seed, u64::from(clients) << 8 | strategy as u64);
-                let mut ledger = Ledger::default();
+                let mut ledger = MetricTallies::default();
                 for _ in 0..trials {
                     let trial = occ.trial(clients, &backoff, &mut rng);
                     ledger.add("calls", trial.calls as f64);
@@ -122,7 +127,7 @@ impl Contention {
                 outcome.cases.push(case);
             }
             for (plot, points) in plots.iter_mut().zip(lines) {
-                plot.lines.push(Line { name: strategy.name().to_owned(), points });
+                plot.lines.push(PlotLine { name: strategy.name().to_owned(), points });
             }
         }
         outcome.plots.extend(plots);
@@ -132,9 +137,12 @@ impl Contention {
 }
 
 #[derive(Clone, Copy)]
-struct Client {
+struct Writer {
+    /// When its read reached the row, in nanoseconds.
     read_at: u64,
+    /// Writes that were lost.
     attempt: u32,
+    /// Last backoff delay, in nanoseconds.
     previous: u64,
 }
 
@@ -149,24 +157,24 @@ pub struct Trial {
 
 /// The row and its clients; memory is kept from trial to trial.
 #[derive(Default)]
-pub struct Occ {
-    queue: Queue<u32>,
-    clients: Vec<Client>,
+pub struct ContendedRow {
+    queue: EventQueue<u32>,
+    clients: Vec<Writer>,
     normal: Normal,
     /// The hash over all trials so far.
-    pub trace: Trace,
+    pub trace: TraceHash,
     /// Events handled so far.
     pub events: u64,
 }
 
-impl Occ {
+impl ContendedRow {
     /// One trial: `n` clients until all have written.
     pub fn trial(&mut self, n: u32, backoff: &Backoff, chance: &mut Rng) -> Trial {
         self.queue.reset();
         self.clients.clear();
         for id in 0..n {
             let read_at = self.hop(chance);
-            self.clients.push(Client { read_at, attempt: 0, previous: 0 });
+            self.clients.push(Writer { read_at, attempt: 0, previous: 0 });
             let write_at = read_at + self.hop(chance) + self.hop(chance);
             self.queue.push(write_at, id);
         }
@@ -208,16 +216,16 @@ mod tests {
     #[test]
     fn one_client_writes_once() {
         let mut rng = Rng::new(5);
-        let trial = Occ::default().trial(1, &Strategy::Full.backoff(), &mut rng);
+        let trial = ContendedRow::default().trial(1, &Strategy::Full.backoff(), &mut rng);
         assert_eq!(trial.calls, 1);
         assert!((20.0..60.0).contains(&trial.time_ms), "four hops: {trial:?}");
-        assert_eq!(Occ::default().trial(0, &Strategy::Full.backoff(), &mut rng).calls, 0);
+        assert_eq!(ContendedRow::default().trial(0, &Strategy::Full.backoff(), &mut rng).calls, 0);
     }
 
     #[test]
     fn a_seed_decides_and_cells_are_independent() {
         let run = |clients: &[u32]| {
-            let mut outcome = Outcome::default();
+            let mut outcome = ScenarioOutcome::default();
             Contention { clients: clients.to_vec(), strategies: all() }.run(9, 3, &mut outcome);
             outcome
         };

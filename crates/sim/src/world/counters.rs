@@ -1,15 +1,16 @@
-//! What a world writes down: counters for the metrics, and curves for the eye.
+//! Counters of a world for its metrics, and curves for its plots.
 //!
 //! Curves have a fixed number of bins. A run that outgrows them has its bins merged in pairs, so
 //! that a year of simulated time costs as much memory as a second.
 
-use crate::outcome::{Axis, Ledger, Line, Plot};
+use crate::outcome::{Axis, MetricTallies, Plot, PlotLine};
 
+/// Bins of a curve.
 const BINS: usize = 400;
 
 /// Counters of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Counts {
+pub struct WorldCounts {
     /// Requests.
     pub offered: u64,
     /// Requests answered.
@@ -32,7 +33,7 @@ pub struct Counts {
     pub last: u64,
     /// The longest that a request took, in nanoseconds.
     pub longest: u64,
-    /// Calls out at once, at most.
+    /// Most calls in flight.
     pub in_flight_max: u32,
     /// Most arrivals in one tick of the measured time.
     pub peak: u32,
@@ -40,9 +41,9 @@ pub struct Counts {
     pub measured_done: u64,
 }
 
-impl Counts {
+impl WorldCounts {
     /// Writes the metrics of one trial down. `window` is the length of the measured time.
-    pub fn enter(&self, ledger: &mut Ledger, window: Option<f64>) {
+    pub fn enter(&self, ledger: &mut MetricTallies, window: Option<f64>) {
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         let seconds = |nanos: u64| nanos as f64 / 1e9;
         let mut add = |name, value| ledger.add(name, value);
@@ -72,6 +73,7 @@ impl Counts {
 /// Curves of one run.
 #[derive(Clone, Debug)]
 pub struct Curves {
+    /// Length of a bin, in nanoseconds.
     bin: u64,
     bins: Vec<Bin>,
 }
@@ -148,10 +150,10 @@ impl Curves {
         }
     }
 
-    fn line(&self, case: &str, mut y: impl FnMut(&Bin) -> u64) -> Line {
+    fn line(&self, case: &str, mut y: impl FnMut(&Bin) -> u64) -> PlotLine {
         let middle = |i: usize| (i as f64 + 0.5) * self.bin as f64 / 1e9;
         let points = self.bins.iter().enumerate().map(|(i, bin)| (middle(i), y(bin) as f64)).collect();
-        Line { name: case.to_owned(), points }
+        PlotLine { name: case.to_owned(), points }
     }
 
     /// The curves of all cases, brought to the same bins so that they can be compared.
@@ -160,7 +162,7 @@ impl Curves {
         let bin = cases.iter().map(|(_, curves)| curves.bin).max().unwrap_or(1);
         cases.iter_mut().for_each(|(_, curves)| curves.coarsen(bin));
         let per_bin = format!("calls per {} ms", bin as f64 / 1e6);
-        let plot = |title: &str, y: &str, line: fn(&str, &Curves) -> Line| Plot {
+        let plot = |title: &str, y: &str, line: fn(&str, &Curves) -> PlotLine| Plot {
             title: title.to_owned(),
             x: Axis::linear("time (s)"),
             y: Axis::linear(y),

@@ -18,15 +18,15 @@ use tidegate_core::hint::{self, HintProfile, Hints};
 use tidegate_core::lane::{Admit, Lane, Permit};
 use tidegate_core::retry::Budget;
 use tidegate_core::signal::{Network, Signal};
-use tidegate_core::{Kind, Mono, Rng, Verdict};
+use tidegate_core::{Mono, Rng, Verdict, VerdictKind};
 
-use super::policy::{Gate, LONG, Lanes, Policy};
-use super::record::{Counts, Curves};
-use super::server::{Answer, Server, ServerSpec, wall};
+use super::counters::{Curves, WorldCounts};
+use super::policy::{ClientPolicy, LONG, LaneSharing, RetryGateState};
+use super::server::{Server, ServerAnswer, ServerSpec, wall};
 use super::workload::Workload;
-use crate::draw::{Span, exponential};
-use crate::queue::Queue;
-use crate::trace::Trace;
+use crate::distribution::{RandomDuration, exponential};
+use crate::event_queue::EventQueue;
+use crate::trace::TraceHash;
 
 /// A world, ready to run.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,11 +36,11 @@ pub struct World {
     /// How many clients.
     pub clients: u32,
     /// Who shares a lane.
-    pub lanes: Lanes,
+    pub lanes: LaneSharing,
     /// What the clients decide by.
-    pub policy: Policy,
+    pub policy: ClientPolicy,
     /// One way through the network.
-    pub hop: Span,
+    pub hop: RandomDuration,
     /// The server.
     pub server: ServerSpec,
     /// When to stop, in nanoseconds.
@@ -53,9 +53,9 @@ pub struct World {
 
 /// What one run gave.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct WorldRun {
     /// The counters.
-    pub counts: Counts,
+    pub counts: WorldCounts,
     /// The curves, if asked for.
     pub curves: Option<Curves>,
     /// Events handled.
@@ -65,7 +65,7 @@ pub struct Run {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum EventKind {
     /// A client's next request; `id` is the client.
     Offer,
     /// A call reaches the server.
@@ -84,75 +84,84 @@ enum What {
     Wake,
 }
 
+/// One event; 16 bytes.
 #[derive(Clone, Copy, Debug)]
-struct Event {
-    /// Of an arrival and of what is sent again: when its client stops waiting, in nanoseconds. Of
-    /// a reply: where its hints are kept.
+struct WorldEvent {
+    /// Of an arrival and a resend: deadline of the attempt, in nanoseconds. Of a reply: index of its
+    /// hints.
     more: u64,
+    /// The slot of the request, unless the kind says otherwise.
     id: u32,
-    /// Of a reply.
+    /// Of a reply: HTTP status.
     status: u16,
-    what: What,
+    what: EventKind,
 }
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Slot {
+struct RequestSlot {
     call: Call,
+    /// When the request was offered, in nanoseconds.
     offered: u64,
     client: u32,
 }
 
-const _: () = assert!(size_of::<Slot>() == 64 && size_of::<Event>() == 16);
+const _: () = assert!(size_of::<RequestSlot>() == 64 && size_of::<WorldEvent>() == 16);
 
 #[derive(Debug)]
-struct Road {
+struct ClientLane {
     lane: Lane,
-    gate: Option<Gate>,
+    gate: Option<RetryGateState>,
     /// Requests ready to go, oldest first.
     ready: VecDeque<u32>,
     /// Requests that have not begun.
     backlog: u64,
+    /// Time of the next wake event, in nanoseconds; `u64::MAX` if there is none.
     wake: u64,
-    /// What the server last asked for: nobody may be sent before.
+    /// The server asked for no call before this time, in nanoseconds.
     not_before: u64,
 }
 
-struct State<'a> {
+struct WorldState<'a> {
     world: &'a World,
-    queue: Queue<Event>,
+    queue: EventQueue<WorldEvent>,
     rng: Rng,
     server: Server,
     /// How a client reads the server's headers.
     profile: HintProfile,
-    roads: Vec<Road>,
+    roads: Vec<ClientLane>,
     /// For requests without a lane.
     budget: Budget,
-    slots: Vec<Slot>,
+    slots: Vec<RequestSlot>,
     /// The permits of the slots, where there are lanes.
     permits: Vec<Option<Permit>>,
+    /// Free slots.
     free: Vec<u32>,
-    /// Hints on their way back; most answers have none.
+    /// Hints of replies in flight; most replies have none.
     hints: Vec<Hints>,
+    /// Free places in `hints`.
     hints_free: Vec<u64>,
-    out: u32,
+    /// Calls in flight.
+    in_flight: u32,
+    /// The client whose turn it is in a schedule.
     turn: u32,
+    /// The current tick and its arrivals.
     peak: (u64, u32),
-    counts: Counts,
+    counts: WorldCounts,
     curves: Option<Curves>,
-    trace: Trace,
+    trace: TraceHash,
     events: u64,
     now: u64,
 }
 
-/// No hints.
-const NONE: u64 = u64::MAX;
+/// Index of a reply without hints.
+const NO_HINTS: u64 = u64::MAX;
 
 impl World {
     /// Runs it to its end.
     #[must_use]
-    pub fn run(&self, seed: u64, curves: bool) -> Run {
-        let mut state = State::new(self, seed, curves);
+    pub fn run(&self, seed: u64, curves: bool) -> WorldRun {
+        let mut state = WorldState::new(self, seed, curves);
         state.begin();
         while let Some((now, event)) = state.queue.pop() {
             if now > self.end {
@@ -165,18 +174,23 @@ impl World {
             state.handle(event);
         }
         state.counts.peak = state.counts.peak.max(state.peak.1);
-        Run { counts: state.counts, curves: state.curves, events: state.events, trace: state.trace.hash() }
+        WorldRun {
+            counts: state.counts,
+            curves: state.curves,
+            events: state.events,
+            trace: state.trace.hash(),
+        }
     }
 
-    fn roads(&self) -> Vec<Road> {
+    fn roads(&self) -> Vec<ClientLane> {
         let count = match self.lanes {
-            Lanes::None => 0,
-            Lanes::Shared => 1,
-            Lanes::Each => self.clients,
+            LaneSharing::None => 0,
+            LaneSharing::Shared => 1,
+            LaneSharing::Each => self.clients,
         };
-        let road = || Road {
+        let road = || ClientLane {
             lane: Lane::new(&self.policy.lane),
-            gate: self.policy.retry_gate.as_ref().map(Gate::new),
+            gate: self.policy.retry_gate.as_ref().map(RetryGateState::new),
             ready: VecDeque::new(),
             backlog: 0,
             wake: u64::MAX,
@@ -186,11 +200,11 @@ impl World {
     }
 }
 
-impl<'a> State<'a> {
-    fn new(world: &'a World, seed: u64, curves: bool) -> State<'a> {
-        State {
+impl<'a> WorldState<'a> {
+    fn new(world: &'a World, seed: u64, curves: bool) -> WorldState<'a> {
+        WorldState {
             world,
-            queue: Queue::new(),
+            queue: EventQueue::new(),
             rng: Rng::new(seed),
             server: Server::new(&world.server, world.tick),
             profile: world.server.headers.profile(),
@@ -201,12 +215,12 @@ impl<'a> State<'a> {
             free: Vec::new(),
             hints: Vec::new(),
             hints_free: Vec::new(),
-            out: 0,
+            in_flight: 0,
             turn: 0,
             peak: (0, 0),
-            counts: Counts::default(),
+            counts: WorldCounts::default(),
             curves: curves.then(Curves::default),
-            trace: Trace::default(),
+            trace: TraceHash::default(),
             events: 0,
             now: 0,
         }
@@ -216,8 +230,8 @@ impl<'a> State<'a> {
         Mono::from_nanos(self.now)
     }
 
-    fn push(&mut self, at: u64, what: What, id: u32) {
-        self.queue.push(at, Event { more: 0, id, status: 0, what });
+    fn push(&mut self, at: u64, what: EventKind, id: u32) {
+        self.queue.push(at, WorldEvent { more: 0, id, status: 0, what });
     }
 
     fn begin(&mut self) {
@@ -245,7 +259,7 @@ impl<'a> State<'a> {
             Workload::Schedule(_) => self.draw_next(0),
             Workload::Closed { .. } => {
                 for client in 0..self.world.clients {
-                    self.push(0, What::Offer, client);
+                    self.push(0, EventKind::Offer, client);
                 }
             }
         }
@@ -274,14 +288,14 @@ impl<'a> State<'a> {
             Workload::Drain { .. } | Workload::Closed { .. } => None,
         };
         if let Some(at) = at {
-            self.push((at * 1e9) as u64, What::Offer, client);
+            self.push((at * 1e9) as u64, EventKind::Offer, client);
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: WorldEvent) {
         let id = event.id;
         match event.what {
-            What::Offer => {
+            EventKind::Offer => {
                 let client = match self.world.workload {
                     Workload::Schedule(_) => {
                         self.turn = (self.turn + 1) % self.world.clients;
@@ -292,13 +306,13 @@ impl<'a> State<'a> {
                 self.draw_next(id);
                 self.offer(client);
             }
-            What::Arrive => self.arrive(id, event.more),
-            What::Finish => self.server.in_flight = self.server.in_flight.saturating_sub(1),
-            What::Reply => self.reply(id, event.status, event.more),
-            What::Timeout => self.timeout(id),
-            What::Retry => self.ready(id),
-            What::Resend => self.send(id, event.more),
-            What::Wake => {
+            EventKind::Arrive => self.arrive(id, event.more),
+            EventKind::Finish => self.server.in_flight = self.server.in_flight.saturating_sub(1),
+            EventKind::Reply => self.reply(id, event.status, event.more),
+            EventKind::Timeout => self.timeout(id),
+            EventKind::Retry => self.ready(id),
+            EventKind::Resend => self.send(id, event.more),
+            EventKind::Wake => {
                 // A wake that an earlier one has overtaken has nothing to do any more.
                 if let Some(road) = self.roads.get_mut(id as usize).filter(|r| r.wake == self.now) {
                     road.wake = u64::MAX;
@@ -310,9 +324,9 @@ impl<'a> State<'a> {
 
     fn road_of(&self, client: u32) -> Option<u32> {
         match self.world.lanes {
-            Lanes::None => None,
-            Lanes::Shared => Some(0),
-            Lanes::Each => Some(client % self.world.clients),
+            LaneSharing::None => None,
+            LaneSharing::Shared => Some(0),
+            LaneSharing::Each => Some(client % self.world.clients),
         }
     }
 
@@ -330,7 +344,7 @@ impl<'a> State<'a> {
         } else {
             self.budget.earn(now);
         }
-        let slot = Slot { call: Call::new(), offered: self.now, client };
+        let slot = RequestSlot { call: Call::new(), offered: self.now, client };
         match self.free.pop() {
             Some(id) => {
                 self.slots[id as usize] = slot;
@@ -403,7 +417,7 @@ impl<'a> State<'a> {
         let at = until.nanos().max(self.now + 1);
         if at < road.wake {
             road.wake = at;
-            self.push(at, What::Wake, index);
+            self.push(at, EventKind::Wake, index);
         }
     }
 
@@ -424,21 +438,21 @@ impl<'a> State<'a> {
 
     fn send(&mut self, id: u32, deadline: u64) {
         let hop = self.world.hop.draw(&mut self.rng).as_nanos() as u64;
-        self.out += 1;
-        self.counts.in_flight_max = self.counts.in_flight_max.max(self.out);
+        self.in_flight += 1;
+        self.counts.in_flight_max = self.counts.in_flight_max.max(self.in_flight);
         if let Some(curves) = &mut self.curves {
-            curves.in_flight(self.now, self.out);
+            curves.in_flight(self.now, self.in_flight);
         }
         let at = self.now + hop;
-        self.queue.push(at, Event { more: deadline, id, status: 0, what: What::Arrive });
+        self.queue.push(at, WorldEvent { more: deadline, id, status: 0, what: EventKind::Arrive });
         if at > deadline {
-            self.push(deadline, What::Timeout, id);
+            self.push(deadline, EventKind::Timeout, id);
         }
     }
 
     fn arrive(&mut self, id: u32, deadline: u64) {
         let now = self.now;
-        let Answer { status, service } = self.server.arrive(now, &mut self.rng);
+        let ServerAnswer { status, service } = self.server.arrive(now, &mut self.rng);
         self.count_arrival(status);
         let awaited = now <= deadline;
         if service > 0 {
@@ -447,7 +461,7 @@ impl<'a> State<'a> {
                 finish = finish.min(if awaited { deadline } else { now });
             }
             self.server.in_flight += 1;
-            self.push(finish, What::Finish, id);
+            self.push(finish, EventKind::Finish, id);
         }
         if !awaited {
             return;
@@ -455,11 +469,11 @@ impl<'a> State<'a> {
         let hop = self.world.hop.draw(&mut self.rng).as_nanos() as u64;
         let at = now + service + hop;
         if at > deadline {
-            self.push(deadline, What::Timeout, id);
+            self.push(deadline, EventKind::Timeout, id);
             return;
         }
-        let more = self.hear(at);
-        self.queue.push(at, Event { more, id, status, what: What::Reply });
+        let more = self.read_hints(at);
+        self.queue.push(at, WorldEvent { more, id, status, what: EventKind::Reply });
     }
 
     fn count_arrival(&mut self, status: u16) {
@@ -480,25 +494,25 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Reads the headers that will reach the client at `at`, and where they are kept until then.
-    fn hear(&mut self, at: u64) -> u64 {
+    /// Reads the headers that will reach the client at `at`. The index of its hints.
+    fn read_hints(&mut self, at: u64) -> u64 {
         if self.server.headers.is_empty() {
-            return NONE;
+            return NO_HINTS;
         }
         let headers = self.server.headers.iter().map(|(name, value)| (*name, value.as_str()));
         let hints = hint::read(headers, wall(at), &self.profile);
-        let kept = self.hints_free.pop().unwrap_or(self.hints.len() as u64);
-        match self.hints.get_mut(kept as usize) {
+        let index = self.hints_free.pop().unwrap_or(self.hints.len() as u64);
+        match self.hints.get_mut(index as usize) {
             Some(place) => *place = hints,
             None => self.hints.push(hints),
         }
-        kept
+        index
     }
 
-    fn reply(&mut self, id: u32, status: u16, kept: u64) {
-        let hints = self.hints.get(kept as usize).copied().unwrap_or_default();
-        if kept != NONE {
-            self.hints_free.push(kept);
+    fn reply(&mut self, id: u32, status: u16, hints_index: u64) {
+        let hints = self.hints.get(hints_index as usize).copied().unwrap_or_default();
+        if hints_index != NO_HINTS {
+            self.hints_free.push(hints_index);
         }
         let signal = Signal::Http { status, finding: None };
         let verdict = self.world.policy.classifier.classify(&signal, &hints, self.mono());
@@ -514,17 +528,19 @@ impl<'a> State<'a> {
 
     fn settle(&mut self, id: u32, verdict: &Verdict, hints: &Hints) {
         let now = self.mono();
-        self.out -= 1;
+        self.in_flight -= 1;
         if let Some(curves) = &mut self.curves {
-            curves.in_flight(self.now, self.out);
+            curves.in_flight(self.now, self.in_flight);
         }
         let road_index = self.road_of(self.slots[id as usize].client);
         let slot = &mut self.slots[id as usize];
         let mut road = road_index.and_then(|r| self.roads.get_mut(r as usize));
         let mut gate_open = true;
         let asked = match verdict.kind {
-            Kind::Throttled { until } | Kind::QuotaSpent { until } | Kind::Transient { until } => until,
-            Kind::Done | Kind::NoMatch | Kind::Permanent => None,
+            VerdictKind::Throttled { until }
+            | VerdictKind::QuotaSpent { until }
+            | VerdictKind::Transient { until } => until,
+            VerdictKind::Done | VerdictKind::NoMatch | VerdictKind::Permanent => None,
         };
         let asked = asked.map_or(0, Mono::nanos);
         if let Some(road) = &mut road {
@@ -556,12 +572,12 @@ impl<'a> State<'a> {
             Next::RetryAt(at) if gate_open => {
                 let at = at.nanos();
                 if road_index.is_some() {
-                    self.push(at, What::Retry, id);
+                    self.push(at, EventKind::Retry, id);
                 } else {
                     // Nothing can hold it back: its next attempt is noted while its slot is at hand.
                     self.counts.early += u64::from(at < asked);
                     let more = self.attempt(id, at);
-                    self.queue.push(at, Event { more, id, status: 0, what: What::Resend });
+                    self.queue.push(at, WorldEvent { more, id, status: 0, what: EventKind::Resend });
                 }
             }
             Next::RetryAt(_) | Next::GiveUp(_) => {
@@ -580,14 +596,14 @@ impl<'a> State<'a> {
 
     /// A request has ended, one way or another.
     fn end(&mut self, id: u32) {
-        let Slot { offered, client, .. } = self.slots[id as usize];
+        let RequestSlot { offered, client, .. } = self.slots[id as usize];
         self.counts.last = self.counts.last.max(self.now);
         self.counts.longest = self.counts.longest.max(self.now - offered);
         self.free.push(id);
         if let Workload::Closed { think, seconds } = &self.world.workload {
             let at = self.now + think.draw(&mut self.rng).as_nanos() as u64;
             if (at as f64) < seconds * 1e9 {
-                self.push(at, What::Offer, client);
+                self.push(at, EventKind::Offer, client);
             }
         }
     }

@@ -12,16 +12,21 @@
 
 use core::mem;
 
+/// Bits of a digit.
 const BITS: u32 = 6;
+/// Slots of a level, one per digit.
 const SLOTS: usize = 1 << BITS;
+/// Levels: digits of a 64-bit time.
 const LEVELS: usize = 11;
-/// A slot's vector that grew beyond this is given back once it is empty.
+/// A slot's vector with a larger capacity than this, in events, is freed once it is empty.
 const KEEP: usize = 1 << 12;
 
 /// A monotone queue of `(time, event)`.
 #[derive(Clone, Debug)]
-pub struct Queue<E> {
+pub struct EventQueue<E> {
+    /// The present, in nanoseconds.
     now: u64,
+    /// Events waiting.
     len: usize,
     /// Events of the present instant, next one last.
     due: Vec<E>,
@@ -34,18 +39,18 @@ pub struct Queue<E> {
     spare: Vec<(u64, E)>,
 }
 
-impl<E: Copy> Default for Queue<E> {
-    fn default() -> Queue<E> {
-        Queue::new()
+impl<E: Copy> Default for EventQueue<E> {
+    fn default() -> EventQueue<E> {
+        EventQueue::new()
     }
 }
 
-impl<E: Copy> Queue<E> {
+impl<E: Copy> EventQueue<E> {
     /// An empty queue at time 0.
     #[must_use]
-    pub fn new() -> Queue<E> {
+    pub fn new() -> EventQueue<E> {
         let slots = (0..LEVELS * SLOTS).map(|_| Vec::new()).collect();
-        Queue { now: 0, len: 0, due: Vec::new(), full: [0; LEVELS], levels: 0, slots, spare: Vec::new() }
+        EventQueue { now: 0, len: 0, due: Vec::new(), full: [0; LEVELS], levels: 0, slots, spare: Vec::new() }
     }
 
     /// Empties the queue and goes back to time 0; keeps the memory.
@@ -148,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_past_means_now() {
-        let mut queue = Queue::new();
+        let mut queue = EventQueue::new();
         queue.push(10, 'a');
         assert_eq!(queue.pop(), Some((10, 'a')));
         queue.push(3, 'b');
@@ -165,7 +170,7 @@ mod tests {
         fn order_is_time_then_sequence(
             steps in prop::collection::vec((0u32..40, 0u64..200, 0usize..3), 1..400),
         ) {
-            let (mut queue, mut model) = (Queue::new(), BinaryHeap::new());
+            let (mut queue, mut model) = (EventQueue::new(), BinaryHeap::new());
             let mut now = 0;
             for (sequence, (shift, delay, pops)) in steps.into_iter().enumerate() {
                 let at = now + (delay << shift) / 64;

@@ -1,56 +1,63 @@
-//! A run between two refusals, and what it tells of the server's rate.
+//! A probe run: the calls between two costly refusals, and what they say about the server's rate.
 //!
 //! Below the rate a bucket loses nothing; above it the run spends the burst, and is refused when that
-//! is gone. So the points at which the run had reached a pace are remembered. For every rate that may
-//! be, the most that the run took beyond it, from any of its points to its end, is the burst that
+//! is gone. So the points at which the run had reached a pace are remembered. For every rate that is
+//! possible, the most that the run took beyond it, from any of its points to its end, is the burst that
 //! it spent. Two runs of different shapes agree on the burst for one rate only: that is the rate.
 
 /// Points that are remembered.
-const STEPS: usize = 48;
+const POINTS: usize = 48;
+/// Halvings of the interval in which the rate is searched: to a billionth of it.
+const HALVINGS: u32 = 30;
+/// Share of the last call that a run is taken to have spent: between what it spent at least and one
+/// call more, the middle.
+const LAST_CALL_SHARE: f64 = 0.5;
 
-/// A run.
+/// A probe run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Run {
-    /// Seconds from its first call to the refused one, and calls accepted between them.
+pub(super) struct ProbeRun {
+    /// Seconds from its first call to the refused one.
     pub(super) time: f64,
+    /// Calls accepted in that time.
     pub(super) calls: f64,
-    /// The pace at its end.
+    /// The pace at its end, in calls per second.
     pub(super) pace: f64,
-    /// Where its pace grew: seconds since it began, and calls until then.
-    steps: [(f64, f64); STEPS],
+    /// Where its pace grew: seconds since it began, and calls accepted until then.
+    points: [(f64, f64); POINTS],
+    /// Number of points; the first is the start.
     len: usize,
 }
 
-impl Run {
-    pub(super) const NEW: Run =
-        Run { time: 0.0, calls: 0.0, pace: f64::INFINITY, steps: [(0.0, 0.0); STEPS], len: 1 };
+impl ProbeRun {
+    pub(super) const NEW: ProbeRun =
+        ProbeRun { time: 0.0, calls: 0.0, pace: f64::INFINITY, points: [(0.0, 0.0); POINTS], len: 1 };
 
     /// Longer than any.
-    pub(super) const ENDLESS: Run = Run { calls: f64::INFINITY, ..Run::NEW };
+    pub(super) const ENDLESS: ProbeRun = ProbeRun { calls: f64::INFINITY, ..ProbeRun::NEW };
 
     /// The pace grows from here on.
     pub(super) const fn note(&mut self, time: f64, calls: f64) {
-        if self.len < STEPS {
-            self.steps[self.len] = (time, calls);
+        if self.len < POINTS {
+            self.points[self.len] = (time, calls);
             self.len += 1;
         }
     }
 
-    /// The burst that it spent, if this is the rate, at least: what came back while its last call was on
-    /// its way included.
-    pub(super) fn spent(&self, rate: f64) -> f64 {
+    /// The burst, in calls, that it spent at least if this is the rate: what was earned while its last call
+    /// was on its way included.
+    pub(super) fn burst_spent(&self, rate: f64) -> f64 {
         let over = |&(at, before): &(f64, f64)| (self.calls - before) - rate * (self.time - at).max(0.0);
-        let steps = self.steps[..self.len].iter().filter(|step| step.0 <= self.time);
-        steps.map(over).fold(0.0, f64::max) + rate / self.pace
+        let points = self.points[..self.len].iter().filter(|point| point.0 <= self.time);
+        points.map(over).fold(0.0, f64::max) + rate / self.pace
     }
 
-    /// The rate, not less than `low`, beyond which it took this burst. Calls are whole: between what it
-    /// spent at least and one more, the middle is taken.
-    pub(super) fn crossed(&self, low: f64, burst: impl Fn(f64) -> f64) -> f64 {
+    /// The rate, not less than `low`, for which the run spent just the burst that `burst` gives for that
+    /// rate.
+    pub(super) fn rate_for_burst(&self, low: f64, burst: impl Fn(f64) -> f64) -> f64 {
         let (mut low, mut high) = (low.min(self.pace), self.pace);
-        for _ in 0..30 {
+        for _ in 0..HALVINGS {
             let mid = 0.5 * (low + high);
-            let spent = self.spent(mid) + 0.5 * (1.0 - mid / self.pace);
+            let spent = self.burst_spent(mid) + LAST_CALL_SHARE * (1.0 - mid / self.pace);
             if spent > burst(mid) { low = mid } else { high = mid }
         }
         low
@@ -64,13 +71,13 @@ mod tests {
     /// A bucket that was drained as fast as it goes, and has filled itself since, meets a run whose
     /// pace doubles in 0.3 s.
     fn found(rate: f64, burst: f64) -> f64 {
-        let mut fast = Run::NEW;
+        let mut fast = ProbeRun::NEW;
         (fast.calls, fast.time) = (burst, 1e-6);
-        let mut run = Run { pace: rate / 12.0, ..Run::NEW };
+        let mut run = ProbeRun { pace: rate / 12.0, ..ProbeRun::NEW };
         let (mut level, mut noted) = (burst, run.pace);
         loop {
             if level < 1.0 {
-                return run.crossed(0.0, |rate| fast.spent(rate).max(1.0));
+                return run.rate_for_burst(0.0, |rate| fast.burst_spent(rate).max(1.0));
             }
             (level, run.calls) = (level - 1.0, run.calls + 1.0);
             let gap = 1.0 / run.pace;
@@ -97,10 +104,10 @@ mod tests {
 
     #[test]
     fn a_run_above_the_rate_from_its_start_is_measured_too() {
-        let fast = Run { time: 0.03, calls: 63.0, ..Run::NEW };
+        let fast = ProbeRun { time: 0.03, calls: 63.0, ..ProbeRun::NEW };
         // 48 calls at once and 500 a second, asked 600 times a second.
-        let even = Run { time: 0.48, calls: 288.0, pace: 600.0, ..Run::NEW };
-        let rate = even.crossed(10.0, |rate| fast.spent(rate).max(1.0));
+        let even = ProbeRun { time: 0.48, calls: 288.0, pace: 600.0, ..ProbeRun::NEW };
+        let rate = even.rate_for_burst(10.0, |rate| fast.burst_spent(rate).max(1.0));
         assert!((495.0..505.0).contains(&rate), "{rate}");
     }
 }

@@ -16,7 +16,7 @@ pub type Refusals = u32;
 
 /// What a queue has to offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum QueuePeek {
     /// This request may go.
     Ready(Refusals),
     /// None before then.
@@ -27,18 +27,19 @@ pub enum Next {
 
 /// New requests, and refused ones with their time.
 #[derive(Clone, Debug)]
-pub struct Queue {
+pub struct RetryQueue {
+    /// Requests that were never sent.
     fresh: u64,
-    /// When each may go, how often it was refused, when it first went.
+    /// Refused requests: not before, number of refusals, when first sent.
     waiting: BinaryHeap<Reverse<(Mono, Refusals, Mono)>>,
     rng: Rng,
 }
 
-impl Queue {
+impl RetryQueue {
     /// `fresh` requests; `seed` decides the jitter.
     #[must_use]
-    pub fn new(fresh: u64, seed: u64) -> Queue {
-        Queue { fresh, waiting: BinaryHeap::new(), rng: Rng::fork(seed, 0x0072_6976_616c) }
+    pub fn new(fresh: u64, seed: u64) -> RetryQueue {
+        RetryQueue { fresh, waiting: BinaryHeap::new(), rng: Rng::fork(seed, 0x0072_6976_616c) }
     }
 
     /// How many wait for their retry.
@@ -49,16 +50,16 @@ impl Queue {
 
     /// Looks; `fresh` says whether a new request would be welcome.
     #[must_use]
-    pub fn peek(&self, now: Mono, fresh: bool) -> Next {
+    pub fn peek(&self, now: Mono, fresh: bool) -> QueuePeek {
         match self.waiting.peek() {
-            Some(Reverse((at, refusals, _))) if *at <= now => Next::Ready(*refusals),
-            _ if fresh && self.fresh > 0 => Next::Ready(0),
-            Some(Reverse((at, ..))) => Next::At(*at),
-            None => Next::Nothing,
+            Some(Reverse((at, refusals, _))) if *at <= now => QueuePeek::Ready(*refusals),
+            _ if fresh && self.fresh > 0 => QueuePeek::Ready(0),
+            Some(Reverse((at, ..))) => QueuePeek::At(*at),
+            None => QueuePeek::Nothing,
         }
     }
 
-    /// Takes the request that [`Queue::peek`] offered and says when it first went.
+    /// Takes the request that [`RetryQueue::peek`] offered and says when it first went.
     pub fn take(&mut self, refusals: Refusals, now: Mono) -> Mono {
         if refusals == 0 {
             self.fresh = self.fresh.saturating_sub(1);
@@ -69,12 +70,12 @@ impl Queue {
 
     /// A request was refused for the `refusals`-th time: it goes again after a time drawn evenly
     /// from nothing to `ceiling` seconds (full jitter), and not before `hint`.
-    pub fn again(&mut self, refusals: Refusals, now: Mono, ceiling: f64, hint: Option<Mono>) {
-        self.again_since(now, refusals, now, ceiling, hint);
+    pub fn retry(&mut self, refusals: Refusals, now: Mono, ceiling: f64, hint: Option<Mono>) {
+        self.retry_since(now, refusals, now, ceiling, hint);
     }
 
     /// The same for a request of which it matters when it `first` went.
-    pub fn again_since(
+    pub fn retry_since(
         &mut self,
         first: Mono,
         refusals: Refusals,
@@ -100,23 +101,23 @@ mod tests {
 
     #[test]
     fn due_retries_go_before_new_requests_and_no_earlier() {
-        let mut queue = Queue::new(2, 1);
+        let mut queue = RetryQueue::new(2, 1);
         let at = |ms| Mono::from_millis(ms);
-        assert_eq!(queue.peek(at(0), true), Next::Ready(0));
+        assert_eq!(queue.peek(at(0), true), QueuePeek::Ready(0));
         assert_eq!(queue.take(0, at(0)), at(0));
-        queue.again_since(at(7), 1, at(0), 0.0, Some(at(50)));
-        assert_eq!(queue.peek(at(10), false), Next::At(at(50)));
-        assert_eq!(queue.peek(at(10), true), Next::Ready(0));
-        assert_eq!(queue.peek(at(50), true), Next::Ready(1));
+        queue.retry_since(at(7), 1, at(0), 0.0, Some(at(50)));
+        assert_eq!(queue.peek(at(10), false), QueuePeek::At(at(50)));
+        assert_eq!(queue.peek(at(10), true), QueuePeek::Ready(0));
+        assert_eq!(queue.peek(at(50), true), QueuePeek::Ready(1));
         assert_eq!(queue.take(1, at(50)), at(7));
         queue.take(0, at(50));
-        assert_eq!((queue.peek(at(50), true), queue.waiting()), (Next::Nothing, 0));
+        assert_eq!((queue.peek(at(50), true), queue.waiting()), (QueuePeek::Nothing, 0));
     }
 
     #[test]
     fn the_wait_is_drawn_below_the_ceiling() {
-        let mut queue = Queue::new(0, 1);
-        (0..1000).for_each(|_| queue.again(1, Mono::ZERO, 2.0, None));
+        let mut queue = RetryQueue::new(0, 1);
+        (0..1000).for_each(|_| queue.retry(1, Mono::ZERO, 2.0, None));
         let waits: Vec<f64> = queue.waiting.iter().map(|w| w.0.0.as_secs_f64()).collect();
         assert!(waits.iter().all(|w| (0.0..2.0).contains(w)));
         let mean = waits.iter().sum::<f64>() / 1000.0;

@@ -1,36 +1,38 @@
-//! The servers that every policy meets sooner or later, for a policy that comes without a
-//! scenario: what would this manifest do?
+//! Typical servers, for a policy that comes without a scenario: what would this manifest do?
 
-use super::policy::{Lanes, Policy};
-use super::run::World;
-use super::server::{Outage, ServerSpec, Service};
+use super::event_loop::World;
+use super::policy::{ClientPolicy, LaneSharing};
+use super::server::{ServerOutage, ServerSpec, ServiceTime};
 use super::workload::Workload;
 use crate::dialect::Dialect;
-use crate::draw::Span;
-use crate::world::limit::LimitSpec;
+use crate::distribution::RandomDuration;
+use crate::world::limit::ServerLimitSpec;
 
+/// Requests of each world.
 const REQUESTS: u64 = 2_000;
 
 /// The policy draining two thousand records through one lane against each of the usual servers:
 /// steady, throttled (10 a second, burst 10) without and with RateLimit headers, down for a minute,
 /// flaky (20 % of calls fail).
 #[must_use]
-pub fn worlds(policy: &Policy) -> Vec<(String, World)> {
-    let service = Service { base_seconds: 0.065, spread: 0.2, ..Service::default() };
+pub fn worlds(policy: &ClientPolicy) -> Vec<(String, World)> {
+    let service = ServiceTime { base_seconds: 0.065, spread: 0.2, ..ServiceTime::default() };
     let steady = ServerSpec { service, ..ServerSpec::default() };
-    let throttled =
-        ServerSpec { limit: Some(LimitSpec::Bucket { rate: 10.0, burst: 10.0 }), ..steady.clone() };
+    let throttled = ServerSpec {
+        limit: Some(ServerLimitSpec::TokenBucket { rate: 10.0, burst: 10.0 }),
+        ..steady.clone()
+    };
     let tells = ServerSpec { headers: Dialect::Ietf, ..throttled.clone() };
-    let outage = Outage { from: 1.0, until: 61.0, recovery: None };
+    let outage = ServerOutage { from: 1.0, until: 61.0, recovery: None };
     let down = ServerSpec { outages: vec![outage], ..steady.clone() };
     let flaky = ServerSpec { fault_rate: 0.2, ..steady.clone() };
     let world = |(name, server): (&str, ServerSpec)| {
         let world = World {
             workload: Workload::Drain { requests: REQUESTS },
             clients: 1,
-            lanes: Lanes::Shared,
+            lanes: LaneSharing::Shared,
             policy: *policy,
-            hop: Span::Constant(0.02),
+            hop: RandomDuration::Constant(0.02),
             server,
             end: u64::MAX,
             tick: 10_000_000,

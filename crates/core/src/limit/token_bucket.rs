@@ -1,72 +1,81 @@
-//! A pacer: a token bucket of our own whose rate can change at run time.
+//! The client's own token bucket, whose rate can change at run time: the pacer of a lane.
 //!
-//! It is the GCRA told in tokens instead of arrival times, because a change of rate is then one
-//! line: what was earned so far was earned at the old rate, what comes is earned at the new one.
-//! In every window of length `w` at most `burst + rate × w` calls pass (with the largest rate in
-//! force during the window). The burst only serves to catch up after a late timer, so the caller
-//! keeps it small.
+//! It is the generic cell rate algorithm (GCRA) in tokens instead of arrival times, because a change
+//! of rate is then one line: what was earned so far was earned at the old rate, what comes is earned
+//! at the new one. In every window of length `w` at most `burst + rate × w` calls pass (with the
+//! largest rate in force during the window). The burst only serves to catch up after a late timer,
+//! so the caller keeps it small.
 
+use super::rate_estimate::secs;
 use crate::time::{Mono, seconds};
 
-/// Tokens are compared with this much grace, so that a caller who waits exactly until the time
-/// it was told is let through in spite of rounding to nanoseconds.
-const GRACE: f64 = 1e-6;
+/// Tolerance, in tokens, when a token is due: a caller who waits exactly until the time that it was
+/// told passes in spite of rounding to nanoseconds.
+const TOLERANCE: f64 = 1e-6;
+/// Slowest rate, in calls per second.
+const RATE_MIN: f64 = 1e-6;
+/// Fastest rate, in calls per second.
+const RATE_MAX: f64 = 1e9;
 
-/// A pacer at some rate, or open when the rate is unknown.
+/// A token bucket with a rate, or unlimited while the rate is unknown.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pace {
+pub struct TokenBucket {
+    /// Tokens earned per second, one per call; none when unlimited.
     rate: Option<f64>,
+    /// Capacity, in tokens.
     burst: f64,
+    /// Tokens at `refilled`; negative after calls that were not allowed yet.
     tokens: f64,
-    at: Mono,
+    /// When `tokens` was last brought up to date.
+    refilled: Mono,
 }
 
-impl Pace {
-    /// An open pacer.
-    pub const OPEN: Pace = Pace { rate: None, burst: 1.0, tokens: 1.0, at: Mono::ZERO };
+impl TokenBucket {
+    /// Unlimited.
+    pub const OPEN: TokenBucket = TokenBucket { rate: None, burst: 1.0, tokens: 1.0, refilled: Mono::ZERO };
 
-    /// Calls per second, none when open.
+    /// Calls per second; none when unlimited.
     #[must_use]
     pub const fn rate(&self) -> Option<f64> {
         self.rate
     }
 
-    /// Changes rate and burst from `now` on. A rate that is not a positive number opens the
-    /// pacer.
+    /// Changes the rate (calls per second) and the burst (tokens) from `now` on. A rate that is not a
+    /// positive number means unlimited.
     pub fn set(&mut self, now: Mono, rate: Option<f64>, burst: f64) {
-        self.earn(now);
-        self.rate = rate.filter(|r| *r > 0.0 && r.is_finite()).map(|r| r.clamp(1e-6, 1e9));
+        self.refill(now);
+        self.rate = rate.filter(|r| *r > 0.0 && r.is_finite()).map(|r| r.clamp(RATE_MIN, RATE_MAX));
         self.burst = if burst >= 1.0 { burst } else { 1.0 };
         self.tokens = self.tokens.min(self.burst);
     }
 
-    /// The next call is this share of an interval away, at least.
-    pub fn rest(&mut self, now: Mono, share: f64) {
-        self.earn(now);
-        self.tokens = 1.0 - share;
+    /// Delays the next call by this many intervals (1 / rate), at most one.
+    pub fn delay(&mut self, now: Mono, intervals: f64) {
+        self.refill(now);
+        self.tokens = 1.0 - intervals;
     }
 
     /// When the next call may go; `now` or earlier means at once.
     #[must_use]
     pub fn ready(&mut self, now: Mono) -> Mono {
         let Some(rate) = self.rate else { return now };
-        self.earn(now);
-        if self.tokens >= 1.0 - GRACE { now } else { now + seconds((1.0 - self.tokens) / rate) }
+        self.refill(now);
+        if self.tokens >= 1.0 - TOLERANCE { now } else { now + seconds((1.0 - self.tokens) / rate) }
     }
 
     /// Takes one token.
     pub fn take(&mut self, now: Mono) {
         if self.rate.is_some() {
-            self.earn(now);
+            self.refill(now);
             self.tokens -= 1.0;
         }
     }
 
-    fn earn(&mut self, now: Mono) {
-        let dt = now.since(self.at).as_nanos() as f64 * 1e-9;
-        self.at = self.at.max(now);
+    fn refill(&mut self, now: Mono) {
+        let elapsed = secs(self.refilled, now);
+        self.refilled = self.refilled.max(now);
         if let Some(rate) = self.rate {
-            self.tokens = (self.tokens + dt * rate).min(self.burst);
+            self.tokens = (self.tokens + elapsed * rate).min(self.burst);
         }
     }
 }
@@ -82,7 +91,7 @@ mod tests {
         fn arrivals_stay_below_the_line(
             rates in prop::collection::vec((1.0..500.0f64, 1u32..40), 1..6), burst in 1.0..10.0f64,
         ) {
-            let mut pace = Pace::OPEN;
+            let mut pace = TokenBucket::OPEN;
             let (mut now, mut sent, mut most) = (Mono::ZERO, alloc::vec::Vec::new(), 0.0f64);
             for (rate, calls) in rates {
                 pace.set(now, Some(rate), burst);
@@ -105,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_caller_who_waits_as_told_is_let_through() {
-        let mut pace = Pace::OPEN;
+        let mut pace = TokenBucket::OPEN;
         pace.set(Mono::ZERO, Some(3.0), 1.0);
         let mut now = Mono::ZERO;
         for _ in 0..1000 {

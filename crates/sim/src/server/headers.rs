@@ -1,7 +1,7 @@
-//! What a throttle says in a dialect: from its exact state to the text of headers.
+//! The rate-limit headers of an answer: from the exact state of a throttle to the text of a dialect.
 //!
-//! A world and the misbehaving HTTP server both speak through here, so that a client meets the
-//! same words in both. Two things are settled here. A policy is written in whole seconds, so a
+//! A world and the misbehaving HTTP server both write their headers here, so that a client meets the
+//! same text in both. Two things are settled here. A policy is written in whole seconds, so a
 //! quota of 5 per 100 ms is told as 50 per second where the dialect names a window. And a
 //! concurrency limit, or a server that is down, has no quota to tell: only a wait, in dialects
 //! that have a word for it.
@@ -11,28 +11,34 @@ use core::time::Duration;
 use tidegate_core::Wall;
 use tidegate_core::time::seconds;
 
-use super::Answer;
-use crate::dialect::{Dialect, Truth};
+use super::ThrottleAnswer;
+use crate::dialect::{AdvertisedQuota, Dialect};
 
 /// Header lines of one answer.
 pub type Headers = Vec<(&'static str, String)>;
 
 /// Appends the headers of an answer sent at `wall`. A refusal asks for `wait`, if the dialect has
 /// a word for it.
-pub fn tell(dialect: Dialect, answer: &Answer, wait: Option<Duration>, wall: Wall, out: &mut Headers) {
-    let Some(truth) = answer.truth else {
+pub fn write_quota(
+    dialect: Dialect,
+    answer: &ThrottleAnswer,
+    wait: Option<Duration>,
+    wall: Wall,
+    out: &mut Headers,
+) {
+    let Some(quota) = answer.quota else {
         if let Some(wait) = wait.filter(|_| !answer.accepted) {
-            tell_wait(dialect, wait, wall, out);
+            write_wait(dialect, wait, wall, out);
         }
         return;
     };
-    let window = told_window(dialect, truth.window);
-    let scale = if truth.window > 0.0 { window / truth.window } else { 1.0 };
-    let told = Truth {
-        limit: (truth.limit * scale).round() as u64,
+    let window = window_in_dialect(dialect, quota.window);
+    let scale = if quota.window > 0.0 { window / quota.window } else { 1.0 };
+    let told = AdvertisedQuota {
+        limit: (quota.limit * scale).round() as u64,
         window: seconds(window),
-        remaining: truth.remaining as u64,
-        reset: seconds(truth.reset),
+        remaining: quota.remaining as u64,
+        reset: seconds(quota.reset),
         retry_after: wait,
         throttled: !answer.accepted,
     };
@@ -40,12 +46,12 @@ pub fn tell(dialect: Dialect, answer: &Answer, wait: Option<Duration>, wall: Wal
 }
 
 /// A refusal without a quota: only the wait can be told.
-pub fn tell_wait(dialect: Dialect, wait: Duration, wall: Wall, out: &mut Headers) {
+pub fn write_wait(dialect: Dialect, wait: Duration, wall: Wall, out: &mut Headers) {
     let dialect = if dialect.asks_in_seconds() { Dialect::RetryAfter } else { dialect };
     if dialect.tells_quota() {
         return;
     }
-    let truth = Truth {
+    let quota = AdvertisedQuota {
         limit: 0,
         window: Duration::ZERO,
         remaining: 0,
@@ -53,11 +59,11 @@ pub fn tell_wait(dialect: Dialect, wait: Duration, wall: Wall, out: &mut Headers
         retry_after: Some(wait),
         throttled: true,
     };
-    dialect.emit(&truth, wall, out);
+    dialect.emit(&quota, wall, out);
 }
 
 /// The window in seconds in which the dialect states the limit.
-fn told_window(dialect: Dialect, window: f64) -> f64 {
+fn window_in_dialect(dialect: Dialect, window: f64) -> f64 {
     match dialect {
         Dialect::Ietf | Dialect::IetfOlder | Dialect::IetfOldest | Dialect::Mapbox => window.ceil().max(1.0),
         Dialect::Kong | Dialect::Pelias => match window.ceil() as u64 {
@@ -74,32 +80,32 @@ fn told_window(dialect: Dialect, window: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{Limit, Throttle};
+    use crate::server::{ServerLimit, Throttle};
 
     const WALL: Wall = Wall::from_secs(1_800_000_000);
 
     /// The headers of the last of so many calls at one instant.
-    fn told(limit: &Limit, dialect: Dialect, calls: usize) -> Headers {
+    fn told(limit: &ServerLimit, dialect: Dialect, calls: usize) -> Headers {
         let mut throttle = Throttle::new(limit);
         let mut out = Vec::new();
         for _ in 0..calls {
             out.clear();
             let answer = throttle.offer(0, 1_500_000_000);
-            tell(dialect, &answer, Some(Duration::from_nanos(answer.wait)), WALL, &mut out);
+            write_quota(dialect, &answer, Some(Duration::from_nanos(answer.wait)), WALL, &mut out);
         }
         out
     }
 
     #[test]
     fn a_bucket_is_told_in_whole_seconds_where_a_window_is_named() {
-        let out = told(&Limit::Bucket { rate: 500.0, burst: 50.0 }, Dialect::Ietf, 1);
+        let out = told(&ServerLimit::TokenBucket { rate: 500.0, burst: 50.0 }, Dialect::Ietf, 1);
         assert_eq!(out[0], ("RateLimit-Policy", "\"default\";q=500;w=1".into()));
         assert_eq!(out[1..], [("RateLimit", "\"default\";r=49;t=0".into())]);
     }
 
     #[test]
     fn a_limit_without_a_quota_tells_only_a_wait() {
-        let limit = Limit::Concurrent { limit: 1 };
+        let limit = ServerLimit::Concurrency { limit: 1 };
         for dialect in Dialect::ALL {
             assert_eq!(told(&limit, dialect, 1), [], "{dialect}: an accepted call");
         }

@@ -1,4 +1,4 @@
-//! Draws from the distributions that worlds are made of.
+//! Random distributions: normal, exponential, and durations drawn from them.
 //!
 //! The functions under the curve come from `libm`, not from the operating system, so that a seed
 //! gives the same trace on every machine. The normal distribution is drawn by a ziggurat of 256
@@ -11,9 +11,11 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::Chance;
 use tidegate_core::time::seconds;
 
+/// Layers of the ziggurat.
 const LAYERS: usize = 256;
-/// Where the tail begins, and the area of every layer, for 256 layers.
+/// Where the tail begins, in standard deviations, for 256 layers.
 const TAIL: f64 = 3.654_152_885_361_009;
+/// Area of every layer, for 256 layers.
 const AREA: f64 = 0.004_928_673_233_99;
 
 /// The right edges of the layers and the heights of the curve there.
@@ -97,7 +99,7 @@ pub fn exponential(mean: f64, chance: &mut impl Chance) -> f64 {
 /// A span of time that may be random, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Span {
+pub enum RandomDuration {
     /// Always the same.
     Constant(f64),
     /// The absolute value of a normal draw.
@@ -111,19 +113,21 @@ pub enum Span {
     Exponential(f64),
 }
 
-impl Default for Span {
-    fn default() -> Span {
-        Span::Constant(0.0)
+impl Default for RandomDuration {
+    fn default() -> RandomDuration {
+        RandomDuration::Constant(0.0)
     }
 }
 
-impl Span {
+impl RandomDuration {
     /// One draw.
     pub fn draw(&self, chance: &mut impl Chance) -> Duration {
         seconds(match *self {
-            Span::Constant(s) => s,
-            Span::Normal { mean, deviation } => (mean + deviation * Normal::new().draw(chance)).abs(),
-            Span::Exponential(mean) => exponential(mean, chance),
+            RandomDuration::Constant(s) => s,
+            RandomDuration::Normal { mean, deviation } => {
+                (mean + deviation * Normal::new().draw(chance)).abs()
+            }
+            RandomDuration::Exponential(mean) => exponential(mean, chance),
         })
     }
 }
@@ -170,9 +174,9 @@ mod tests {
     fn spans_have_their_means() {
         let mut rng = Rng::new(4);
         for (span, mean) in [
-            (Span::Constant(0.25), 0.25),
-            (Span::Normal { mean: 0.01, deviation: 0.002 }, 0.01),
-            (Span::Exponential(0.01), 0.01),
+            (RandomDuration::Constant(0.25), 0.25),
+            (RandomDuration::Normal { mean: 0.01, deviation: 0.002 }, 0.01),
+            (RandomDuration::Exponential(0.01), 0.01),
         ] {
             let n = 200_000;
             let sum: f64 = (0..n).map(|_| span.draw(&mut rng).as_secs_f64()).sum();
