@@ -28,39 +28,3 @@ pub(crate) fn attempt<T>(service: &str, outcome: &Outcome<T>, at_ms: i64) -> Act
     });
     Act::new(at_ms, "attempt", detail).code(outcome.verdict.code.as_str()).to(service)
 }
-
-/// Notes calls on their way to the audit.
-#[derive(Debug)]
-pub(crate) struct Attempts {
-    service: String,
-    /// Every call, and not only those that failed in the end.
-    all: bool,
-    noted: std::sync::Mutex<Vec<([u8; 32], Act)>>,
-}
-
-impl Attempts {
-    pub(crate) fn new(service: &str, all: bool) -> Attempts {
-        Attempts { service: service.to_owned(), all, noted: std::sync::Mutex::default() }
-    }
-
-    fn noted(&self) -> std::sync::MutexGuard<'_, Vec<([u8; 32], Act)>> {
-        self.noted.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// Notes how the call of a question ended, at this time.
-    pub(crate) fn note<T>(&self, question: &[u8; 32], outcome: &Outcome<T>, at_ms: i64) {
-        if self.all || !outcome.is_accepted() {
-            self.noted().push((*question, attempt(&self.service, outcome, at_ms)));
-        }
-    }
-
-    /// What was noted, each with the first row that asked; `keys` are the questions by row.
-    pub(crate) fn take(&self, keys: &[Option<[u8; 32]>]) -> Vec<(usize, Act)> {
-        let mut noted = std::mem::take(&mut *self.noted());
-        let row = |question: &[u8; 32]| keys.iter().position(|key| key.as_ref() == Some(question));
-        let mut acts: Vec<(usize, Act)> =
-            noted.drain(..).map(|(question, act)| (row(&question).unwrap_or(usize::MAX), act)).collect();
-        acts.sort_by_key(|(row, _)| *row);
-        acts
-    }
-}
