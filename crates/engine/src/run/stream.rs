@@ -41,6 +41,7 @@ pub(super) struct InTransit {
 }
 
 /// The records of a batch: here, or with a service.
+#[allow(clippy::large_enum_variant, reason = "one per batch, and most are the large one")]
 pub(super) enum Records {
     Here(Batch),
     Begun(Box<dyn BegunBatch>),

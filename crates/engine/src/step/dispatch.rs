@@ -123,7 +123,7 @@ impl<K: RemoteKind> Dispatcher<K> {
         Ok(replies)
     }
 
-    /// Calls that nobody will commit, for the audit.
+    /// Who enters calls in the audit that no committed batch holds.
     pub(super) fn caller(&self) -> &Caller {
         &self.shared.link.caller
     }
