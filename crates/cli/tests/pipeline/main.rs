@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests may fail loudly")]
 
 mod bench;
+#[path = "../common/canned.rs"]
+mod canned;
 mod examples;
 mod files;
 mod gates;
@@ -20,6 +22,7 @@ mod running;
 mod service;
 mod steps;
 mod stranger;
+mod stream;
 mod traffic;
 mod twin;
 mod web;

@@ -125,6 +125,21 @@ pub struct BatchSpan {
     began: u64,
 }
 
+tokio::task_local! {
+    /// The batch for which this task calls.
+    static BATCH: u64;
+}
+
+impl BatchSpan {
+    /// Does something for a batch: its calls belong to it, whatever has begun meanwhile.
+    pub async fn within<F: Future>(batch: Option<BatchSpan>, work: F) -> F::Output {
+        match batch {
+            Some(batch) => BATCH.scope(batch.id, work).await,
+            None => work.await,
+        }
+    }
+}
+
 /// The header that tells a service its span.
 pub type Traceparent = [u8; 55];
 
@@ -191,7 +206,7 @@ impl Tracer {
     /// A call begins.
     #[must_use]
     pub fn call(&self) -> Begun {
-        let batch = self.batch.load(Ordering::Relaxed);
+        let batch = BATCH.try_with(|id| *id).unwrap_or_else(|_| self.batch.load(Ordering::Relaxed));
         Begun { id: self.draw(), parent: if batch == 0 { self.root } else { batch } }
     }
 
@@ -228,7 +243,7 @@ impl Tracer {
         self.push(Span::Call(Box::new(span)));
     }
 
-    /// A batch begins: calls belong to it until the next one does.
+    /// A batch begins: calls of no other batch belong to it until the next one does.
     #[must_use]
     pub fn batch(&self) -> BatchSpan {
         let id = self.draw();

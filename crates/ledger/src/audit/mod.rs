@@ -29,7 +29,7 @@ mod seal;
 mod sign;
 mod verify;
 
-pub use attempt::{Attempts, attempt};
+pub use attempt::attempt;
 pub use book::Book;
 pub use copy::Copies;
 pub use log::{Pen, user};

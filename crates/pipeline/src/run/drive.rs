@@ -402,7 +402,7 @@ fn pump(
     let committed = landing.checkpoint.counts.written();
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || read(source, &pages, watch));
-        let middle = scope.spawn(move || transform(&incoming, &works, steps, (gates, traffic), committed));
+        let middle = scope.spawn(move || transform(incoming, &works, steps, (gates, traffic), committed));
         let mut failed = None;
         for work in &ready {
             if let Err(what) = landing.land(work) {

@@ -3,12 +3,13 @@
 //! ```text
 //!   source (thread)      steps and gates (thread)            sink (this thread)
 //!   pages            ──▶ batches, judged; one held back  ──▶ rejects durable, then rows and
-//!                        until the next one is there         checkpoint in one transaction
+//!                        until the next one has come         checkpoint in one transaction
 //! ```
 //!
-//! Both queues hold two batches, so memory does not depend on the source. One batch is held back
-//! so that the gates on the whole run are asked before the last commit. The counts travel with the
-//! checkpoint: after any number of kills and resumes they are those of one run.
+//! Both queues hold two batches, and a step that asks a service as many as its window admits, so
+//! memory does not depend on the source. One batch is held back so that the gates on the whole run
+//! are asked before the last commit. The counts travel with the checkpoint: after any number of
+//! kills and resumes they are those of one run.
 //!
 //! | file | holds |
 //! |---|---|
@@ -25,6 +26,7 @@
 //! | `counts` | what became of the records |
 //! | `drive` | the run: what it starts from, its threads, what it leaves |
 //! | `transform` | the second thread: steps and gates |
+//! | `stream` | the threads before it, one for each step that asks a service |
 //! | `landing` | the third: rejects, rows and checkpoint |
 //! | `report` | how it ended |
 //! | `plan` | what would happen |
@@ -48,6 +50,7 @@ mod report;
 mod service;
 pub mod source;
 mod state;
+mod stream;
 #[cfg(feature = "postgres")]
 mod table;
 mod trail;

@@ -1,6 +1,9 @@
 //! The second thread of a run: pages become batches that may be committed.
+//!
+//! Remote steps have threads of their own before it, see `stream`.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use tidegate_core::{Code, Wall};
@@ -10,11 +13,12 @@ use super::build::Named;
 use super::counts::Counts;
 use super::lifecycle::Status;
 use super::report::End;
-use super::source::{self, Page};
+use super::source::Page;
+use super::stream::{InTransit, Upstream, stages};
 use crate::audit::Act;
 use crate::gate::{Gates, Halt, Tally};
-use crate::step::{Aside, Reject, Seen, StepError};
-use crate::telemetry::trace::{self, BatchSpan, Tracer};
+use crate::step::{Reject, Seen, StepError};
+use crate::telemetry::trace::BatchSpan;
 use crate::traffic::Traffic;
 
 /// A batch on its way to the sink.
@@ -82,7 +86,7 @@ impl Ended {
 pub(super) type Read = Result<Option<Page>, StepError>;
 
 /// Why the run ends, if a step or the source says so.
-fn ended(why: StepError, label: &str) -> Ended {
+pub(super) fn ended(why: StepError, label: &str) -> Ended {
     match why {
         StepError::TryLater { code, until } => Ended::TryLater(code, until),
         StepError::Cancelled => Ended::Stopped,
@@ -91,9 +95,28 @@ fn ended(why: StepError, label: &str) -> Ended {
 }
 
 pub(super) fn transform(
-    pages: &Receiver<Read>,
+    pages: Receiver<Read>,
     works: &SyncSender<Work>,
     mut steps: Vec<Named>,
+    (gates, traffic): (&mut Gates, &Traffic),
+    committed: u64,
+) -> Ended {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (from, last) = stages(scope, pages, &mut steps, &is_over);
+        let ended = judge_all(&from, works, (last, &is_over), (gates, traffic), committed);
+        // Those before need not wait for a service any more, nor for somebody who takes a batch.
+        is_over.store(true, Ordering::Relaxed);
+        ended
+    })
+}
+
+/// Takes batches through the last steps and the gates, in the order of the source. One is held back
+/// until it is known that it is not the last, which the gates on the whole run have a say in.
+fn judge_all(
+    from: &Upstream,
+    works: &SyncSender<Work>,
+    (steps, is_over): (&mut [Named], &AtomicBool),
     (gates, traffic): (&mut Gates, &Traffic),
     committed: u64,
 ) -> Ended {
@@ -101,45 +124,29 @@ pub(super) fn transform(
     let mut passed = committed;
     let gone = || Ended::Broken("the sink has stopped".into());
     loop {
-        let page = match pages.recv() {
-            Ok(Ok(Some(page))) => page,
-            Ok(Ok(None)) => break,
-            Ok(Err(why)) => {
-                // What was judged before is good.
-                if let Some(work) = held.take() {
-                    let _ = works.send(work);
-                }
-                return ended(why, "source");
-            }
-            Err(_) => {
-                if let Some(work) = held.take()
-                    && works.send(work).is_err()
-                {
-                    return gone();
-                }
-                return Ended::Stopped;
-            }
-        };
-        let work = match process(page, &mut steps, gates) {
-            Ok(mut work) => {
-                work.attempts.splice(0..0, traffic.noted());
-                work
-            }
-            Err(ended) => {
-                if let Some(work) = held.take()
-                    && works.send(work).is_err()
-                {
-                    return gone();
-                }
-                return ended;
-            }
-        };
-        passed += work.batch.len() as u64;
-        if let Some(before) = held.replace(work)
-            && works.send(before).is_err()
+        let next = from.next();
+        let is_last = matches!(next, Some(Ok(None)));
+        // Whatever becomes of the next batch, what was judged before is good.
+        if !is_last
+            && let Some(work) = held.take()
+            && works.send(work).is_err()
         {
             return gone();
         }
+        let transit = match next {
+            Some(Ok(Some(transit))) => transit,
+            Some(Ok(None)) => break,
+            Some(Err(ended)) => return ended,
+            None => return Ended::Stopped,
+        };
+        let judged = transit.through(steps, is_over).and_then(|transit| judge(transit, gates, is_over));
+        let mut work = match judged {
+            Ok(work) => work,
+            Err(ended) => return ended,
+        };
+        work.attempts.splice(0..0, traffic.noted());
+        passed += work.batch.len() as u64;
+        held = Some(work);
     }
     if let Err(halt) = gates.end(passed) {
         return Ended::Halted(halt);
@@ -154,27 +161,11 @@ pub(super) fn transform(
     Ended::Done
 }
 
-/// One page through steps and gates.
-fn process(page: Page, steps: &mut [Named], gates: &mut Gates) -> Result<Work, Ended> {
-    let span = trace::tracer().map(Tracer::batch);
-    let mut aside = Aside { stage: "read".into(), ..Aside::default() };
-    aside.seen.extend(page.marks.iter().map(|hash| Seen { scope: source::SCOPE, hash: *hash }));
-    let mut delta = Counts { read: (page.batch.len() + page.rejected.len()) as u64, ..Counts::default() };
-    for rejected in page.rejected {
-        aside.rejected.push(Reject {
-            record: rejected.record,
-            stage: "read".into(),
-            problems: rejected.problems,
-            feature: String::from_utf8(rejected.raw.clone()).unwrap_or_default(),
-            raw: rejected.raw,
-        });
-    }
-    gates.unreadable(&aside.rejected).map_err(Ended::Halted)?;
-    let mut batch = page.batch;
-    for named in steps {
-        aside.stage.clone_from(&named.label);
-        batch = named.step.apply(batch, &mut aside).map_err(|why| ended(why, &named.label))?;
-    }
+/// One batch through the gates.
+fn judge(transit: InTransit, gates: &mut Gates, is_over: &AtomicBool) -> Result<Work, Ended> {
+    let InTransit { records, mut aside, read, unreadable, span, position } = transit;
+    let batch = records.collect(&mut aside, is_over)?;
+    gates.unreadable(aside.rejected.get(..unreadable).unwrap_or_default()).map_err(Ended::Halted)?;
     let batch = gates.judge(batch, &mut aside).map_err(Ended::Halted)?;
     // A record that was set aside later did not end without a match, and one that two steps had
     // nothing for did so once.
@@ -182,6 +173,7 @@ fn process(page: Page, steps: &mut [Named], gates: &mut Gates) -> Result<Work, E
     if !missed.is_empty() {
         aside.missed.extend((0..batch.len()).map(|row| batch.record(row)).filter(|n| missed.contains(n)));
     }
+    let mut delta = Counts { read, ..Counts::default() };
     delta.aside(&aside);
     Ok(Work {
         batch,
@@ -192,7 +184,7 @@ fn process(page: Page, steps: &mut [Named], gates: &mut Gates) -> Result<Work, E
         span,
         delta,
         gates: gates.tallies(),
-        position: page.position,
+        position,
         ended: false,
     })
 }

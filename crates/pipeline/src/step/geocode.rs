@@ -8,23 +8,22 @@ use tidegate_geo::column::Column;
 use tidegate_geo::wkb::{self, Cursor, Event, Shape, write};
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema, Value};
 
-use super::remote::{Remote, questions};
+use super::remote::RemoteKind;
 use super::services::{Services, secret};
-use super::{Aside, Flow, Step, StepError};
+use super::window::Reply;
+use super::{Flow, Step, StepError};
 use crate::http::{Request, Trace};
-use crate::manifest::{Geocode, Missing};
-use crate::profile::{Ask, Asker, Profile, Profiles, Sniffed, What};
+use crate::manifest::Geocode;
+use crate::profile::{Answer, Ask, Asker, Profile, Profiles, Sniffed, What};
 use crate::traffic;
 
-struct GeocodeStep {
-    remote: Remote<Sniffed>,
+struct Geocoding {
     profile: Profile,
     asker: Asker,
     user_agent: Option<String>,
     address: Vec<usize>,
     label: Option<usize>,
     score: Option<usize>,
-    no_match: Missing,
     schema: Arc<Schema>,
 }
 
@@ -63,21 +62,38 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
     let asker = profile.asker(secret(service)?.as_ref())?;
     let lane = traffic::of_step(&services.policy, service, Some(&profile));
     let trace = Trace::of(profile.trace_context());
-    let remote = services.open(&form.service, &profile.base_url()?, profile.dialect(), (lane, trace))?;
-    Ok(Box::new(GeocodeStep {
-        remote,
+    let (base, dialect) = (profile.base_url()?, profile.dialect());
+    let kind = Geocoding {
         profile,
         asker,
         user_agent: service.user_agent.clone(),
         address,
         label,
         score,
-        no_match: form.no_match,
         schema: flow.schema.clone(),
-    }))
+    };
+    let remote = services.open(&form.service, kind, (&base, dialect), (lane, trace), form.no_match)?;
+    Ok(Box::new(remote))
 }
 
-impl GeocodeStep {
+/// The position of a point.
+fn point(wkb: &[u8]) -> Option<(f64, f64)> {
+    if wkb::head(wkb)?.0 != Shape::Point {
+        return None;
+    }
+    let mut cursor = Cursor::default();
+    while let Ok(Some(event)) = cursor.next(wkb) {
+        if let Event::Coords(run) = event {
+            return run.xy(wkb).next();
+        }
+    }
+    None
+}
+
+impl RemoteKind for Geocoding {
+    type Parsed = Sniffed;
+    type Answer = Answer;
+
     fn question(&self, batch: &Batch, row: usize) -> Result<Request, Problem> {
         let refuse = |message: String| Problem::new(Code::UNPROCESSABLE, message);
         let mut address = String::new();
@@ -103,58 +119,20 @@ impl GeocodeStep {
         };
         self.asker.request(&Ask { user_agent: self.user_agent.as_deref(), ..Ask::new(what) }).map_err(refuse)
     }
-}
 
-/// The position of a point.
-fn point(wkb: &[u8]) -> Option<(f64, f64)> {
-    if wkb::head(wkb)?.0 != Shape::Point {
-        return None;
+    fn read(&self, status: u16, content_type: &str, body: &[u8], parsed: Option<Sniffed>) -> Reply<Answer> {
+        let read = parsed.unwrap_or_else(|| self.profile.read(status, Some(content_type), body));
+        Ok(read.answers.into_iter().next())
     }
-    let mut cursor = Cursor::default();
-    while let Ok(Some(event)) = cursor.next(wkb) {
-        if let Event::Coords(run) = event {
-            return run.xy(wkb).next();
-        }
-    }
-    None
-}
 
-impl Step for GeocodeStep {
-    fn apply(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, StepError> {
-        let (questions, mut refused) = questions(batch.len(), |row| self.question(&batch, row));
-        let answers = self.remote.ask(questions, &batch, aside)?;
-        let mut best = Vec::with_capacity(batch.len());
-        for (row, said) in answers.into_iter().enumerate() {
-            best.push(match said {
-                Some(Ok((status, content_type, body))) => {
-                    let read = self.profile.read(status, Some(&content_type), &body);
-                    let answer = read.answers.into_iter().next();
-                    if answer.is_none() {
-                        if self.no_match == Missing::Reject {
-                            refused.push((
-                                row,
-                                Problem::new(Code::NO_MATCH, "the service has nothing for this record"),
-                            ));
-                        } else {
-                            aside.missed.push(batch.record(row));
-                        }
-                    }
-                    answer
-                }
-                Some(Err(problem)) => {
-                    refused.push((row, problem));
-                    None
-                }
-                None => None,
-            });
-        }
+    fn fill(&self, batch: Batch, answers: &[Option<&Answer>]) -> Result<Batch, StepError> {
         let old = batch.columns().len();
         let mut picks: Vec<Pick> = (0..old).map(Pick::Old).collect();
         for at in [self.label, self.score].into_iter().flatten() {
             let is_label = Some(at) == self.label;
             let mut column = Column::new(if is_label { Kind::Text } else { Kind::Real });
-            for answer in &best {
-                let value = answer.as_ref().and_then(|answer| {
+            for answer in answers {
+                let value = answer.and_then(|answer| {
                     if is_label {
                         answer.label.as_deref().map(Value::Text)
                     } else {
@@ -170,13 +148,12 @@ impl Step for GeocodeStep {
         let forward = !self.address.is_empty();
         let batch = batch.with_columns(self.schema.clone(), picks);
         let (batch, _) = batch.map_geometry(self.schema.clone(), |row, geometry, out| {
-            match best.get(row).and_then(Option::as_ref).filter(|_| forward) {
+            match answers.get(row).copied().flatten().filter(|_| forward) {
                 Some(answer) => write::point(out, &[answer.lon, answer.lat]),
                 None => out.extend_from_slice(geometry.unwrap_or_default()),
             }
             Ok(())
         });
-        refused.sort_by_key(|(row, _)| *row);
-        Ok(aside.set_aside(batch, refused))
+        Ok(batch)
     }
 }

@@ -8,20 +8,19 @@ use tidegate_geo::column::Column;
 use tidegate_geo::{Batch, Kind, Problem, Schema, Value};
 use url::Url;
 
-use super::remote::{Remote, questions};
+use super::remote::RemoteKind;
 use super::services::{Services, secret};
-use super::{Aside, Flow, Step, StepError};
+use super::window::Reply;
+use super::{Flow, Step, StepError};
 use crate::http::{Credential, Dialect, Place, Request, Trace};
-use crate::manifest::{Http, Missing};
+use crate::manifest::Http;
 use crate::traffic;
 
-struct HttpStep {
-    remote: Remote<()>,
+struct HttpValues {
     base: Url,
     parts: Vec<Part>,
     credential: Option<Credential>,
     pointers: Vec<String>,
-    no_match: Missing,
     schema: Arc<Schema>,
 }
 
@@ -58,19 +57,23 @@ pub(super) fn build(form: &Http, flow: &mut Flow, services: &Services) -> Result
         secret,
     });
     let lane = traffic::of_step(&services.policy, service, None);
-    let remote = services.open(&form.service, &base, Dialect::default(), (lane, Trace::Spans))?;
-    Ok(Box::new(HttpStep {
-        remote,
-        base,
+    let kind = HttpValues {
+        base: base.clone(),
         parts,
         credential,
         pointers: form.take.values().cloned().collect(),
-        no_match: form.no_match,
         schema: flow.schema.clone(),
-    }))
+    };
+    let wire = (lane, Trace::Spans);
+    let remote = services.open(&form.service, kind, (&base, Dialect::default()), wire, form.no_match)?;
+    Ok(Box::new(remote))
 }
 
-impl HttpStep {
+impl RemoteKind for HttpValues {
+    type Parsed = ();
+    /// The values, by pointer.
+    type Answer = Vec<Option<String>>;
+
     fn question(&self, batch: &Batch, row: usize) -> Result<Request, Problem> {
         let mut path = self.base.as_str().trim_end_matches('/').to_owned();
         for part in &self.parts {
@@ -100,60 +103,34 @@ impl HttpStep {
         request.credentials.extend(self.credential.clone());
         Ok(request)
     }
-}
 
-impl Step for HttpStep {
-    fn apply(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, StepError> {
-        let (questions, mut refused) = questions(batch.len(), |row| self.question(&batch, row));
-        let answers = self.remote.ask(questions, &batch, aside)?;
-        let mut columns: Vec<Column> = self.pointers.iter().map(|_| Column::new(Kind::Text)).collect();
-        for (row, said) in answers.into_iter().enumerate() {
-            let json = match said {
-                Some(Ok((status, _, body))) if (200..300).contains(&status) => {
-                    match serde_json::from_slice(&body) {
-                        Ok(json) => Some(json),
-                        Err(e) => {
-                            refused.push((
-                                row,
-                                Problem::new(Code::UNEXPECTED_BODY, format!("the answer is not JSON: {e}")),
-                            ));
-                            None
-                        }
-                    }
-                }
-                Some(Ok(_)) => Some(serde_json::Value::Null),
-                Some(Err(problem)) => {
-                    refused.push((row, problem));
-                    None
-                }
-                None => None,
-            };
-            let found: Vec<Option<String>> = self
-                .pointers
-                .iter()
-                .map(|pointer| match json.as_ref().and_then(|json| json.pointer(pointer)) {
-                    None | Some(serde_json::Value::Null) => None,
-                    Some(serde_json::Value::String(text)) => Some(text.clone()),
-                    Some(other) => Some(other.to_string()),
-                })
-                .collect();
-            if json.is_some() && found.iter().all(Option::is_none) {
-                if self.no_match == Missing::Reject {
-                    refused
-                        .push((row, Problem::new(Code::NO_MATCH, "the service has nothing for this record")));
-                } else {
-                    aside.missed.push(batch.record(row));
-                }
-            }
-            for (column, value) in columns.iter_mut().zip(found) {
+    fn read(&self, status: u16, _: &str, body: &[u8], _: Option<()>) -> Reply<Self::Answer> {
+        if !(200..300).contains(&status) {
+            return Ok(None);
+        }
+        let json: serde_json::Value = serde_json::from_slice(body)
+            .map_err(|e| Problem::new(Code::UNEXPECTED_BODY, format!("the answer is not JSON: {e}")))?;
+        let value = |pointer: &String| match json.pointer(pointer) {
+            None | Some(serde_json::Value::Null) => None,
+            Some(serde_json::Value::String(text)) => Some(text.clone()),
+            Some(other) => Some(other.to_string()),
+        };
+        let found: Vec<Option<String>> = self.pointers.iter().map(value).collect();
+        Ok(found.iter().any(Option::is_some).then_some(found))
+    }
+
+    fn fill(&self, batch: Batch, answers: &[Option<&Self::Answer>]) -> Result<Batch, StepError> {
+        let mut picks: Vec<Pick> = (0..batch.columns().len()).map(Pick::Old).collect();
+        for at in 0..self.pointers.len() {
+            let mut column = Column::new(Kind::Text);
+            for answer in answers {
+                let value = answer.and_then(|values| values.get(at)?.as_deref());
                 column
-                    .push(value.as_deref().map_or(Value::Null, Value::Text))
+                    .push(value.map_or(Value::Null, Value::Text))
                     .map_err(|problem| StepError::Broken(problem.to_string()))?;
             }
+            picks.push(Pick::New(column));
         }
-        let picks =
-            (0..batch.columns().len()).map(Pick::Old).chain(columns.into_iter().map(Pick::New)).collect();
-        refused.sort_by_key(|(row, _)| *row);
-        Ok(aside.set_aside(batch.with_columns(self.schema.clone(), picks), refused))
+        Ok(batch.with_columns(self.schema.clone(), picks))
     }
 }

@@ -15,11 +15,16 @@
 //! | `geometry` | set_crs, reproject, make_valid, promote_to_multi, force_2d, round |
 //! | `clip` | clip |
 //! | `dedupe` | dedupe |
-//! | `geocode`, `http` | geocode, http: by `remote`, which asks, and `services`, whom it asks |
+//! | `geocode`, `http` | geocode, http |
+//!
+//! The last two ask services. What they share is in `remote` (a batch in two halves), `window` (how
+//! many records are on their way), `dispatch` (questions through the lane) and `services` (whom to
+//! ask).
 
 mod clip;
 mod coerce;
 mod dedupe;
+mod dispatch;
 mod fields;
 mod filter;
 mod flatten;
@@ -29,6 +34,7 @@ mod http;
 mod lookup;
 mod remote;
 mod services;
+mod window;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,6 +46,7 @@ use tidegate_geo::{Batch, Crs, Kind, Problem, Schema};
 
 use crate::audit::Act;
 use crate::manifest::{self, Cast};
+use crate::telemetry::trace::BatchSpan;
 pub(crate) use dedupe::hash;
 pub use services::Services;
 pub(crate) use services::secret;
@@ -195,6 +202,37 @@ pub trait Step: Send {
 
     /// Is told, before a resume, of a key that was seen and committed.
     fn remember(&mut self, _seen: &Seen) {}
+
+    /// The step as one that asks a service, if it does.
+    fn as_remote(&mut self) -> Option<&mut dyn RemoteStep> {
+        None
+    }
+}
+
+/// A step that asks a service about each record. Several batches may be begun before the first is
+/// collected; how many is bounded by the step's window.
+pub trait RemoteStep {
+    /// Waits for room in the window and sends the questions of a batch on their way, as part of its
+    /// span.
+    ///
+    /// # Errors
+    /// What ends the run; [`StepError::Cancelled`] if it is over before there is room.
+    fn begin(
+        &mut self,
+        batch: Batch,
+        span: Option<BatchSpan>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Box<dyn BegunBatch>, StepError>;
+}
+
+/// A batch whose questions are on their way.
+pub trait BegunBatch: Send {
+    /// Waits until every record has its end, and takes the batch on. What is complete is given out
+    /// even if the run is over.
+    ///
+    /// # Errors
+    /// What ends the run; [`StepError::Cancelled`] if it is over before the batch is complete.
+    fn collect(self: Box<Self>, aside: &mut Aside, is_over: &dyn Fn() -> bool) -> Result<Batch, StepError>;
 }
 
 /// What is known of the records at one point of their way.

@@ -1,202 +1,186 @@
-//! What a service knows, through its lane: the part that geocode and http share.
+//! A step that asks a service about each record: the part that geocode and http share.
 //!
-//! All records of a batch are asked at once; the lane lets out as many as the service takes, and
-//! waits, retries and gives up by the manifest's policy. The batch goes on when every record has
-//! its end: an answer, nothing found, or a dead letter. An answer is kept in the response cache
-//! before its record goes on, so that a run that is cut off pays for nothing twice. Equal
-//! questions of a batch are asked once.
+//! It works in two halves. `begin` admits a batch into the window and sends its questions on their
+//! way; the batch can be left alone then, and others begun, while the lane lets out as many calls
+//! as the service takes, and waits, retries and gives up by the manifest's policy. `collect` waits
+//! until every record of the batch has its end: an answer, nothing found, or a dead letter.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_util::{StreamExt, stream};
-use tidegate_core::call::{GiveUpReason, Next};
-use tidegate_core::{Code, Rng, VerdictKind as Verdict, Wall};
+use tidegate_core::Code;
 use tidegate_geo::{Batch, Problem};
-use tokio::runtime::Runtime;
 
-use super::{Aside, StepError};
-use crate::audit::Attempts;
-use crate::cache::{self, Stored};
-use crate::http::{Exchange, Request};
-use crate::telemetry::Line;
+use super::dispatch::Dispatcher;
+use super::window::{Admission, RecordWindow, Replies, Reply};
+use super::{Aside, BegunBatch, RemoteStep, Step, StepError};
+use crate::cache::Key;
+use crate::http::Request;
+use crate::manifest::Missing;
+use crate::telemetry::trace::BatchSpan;
+use crate::traffic::Caller;
 
-/// One service, ready to be asked.
-pub(super) struct Remote<T> {
-    pub(super) runtime: Arc<Runtime>,
-    pub(super) exchange: Exchange<T>,
-    pub(super) cache: Option<(cache::Writer, cache::Reader)>,
-    pub(super) window: usize,
-    pub(super) stop: Arc<AtomicBool>,
-    pub(super) line: Line,
-    pub(super) attempts: Attempts,
+/// What one kind of remote step asks, and what it makes of the answers.
+pub(super) trait RemoteKind: Send + Sync + 'static {
+    /// What the service's dialect read in a response already.
+    type Parsed: Send + 'static;
+    /// What is kept of a response until its batch is complete.
+    type Answer: Clone + Send + Sync + 'static;
+
+    /// The question of a row.
+    fn question(&self, batch: &Batch, row: usize) -> Result<Request, Problem>;
+
+    /// What a response says.
+    fn read(
+        &self,
+        status: u16,
+        content_type: &str,
+        body: &[u8],
+        parsed: Option<Self::Parsed>,
+    ) -> Reply<Self::Answer>;
+
+    /// The batch with the answers to its rows.
+    fn fill(&self, batch: Batch, answers: &[Option<&Self::Answer>]) -> Result<Batch, StepError>;
 }
 
-/// What a service said to a question: status, content type and body, or why there is nothing.
-pub(super) type Said = Result<(u16, String, Vec<u8>), Problem>;
+/// A step that asks a service.
+pub(super) struct Remote<K: RemoteKind> {
+    pub(super) kind: Arc<K>,
+    pub(super) dispatcher: Dispatcher<K>,
+    pub(super) window: Arc<RecordWindow>,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) no_match: Missing,
+}
 
-impl<T: Send + 'static> Remote<T> {
-    /// Asks all questions; `None` asks nothing. The answers are in the order of the questions.
-    /// Calls are noted for the audit, under the first record that asked.
-    pub(super) fn ask(
-        &self,
-        questions: Vec<Option<Request>>,
-        batch: &Batch,
-        aside: &mut Aside,
-    ) -> Result<Vec<Option<Said>>, StepError> {
-        let broken = |e: &dyn std::fmt::Display| StepError::Broken(e.to_string());
-        let mut known: HashMap<[u8; 32], Said> = HashMap::new();
-        let mut keys = Vec::with_capacity(questions.len());
-        let mut open: Vec<([u8; 32], Request)> = Vec::new();
-        for question in questions {
-            let Some(request) = question else {
-                keys.push(None);
-                continue;
-            };
-            let key = request.idempotency_key.unwrap_or_else(|| request.key_bytes());
-            keys.push(Some(key));
-            if known.contains_key(&key) || open.iter().any(|(other, _)| *other == key) {
-                self.line.calls.shared();
-                continue;
-            }
-            let stored = match &self.cache {
-                Some((_, reader)) => {
-                    reader.get(&key).map_err(|e| broken(&e))?.and_then(|stored| unpack(&stored.answer))
+/// A batch whose questions are out.
+struct QuestionedBatch<K: RemoteKind> {
+    kind: Arc<K>,
+    batch: Option<Batch>,
+    /// The question of each row; none if nothing can be asked of it.
+    questions: Vec<Option<usize>>,
+    replies: Arc<Replies<K::Answer>>,
+    refused: Vec<(usize, Problem)>,
+    no_match: Missing,
+    stop: Arc<AtomicBool>,
+    caller: Caller,
+    _admission: Admission,
+}
+
+impl<K: RemoteKind> RemoteStep for Remote<K> {
+    fn begin(
+        &mut self,
+        batch: Batch,
+        span: Option<BatchSpan>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Box<dyn BegunBatch>, StepError> {
+        let is_over = || self.stop.load(Ordering::Relaxed) || is_over();
+        let admission = self.window.admit(&batch, &is_over).ok_or(StepError::Cancelled)?;
+        let mut open: Vec<(Key, Request)> = Vec::with_capacity(batch.len());
+        let mut numbers: HashMap<Key, usize> = HashMap::with_capacity(batch.len());
+        let mut refused = Vec::new();
+        let mut questions = Vec::with_capacity(batch.len());
+        for row in 0..batch.len() {
+            questions.push(match self.kind.question(&batch, row) {
+                Ok(request) => {
+                    let key = request.idempotency_key.unwrap_or_else(|| request.key_bytes());
+                    let number = *numbers.entry(key).or_insert(open.len());
+                    if number == open.len() {
+                        open.push((key, request));
+                    } else {
+                        self.dispatcher.repeated();
+                    }
+                    Some(number)
                 }
-                None => None,
-            };
-            match stored {
-                Some(said) => {
-                    self.line.calls.cached();
-                    known.insert(key, Ok(said));
+                Err(problem) => {
+                    refused.push((row, problem));
+                    None
                 }
-                None => open.push((key, request)),
-            }
-        }
-        let done = self.runtime.block_on(self.all(open))?;
-        known.extend(done);
-        for (row, act) in self.attempts.take(&keys) {
-            aside.attempts.push(if row < batch.len() {
-                act.key(format!("record {}", batch.record(row)))
-            } else {
-                act
             });
         }
-        Ok(keys.into_iter().map(|key| key.and_then(|key| known.get(&key).cloned())).collect())
+        Ok(Box::new(QuestionedBatch {
+            kind: self.kind.clone(),
+            batch: Some(batch),
+            questions,
+            replies: self.dispatcher.ask(open, span)?,
+            refused,
+            no_match: self.no_match,
+            stop: self.stop.clone(),
+            caller: self.dispatcher.caller().clone(),
+            _admission: admission,
+        }))
+    }
+}
+
+impl<K: RemoteKind> Step for Remote<K> {
+    fn apply(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, StepError> {
+        self.begin(batch, None, &|| false)?.collect(aside, &|| false)
     }
 
-    async fn all(&self, open: Vec<([u8; 32], Request)>) -> Result<Vec<([u8; 32], Said)>, StepError> {
-        let mut answers = stream::iter(open)
-            .map(|(key, request)| async move {
-                let said = self.one(&key, &request).await;
-                (key, said)
-            })
-            .buffer_unordered(self.window);
-        let mut done = Vec::new();
-        loop {
-            let next = tokio::time::timeout(std::time::Duration::from_millis(200), answers.next()).await;
-            match next {
-                Ok(Some((key, said))) => done.push((key, said?)),
-                Ok(None) => return Ok(done),
-                Err(_) if self.stop.load(Ordering::Relaxed) => return Err(StepError::Cancelled),
-                Err(_) => {}
-            }
-        }
+    fn as_remote(&mut self) -> Option<&mut dyn RemoteStep> {
+        Some(self)
     }
+}
 
-    async fn one(&self, key: &[u8; 32], request: &Request) -> Result<Said, StepError> {
-        let seed = key.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
-        let outcome = self.exchange.call(request, Rng::new(seed)).await;
-        self.line.calls.call(outcome.history());
-        self.attempts.note(key, &outcome, self.exchange.lanes.clock().wall().millis());
-        if let Next::Park(until, why) = outcome.next
-            && why == GiveUpReason::QuotaSpent
-        {
-            let clock = self.exchange.lanes.clock();
-            let wait = until.since(clock.mono()).as_millis() as i64;
-            let until = Wall::from_millis(clock.wall().millis().saturating_add(wait));
-            return Err(StepError::TryLater { code: Code::QUOTA_EXHAUSTED, until });
-        }
-        let redactor = &self.exchange.redactor;
-        if outcome.is_accepted()
-            && let Some(Ok(answer)) = &outcome.value
-        {
-            let response = &answer.response;
-            let kept = (
-                response.status.as_u16(),
-                response.content_type().unwrap_or_default().to_owned(),
-                redactor.bytes(&response.body).into_owned(),
-            );
-            self.keep(key, &kept).await?;
-            return Ok(Ok(kept));
-        }
-        let not_found =
-            matches!(outcome.verdict.kind, Verdict::NoMatch) || outcome.verdict.code == Code::NOT_FOUND;
-        if let (true, Some(Ok(answer))) = (not_found, &outcome.value) {
-            return Ok(Ok((answer.response.status.as_u16(), String::new(), Vec::new())));
-        }
-        let mut message = format!("{} after {} attempts", outcome.word(), outcome.attempts());
-        match &outcome.value {
-            Some(Err(failure)) => message.push_str(&format!(": {failure}")),
-            Some(Ok(answer)) => {
-                let said = answer.response.excerpt(200, redactor);
-                if !said.is_empty() {
-                    message.push_str(&format!(": the service said {said:?}"));
+impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
+    fn collect(
+        mut self: Box<Self>,
+        aside: &mut Aside,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Batch, StepError> {
+        let replies = self.replies.wait(&|| self.stop.load(Ordering::Relaxed) || is_over())?;
+        let acts = self.acts();
+        let mut refused = std::mem::take(&mut self.refused);
+        let Some(batch) = self.batch.take() else { return Err(StepError::Cancelled) };
+        aside.attempts.extend(acts);
+        let mut answers = Vec::with_capacity(batch.len());
+        for (row, question) in self.questions.iter().enumerate() {
+            let reply = question.and_then(|number| replies.get(number));
+            answers.push(match reply {
+                Some(Ok(Some(answer))) => Some(answer),
+                Some(Ok(None)) if self.no_match == Missing::Reject => {
+                    let what = "the service has nothing for this record";
+                    refused.push((row, Problem::new(Code::NO_MATCH, what)));
+                    None
                 }
-            }
-            None => {}
+                Some(Ok(None)) => {
+                    aside.missed.push(batch.record(row));
+                    None
+                }
+                Some(Err(problem)) => {
+                    refused.push((row, problem.clone()));
+                    None
+                }
+                None => None,
+            });
         }
-        Ok(Err(Problem::new(outcome.verdict.code, redactor.text(&message).into_owned())))
-    }
-
-    /// Keeps an answer; it is durable when this returns. Answers that come meanwhile share its
-    /// commit.
-    async fn keep(&self, key: &[u8; 32], said: &(u16, String, Vec<u8>)) -> Result<(), StepError> {
-        let Some((writer, _)) = &self.cache else { return Ok(()) };
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let at_ms = self.exchange.lanes.clock().wall().millis();
-        writer.put(*key, Stored { at_ms, job: 0, failed: false, answer: pack(said) }, move |done| {
-            // Nobody waits any more when the run has been stopped.
-            let _ = tell.send(done);
-        });
-        match told.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(e)) => Err(StepError::Broken(e.to_string())),
-            Err(_) => Err(StepError::Broken("the response cache has stopped".into())),
-        }
+        let batch = self.kind.fill(batch, &answers)?;
+        refused.sort_by_key(|(row, _)| *row);
+        Ok(aside.set_aside(batch, refused))
     }
 }
 
-fn pack((status, content_type, body): &(u16, String, Vec<u8>)) -> Vec<u8> {
-    let content_type = content_type.get(..content_type.len().min(255)).unwrap_or_default();
-    let mut out = status.to_le_bytes().to_vec();
-    out.push(content_type.len() as u8);
-    out.extend_from_slice(content_type.as_bytes());
-    out.extend_from_slice(body);
-    out
-}
-
-fn unpack(bytes: &[u8]) -> Option<(u16, String, Vec<u8>)> {
-    let (&[low, high, len], rest) = bytes.split_first_chunk::<3>()?;
-    let (content_type, body) = rest.split_at_checked(usize::from(len))?;
-    Some((u16::from_le_bytes([low, high]), String::from_utf8(content_type.to_vec()).ok()?, body.to_vec()))
-}
-
-/// A question for each row, and the rows of which nothing can be asked.
-pub(super) fn questions(
-    rows: usize,
-    mut of: impl FnMut(usize) -> Result<Request, Problem>,
-) -> (Vec<Option<Request>>, Vec<(usize, Problem)>) {
-    let (mut questions, mut refused) = (Vec::with_capacity(rows), Vec::new());
-    for row in 0..rows {
-        match of(row) {
-            Ok(request) => questions.push(Some(request)),
-            Err(problem) => {
-                questions.push(None);
-                refused.push((row, problem));
+impl<K: RemoteKind> QuestionedBatch<K> {
+    /// The calls that were made, each under the first record that asked.
+    fn acts(&self) -> Vec<crate::audit::Act> {
+        let noted = self.replies.acts();
+        if noted.is_empty() {
+            return Vec::new();
+        }
+        let mut records = HashMap::new();
+        for (row, number) in self.questions.iter().enumerate() {
+            if let (Some(number), Some(batch)) = (number, &self.batch) {
+                records.entry(*number).or_insert_with(|| batch.record(row));
             }
         }
+        let name = |number| records.get(&number).map_or_else(String::new, |n: &u64| format!("record {n}"));
+        noted.into_iter().map(|(number, act)| act.key(name(number))).collect()
     }
-    (questions, refused)
+}
+
+impl<K: RemoteKind> Drop for QuestionedBatch<K> {
+    /// Calls that were made for a batch that is not committed are entered in the audit all the same.
+    fn drop(&mut self) {
+        self.caller.leave(self.acts());
+    }
 }

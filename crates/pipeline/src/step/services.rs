@@ -8,20 +8,27 @@ use std::sync::atomic::AtomicBool;
 use tidegate_core::lane::LaneConfig;
 use url::Url;
 
-use super::remote::Remote;
-use crate::audit::Attempts;
+use super::dispatch::{Dispatcher, ServiceLink};
+use super::remote::{Remote, RemoteKind};
+use super::window::RecordWindow;
 use crate::cache;
 use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Trace};
 use crate::lane::LaneKey;
-use crate::manifest::{self, Policy};
+use crate::manifest::{self, Missing, Policy};
 use crate::secret::{Redactor, Secret, SecretRef};
 use crate::traffic::Traffic;
+
+/// Records on their way through a remote step, unless the manifest says otherwise: this many, or
+/// this many batches of the source if that is more.
+const WINDOW_RECORDS: usize = 16 * 1024;
+const WINDOW_BATCHES: usize = 4;
 
 /// The services of a manifest, with what they share: the traffic, the cache and the stop.
 pub struct Services {
     forms: BTreeMap<String, manifest::Service>,
     pub(super) policy: Policy,
     cache: Option<PathBuf>,
+    window: usize,
     /// Set to stop a run from outside.
     pub stop: Arc<AtomicBool>,
     traffic: Traffic,
@@ -37,7 +44,9 @@ impl Services {
         traffic: Traffic,
     ) -> Services {
         let forms = manifest.pipeline.services.clone();
-        Services { forms, policy: Policy::from(manifest), cache, stop, traffic }
+        let batch = manifest.pipeline.source.as_ref().map_or(0, |source| source.batch_size as usize);
+        let window = WINDOW_RECORDS.max(batch.saturating_mul(WINDOW_BATCHES));
+        Services { forms, policy: Policy::from(manifest), cache, window, stop, traffic }
     }
 
     /// The service of this name.
@@ -48,14 +57,15 @@ impl Services {
         self.forms.get(name).ok_or_else(|| format!("there is no service `{name}`"))
     }
 
-    /// Makes a service ready to be asked.
-    pub(super) fn open<T: Send + 'static>(
+    /// A step of this kind, ready to ask a service.
+    pub(super) fn open<K: RemoteKind>(
         &self,
         name: &str,
-        base: &Url,
-        dialect: Dialect<T>,
+        kind: K,
+        (base, dialect): (&Url, Dialect<K::Parsed>),
         (lane, trace): (LaneConfig, Trace),
-    ) -> Result<Remote<T>, String> {
+        no_match: Missing,
+    ) -> Result<Remote<K>, String> {
         let form = self.get(name)?;
         let allow = Allow::meant(base, form.allow_private, &[]);
         allow.url(base).map_err(|e| format!("{base}: {e}"))?;
@@ -76,19 +86,26 @@ impl Services {
             redactor: Arc::new(redactor),
             trace,
         };
-        let cache = match &self.cache {
-            Some(dir) => Some(cache::open(dir).map_err(|e| e.to_string())?),
-            None => None,
-        };
+        let (cache, cached) = match &self.cache {
+            Some(dir) => cache::open(dir).map(|(writer, reader)| (Some(writer), Some(reader))),
+            None => Ok((None, None)),
+        }
+        .map_err(|e| e.to_string())?;
         let credential = form.key.as_deref().unwrap_or_default();
-        Ok(Remote {
-            runtime: self.traffic.runtime()?,
+        let link = ServiceLink {
             exchange,
             cache,
-            window: (lane.limit.in_flight_max.max(1) as usize).saturating_mul(4).min(4096),
-            stop: self.stop.clone(),
+            in_flight_max: lane.limit.in_flight_max.max(1),
             line: self.traffic.line(&LaneKey::of_url(base, credential), &policy),
-            attempts: Attempts::new(name, self.traffic.enters_all()),
+            caller: self.traffic.caller(name),
+        };
+        let kind = Arc::new(kind);
+        Ok(Remote {
+            dispatcher: Dispatcher::new(kind.clone(), link, cached, self.traffic.runtime()?),
+            kind,
+            window: RecordWindow::new(form.window.map_or(self.window, |records| records as usize)),
+            stop: self.stop.clone(),
+            no_match,
         })
     }
 }

@@ -122,13 +122,7 @@ impl Traffic {
         lock(&self.shared.lines).iter().map(first).sum()
     }
 
-    /// Whether every call is entered in the audit.
-    #[must_use]
-    pub fn enters_all(&self) -> bool {
-        self.shared.all
-    }
-
-    /// The source or the sink as one who sends, to what has this name.
+    /// A source, a step or a sink as one who sends, to what has this name.
     #[must_use]
     pub fn caller(&self, to: &str) -> Caller {
         Caller { shared: self.shared.clone(), to: to.to_owned() }
@@ -152,7 +146,7 @@ impl Shared {
     }
 }
 
-/// A source or a sink that sends calls.
+/// A source, a step or a sink that sends calls.
 #[derive(Clone)]
 pub struct Caller {
     shared: Arc<Shared>,
@@ -173,10 +167,18 @@ impl Caller {
     /// A call has ended; `what` it was about, without secrets.
     pub(crate) fn ended<T>(&self, line: &Line, what: &str, outcome: &Outcome<T>) {
         line.calls.call(outcome.history());
-        if self.shared.all || !outcome.is_accepted() {
-            let act = audit::attempt(&self.to, outcome, now_ms()).key(what);
-            lock(&self.shared.noted).push(act);
-        }
+        self.leave(self.act(outcome).map(|act| act.key(what)));
+    }
+
+    /// What the audit says of a call that has ended, if anything.
+    pub(crate) fn act<T>(&self, outcome: &Outcome<T>) -> Option<Act> {
+        let is_entered = self.shared.all || !outcome.is_accepted();
+        is_entered.then(|| audit::attempt(&self.to, outcome, now_ms()))
+    }
+
+    /// Leaves calls for the audit that are part of no batch.
+    pub(crate) fn leave(&self, acts: impl IntoIterator<Item = Act>) {
+        lock(&self.shared.noted).extend(acts);
     }
 }
 

@@ -33,6 +33,16 @@ pub struct Service {
     #[schemars(with = "f64", range(max = 1_000_000.0), extend("exclusiveMinimum" = 0))]
     pub requests_per_second: Option<f64>,
 
+    /// Records on their way through a step that asks the service: read, and not yet passed on
+    /// because they, or a record before them, wait for an answer. By default 16384, or four batches
+    /// of the source if that is more. A batch that is larger goes alone.
+    ///
+    /// Touch it upwards when single records wait long while the service is fast, downwards when
+    /// memory is short.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32", range(min = 1, max = 1_000_000))]
+    pub window: Option<u32>,
+
     /// What a thousand calls cost, in whatever currency; `tidegate plan` multiplies.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "f64", range(min = 0.0, max = 1_000_000_000.0))]

@@ -1,0 +1,290 @@
+//! The questions of a remote step that are out: from a batch into the lane, and back to whoever
+//! waits for the answer.
+//!
+//! Each question is a task of the runtime. While it waits for its lane or backs off it holds a
+//! place and nothing else, so the questions behind it go past it. An answer is durable in the
+//! response cache before its record has its end, so that a run that is cut off pays for nothing
+//! twice. Equal questions are asked once: those of a batch, those that are out, and those whose
+//! answer is in the cache.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tidegate_core::call::{GiveUpReason, Next};
+use tidegate_core::{Code, Rng, VerdictKind as Verdict, Wall};
+use tidegate_geo::Problem;
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::StepError;
+use super::remote::RemoteKind;
+use super::window::{Replies, Reply};
+use crate::cache::{self, Key, Stored};
+use crate::call::Outcome;
+use crate::http::{Answered, Exchange, Request};
+use crate::lane::Lane;
+use crate::telemetry::Line;
+use crate::telemetry::trace::BatchSpan;
+use crate::traffic::Caller;
+
+/// Calls waiting or out, for each that may be out: records that back off must not keep the lane
+/// idle.
+const PLACES_PER_CALL: u32 = 16;
+/// Calls waiting for the lane, at least, before no more are made: as many as a fast lane gives
+/// permits at once.
+const WAITING: u32 = 64;
+/// How often a question looks for room in its lane. The lane tells one of those who wait, and two
+/// steps may wait for the same lane.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How a service is asked.
+pub(super) struct ServiceLink<T> {
+    pub(super) exchange: Exchange<T>,
+    pub(super) cache: Option<cache::Writer>,
+    /// Calls that the lane lets out at once, at most.
+    pub(super) in_flight_max: u32,
+    pub(super) line: Line,
+    pub(super) caller: Caller,
+}
+
+/// Takes questions, and sees to their replies. What is still out ends with it.
+pub(super) struct Dispatcher<K: RemoteKind> {
+    shared: Arc<Shared<K>>,
+    cached: Option<cache::Reader>,
+    questions: mpsc::UnboundedSender<OpenQuestion<K>>,
+    driver: AbortHandle,
+    /// Last, so that it goes last.
+    _runtime: Arc<Runtime>,
+}
+
+struct Shared<K: RemoteKind> {
+    kind: Arc<K>,
+    link: ServiceLink<K::Parsed>,
+    /// Who waits for the reply to each question that is out: batches, and the question's number in
+    /// each.
+    out: Mutex<HashMap<Key, Vec<Waiter<K::Answer>>>>,
+}
+
+type Waiter<A> = (Arc<Replies<A>>, usize);
+
+/// A question without a reply. Whoever waits for it is told even if its task ends on a fault.
+struct OpenQuestion<K: RemoteKind> {
+    shared: Arc<Shared<K>>,
+    key: Key,
+    request: Request,
+    batch: Option<BatchSpan>,
+    ended: bool,
+}
+
+impl<K: RemoteKind> Dispatcher<K> {
+    pub(super) fn new(
+        kind: Arc<K>,
+        link: ServiceLink<K::Parsed>,
+        cached: Option<cache::Reader>,
+        runtime: Arc<Runtime>,
+    ) -> Dispatcher<K> {
+        let shared = Arc::new(Shared { kind, link, out: Mutex::default() });
+        // As many as the window of records admits, so it needs no bound of its own.
+        let (questions, incoming) = mpsc::unbounded_channel();
+        let in_flight_max = shared.link.in_flight_max;
+        let driver = runtime.spawn(drive(incoming, in_flight_max)).abort_handle();
+        Dispatcher { shared, cached, questions, driver, _runtime: runtime }
+    }
+
+    /// Asks what is not known: each of these questions is another. Their replies are in their order.
+    pub(super) fn ask(
+        &self,
+        questions: Vec<(Key, Request)>,
+        batch: Option<BatchSpan>,
+    ) -> Result<Arc<Replies<K::Answer>>, StepError> {
+        let replies = Arc::new(Replies::new(questions.len()));
+        let line = &self.shared.link.line;
+        for (at, (key, request)) in questions.into_iter().enumerate() {
+            // First those that are out, then the cache: a question leaves the one when it is in the
+            // other, and nobody else adds to them.
+            if let Some(waiters) = self.shared.out().get_mut(&key) {
+                waiters.push((replies.clone(), at));
+                line.calls.shared();
+                continue;
+            }
+            if let Some(reply) = self.known(&key)? {
+                line.calls.cached();
+                replies.put(at, Ok(reply));
+                continue;
+            }
+            self.shared.out().insert(key, vec![(replies.clone(), at)]);
+            let shared = self.shared.clone();
+            // A driver that has gone drops the question, and that is told.
+            let _ = self.questions.send(OpenQuestion { shared, key, request, batch, ended: false });
+        }
+        Ok(replies)
+    }
+
+    /// Who enters calls in the audit that no committed batch holds.
+    pub(super) fn caller(&self) -> &Caller {
+        &self.shared.link.caller
+    }
+
+    /// Counts a question that was equal to another of its batch.
+    pub(super) fn repeated(&self) {
+        self.shared.link.line.calls.shared();
+    }
+
+    fn known(&self, key: &Key) -> Result<Option<Reply<K::Answer>>, StepError> {
+        let Some(cached) = &self.cached else { return Ok(None) };
+        let stored = cached.get(key).map_err(|e| StepError::Broken(e.to_string()))?;
+        let known = stored.as_ref().and_then(|stored| unpack(&stored.answer));
+        Ok(known.map(|(status, content_type, body)| self.shared.kind.read(status, content_type, body, None)))
+    }
+}
+
+impl<K: RemoteKind> Drop for Dispatcher<K> {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// Lets questions into their lane as they come. Its tasks end with it.
+async fn drive<K: RemoteKind>(mut questions: mpsc::UnboundedReceiver<OpenQuestion<K>>, in_flight_max: u32) {
+    let places = in_flight_max.saturating_mul(PLACES_PER_CALL).clamp(64, 4096);
+    let places = Arc::new(Semaphore::new(places as usize));
+    let waiting = in_flight_max.max(WAITING) as usize;
+    let mut calls = JoinSet::new();
+    while let Some(question) = questions.recv().await {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let lane = question.shared.link.exchange.lane(&question.request);
+        // When enough wait for the lane, another would only wait with them.
+        while tokio::time::timeout(LOOK, lane.wants(waiting)).await.is_err() {}
+        calls.spawn(question.call(lane, place));
+        while calls.try_join_next().is_some() {}
+    }
+}
+
+impl<K: RemoteKind> OpenQuestion<K> {
+    /// Asks until there is an end to it. `place` is free when the answer is durable.
+    async fn call(self, lane: Lane, place: impl Send + 'static) {
+        let link = &self.shared.link;
+        let seed = self.key.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
+        let asked = link.exchange.call_in(&lane, &self.request, Rng::new(seed));
+        let mut outcome = BatchSpan::within(self.batch, asked).await;
+        link.line.calls.call(outcome.history());
+        if let (Some(act), Some((replies, at))) = (link.caller.act(&outcome), self.first()) {
+            replies.note(at, act);
+        }
+        match (self.shared.read(&mut outcome), link.cache.clone()) {
+            (Ok((reply, Some(answer))), Some(cache)) => {
+                let at_ms = link.exchange.lanes.clock().wall().millis();
+                let stored = Stored { at_ms, job: 0, failed: false, answer };
+                cache.put(self.key, stored, move |durable| {
+                    self.end(durable.map(|()| reply).map_err(|e| StepError::Broken(e.to_string())));
+                    drop(place);
+                });
+            }
+            (Ok((reply, _)), _) => self.end(Ok(reply)),
+            (Err(why), _) => self.end(Err(why)),
+        }
+    }
+
+    /// Who asked first.
+    fn first(&self) -> Option<Waiter<K::Answer>> {
+        self.shared.out().get(&self.key).and_then(|waiters| waiters.first().cloned())
+    }
+
+    fn end(mut self, reply: Result<Reply<K::Answer>, StepError>) {
+        self.tell(reply);
+    }
+
+    fn tell(&mut self, reply: Result<Reply<K::Answer>, StepError>) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let waiters = self.shared.out().remove(&self.key).unwrap_or_default();
+        for (replies, at) in waiters {
+            replies.put(at, reply.clone());
+        }
+    }
+}
+
+impl<K: RemoteKind> Drop for OpenQuestion<K> {
+    fn drop(&mut self) {
+        let fault = "a call to a service failed on a fault of its own; please report this";
+        self.tell(Err(StepError::Broken(fault.into())));
+    }
+}
+
+impl<K: RemoteKind> Shared<K> {
+    fn out(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Vec<Waiter<K::Answer>>>> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What an outcome means for the record, and what of it goes into the response cache.
+    #[allow(clippy::type_complexity, reason = "read where it is made")]
+    fn read(
+        &self,
+        outcome: &mut Outcome<Answered<K::Parsed>>,
+    ) -> Result<(Reply<K::Answer>, Option<Vec<u8>>), StepError> {
+        let exchange = &self.link.exchange;
+        if let Next::Park(until, why) = outcome.next
+            && why == GiveUpReason::QuotaSpent
+        {
+            let clock = exchange.lanes.clock();
+            let wait = until.since(clock.mono()).as_millis() as i64;
+            let until = Wall::from_millis(clock.wall().millis().saturating_add(wait));
+            return Err(StepError::TryLater { code: Code::QUOTA_EXHAUSTED, until });
+        }
+        let redactor = &exchange.redactor;
+        let is_accepted = outcome.is_accepted();
+        let not_found =
+            matches!(outcome.verdict.kind, Verdict::NoMatch) || outcome.verdict.code == Code::NOT_FOUND;
+        match outcome.value.take() {
+            Some(Ok(answer)) if is_accepted => {
+                let response = &answer.response;
+                let body = redactor.bytes(&response.body);
+                // A service may repeat the request, and the key with it: then what was read holds it.
+                let parsed = matches!(body, Cow::Borrowed(_)).then_some(answer.read);
+                let status = response.status.as_u16();
+                let content_type = response.content_type().unwrap_or_default();
+                let stored = self.link.cache.is_some().then(|| pack(status, content_type, &body));
+                Ok((self.kind.read(status, content_type, &body, parsed), stored))
+            }
+            Some(Ok(answer)) if not_found => {
+                Ok((self.kind.read(answer.response.status.as_u16(), "", &[], None), None))
+            }
+            value => {
+                let mut message = format!("{} after {} attempts", outcome.word(), outcome.attempts());
+                match &value {
+                    Some(Err(failure)) => message.push_str(&format!(": {failure}")),
+                    Some(Ok(answer)) => {
+                        let said = answer.response.excerpt(200, redactor);
+                        if !said.is_empty() {
+                            message.push_str(&format!(": the service said {said:?}"));
+                        }
+                    }
+                    None => {}
+                }
+                Ok((Err(Problem::new(outcome.verdict.code, redactor.text(&message).into_owned())), None))
+            }
+        }
+    }
+}
+
+/// An answer as the response cache keeps it.
+fn pack(status: u16, content_type: &str, body: &[u8]) -> Vec<u8> {
+    let content_type = content_type.get(..content_type.len().min(255)).unwrap_or_default();
+    let mut out = Vec::with_capacity(3 + content_type.len() + body.len());
+    out.extend_from_slice(&status.to_le_bytes());
+    out.push(content_type.len() as u8);
+    out.extend_from_slice(content_type.as_bytes());
+    out.extend_from_slice(body);
+    out
+}
+
+/// Status, content type and body of a stored answer.
+fn unpack(bytes: &[u8]) -> Option<(u16, &str, &[u8])> {
+    let (&[low, high, len], rest) = bytes.split_first_chunk::<3>()?;
+    let (content_type, body) = rest.split_at_checked(usize::from(len))?;
+    Some((u16::from_le_bytes([low, high]), std::str::from_utf8(content_type).ok()?, body))
+}
