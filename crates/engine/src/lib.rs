@@ -7,7 +7,6 @@ pub mod alert;
 pub mod audit;
 pub mod cache;
 pub mod call;
-pub mod csv;
 pub mod doctor;
 pub mod fetch;
 pub mod gate;

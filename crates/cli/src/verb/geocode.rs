@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use serde_json::json;
-use tidegate_engine::csv;
 use tidegate_engine::geocode::{self, By, End, Job, JobError, Prepared, Run};
 use tidegate_engine::lane::{Clock, Snapshot};
 use tidegate_engine::letter::{Place, now_ms};
 use tidegate_engine::manifest::duration;
 use tidegate_engine::secret::SecretRef;
 use tidegate_engine::telemetry::{Ended, Summary};
+use tidegate_geo::format::csv::CsvOptions;
 
 use super::calls::{Calls, Held, Reach, time};
 use crate::exit::Exit;
@@ -230,7 +230,7 @@ fn job(args: &Args) -> Result<Job, JobError> {
     Ok(Job {
         pipeline: pipeline(args),
         input: args.input.clone(),
-        csv: csv::Options { delimiter: args.delimiter, encoding: args.encoding, ..csv::Options::default() },
+        csv: CsvOptions { delimiter: args.delimiter, encoding: args.encoding, ..CsvOptions::default() },
         by: match (&args.lon, &args.lat) {
             (Some(lon), Some(lat)) => By::Place { lon: lon.clone(), lat: lat.clone() },
             _ => By::Address(args.address.iter().map(|c| c.trim().to_string()).collect()),
