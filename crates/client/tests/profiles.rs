@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use tidegate_client::profile::form::KEYS;
+use tidegate_client::profile::{Ask, EMBEDDED, Profile, Profiles, Refusal, What, show};
 use tidegate_core::hint::{Hints, TimeUnit};
 use tidegate_core::signal::Signal;
 use tidegate_core::{Mono, VerdictKind};
-use tidegate_client::profile::form::KEYS;
-use tidegate_client::profile::{Ask, EMBEDDED, Profile, Profiles, Refusal, What, show};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

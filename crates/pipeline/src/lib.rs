@@ -13,11 +13,10 @@
 //! | [`telemetry`] | the registry of a run |
 //! | [`alert`] | what a run says when something is wrong |
 //! | [`doctor`] | what could stop a run, looked at before it starts |
-//! | [`csv`], [`spool`] | rows of text, and a pipe that can be read again |
+//! | [`spool`] | a pipe that can be read again |
 #![forbid(unsafe_code)]
 
 pub mod alert;
-pub mod csv;
 pub mod doctor;
 pub mod fetch;
 pub mod gate;

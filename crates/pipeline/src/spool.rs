@@ -7,6 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
+use tidegate_geo::format::csv::Rewind;
 
 /// An input that is read once, with its copy.
 #[derive(Debug)]
@@ -43,12 +44,10 @@ impl<R: Read> Spool<R> {
             }
         }
     }
+}
 
-    /// Goes back to `offset`.
-    ///
-    /// # Errors
-    /// When the copy cannot be used.
-    pub fn back_to(&mut self, offset: u64) -> io::Result<()> {
+impl<R: Read> Rewind for Spool<R> {
+    fn rewind_to(&mut self, offset: u64) -> io::Result<()> {
         self.at = self.copy.seek(SeekFrom::Start(offset.min(self.kept)))?;
         Ok(())
     }
@@ -87,11 +86,11 @@ mod tests {
         let mut seven = [0; 7];
         spool.read_exact(&mut seven).unwrap();
         assert_eq!(&seven, b"one two");
-        spool.back_to(4).unwrap();
+        spool.rewind_to(4).unwrap();
         let mut rest = String::new();
         spool.read_to_string(&mut rest).unwrap();
         assert_eq!(rest, "two three");
-        spool.back_to(0).unwrap();
+        spool.rewind_to(0).unwrap();
         let mut whole = String::new();
         spool.read_to_string(&mut whole).unwrap();
         assert_eq!(whole, "one two three");

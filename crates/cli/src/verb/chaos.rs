@@ -5,9 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tidegate_chaos::{
-    Chaos, Config, Dialect, Draw, Fault, FaultKind, Outage, Scope, ServerLimit, Service,
-};
+use tidegate_chaos::{Chaos, Config, Dialect, Draw, Fault, FaultKind, Outage, Scope, ServerLimit, Service};
 use tidegate_chaos::{Unrest, When, preset, spec};
 
 use crate::exit::Exit;

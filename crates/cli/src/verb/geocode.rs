@@ -8,8 +8,8 @@ use clap::Parser;
 use serde_json::json;
 use tidegate_client::lane::{Clock, Snapshot};
 use tidegate_client::secret::SecretRef;
+use tidegate_geo::format::csv::CsvOptions;
 use tidegate_ledger::letter::{Place, now_ms};
-use tidegate_pipeline::csv;
 use tidegate_pipeline::geocode::{self, By, End, Job, JobError, Prepared, Run};
 use tidegate_pipeline::manifest::duration;
 use tidegate_pipeline::telemetry::{Ended, Summary};
@@ -230,7 +230,7 @@ fn job(args: &Args) -> Result<Job, JobError> {
     Ok(Job {
         pipeline: pipeline(args),
         input: args.input.clone(),
-        csv: csv::Options { delimiter: args.delimiter, encoding: args.encoding, ..csv::Options::default() },
+        csv: CsvOptions { delimiter: args.delimiter, encoding: args.encoding, ..CsvOptions::default() },
         by: match (&args.lon, &args.lat) {
             (Some(lon), Some(lat)) => By::Place { lon: lon.clone(), lat: lat.clone() },
             _ => By::Address(args.address.iter().map(|c| c.trim().to_string()).collect()),

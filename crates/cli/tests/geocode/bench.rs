@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use tidegate_chaos::{Chaos, Config, Fault, FaultKind, Handle, spec};
-use tidegate_pipeline::csv::{Csv, Options, Row};
+use tidegate_geo::format::csv::{CsvOptions, CsvRow, RowReader};
 
 pub(crate) use crate::running::{Ran, Running};
 
@@ -92,9 +92,9 @@ impl Bench {
     /// The rows of a CSV file.
     pub(crate) fn rows(&self, name: &str) -> Vec<Cells> {
         let file = fs::File::open(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let mut csv = Csv::open(file, &Options::default()).unwrap();
+        let mut csv = RowReader::open(file, &CsvOptions::default()).unwrap();
         let header = csv.header().to_vec();
-        let (mut row, mut rows) = (Row::default(), Vec::new());
+        let (mut row, mut rows) = (CsvRow::default(), Vec::new());
         while csv.read(&mut row).unwrap() {
             assert_eq!(row.problem, None);
             rows.push(header.iter().cloned().zip(row.cells().map(str::to_owned)).collect());

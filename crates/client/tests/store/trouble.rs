@@ -7,9 +7,9 @@ use http::Method;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use tidegate_core::{Code, VerdictKind};
 use tidegate_client::lane::Snapshot;
 use tidegate_client::store::{OpenError, S3Settings, Settings, Store};
+use tidegate_core::{Code, VerdictKind};
 
 const MB: usize = 1 << 20;
 

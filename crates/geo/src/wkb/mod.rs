@@ -187,6 +187,18 @@ pub fn head(wkb: &[u8]) -> Option<(Shape, Dim)> {
     }
 }
 
+/// The part of a multi shape that has only one.
+#[must_use]
+pub fn only_part(wkb: &[u8]) -> Option<&[u8]> {
+    let mut cursor = Cursor::default();
+    match cursor.next(wkb) {
+        Ok(Some(Event::Begin { shape, count: 1, .. })) if shape.member().is_some() => {
+            wkb.get(cursor.offset()..)
+        }
+        _ => None,
+    }
+}
+
 /// Whether there is no position in it.
 #[must_use]
 pub fn is_empty(wkb: &[u8]) -> bool {

@@ -2,13 +2,13 @@
 
 use super::answer::Finished;
 use super::{By, Job, JobError, Run};
-use crate::csv::Row;
 use crate::letter::{
     self, Failure, Http, Letter, Letters, Payload, Place, Source, Spatial, Store, Versions, now_ms,
 };
 use crate::telemetry::Ended;
 use tidegate_core::key::{KeyValue, key};
 use tidegate_core::letter::{FailureClass, incident::Threshold};
+use tidegate_geo::format::csv::CsvRow;
 
 /// Where the letters of a job go.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ impl Dead {
     }
 
     /// Takes note of a row.
-    pub(super) fn take(&mut self, row: &Row, finished: &Finished, run: &Run) {
+    pub(super) fn take(&mut self, row: &CsvRow, finished: &Finished, run: &Run) {
         self.rows += 1;
         if finished.ended == Ended::Failed {
             let letter = self.letter(row, finished, run);
@@ -87,7 +87,7 @@ impl Dead {
         }
     }
 
-    fn letter(&self, row: &Row, f: &Finished, run: &Run) -> Letter {
+    fn letter(&self, row: &CsvRow, f: &Finished, run: &Run) -> Letter {
         let cells = || self.header.iter().enumerate().map(|(i, name)| (name.as_str(), row.cell(i)));
         let mut attributes: Vec<(&str, KeyValue<'_>)> =
             cells().map(|(n, cell)| (n, KeyValue::Text(cell))).collect();

@@ -31,7 +31,6 @@ mod work;
 pub use answer::Finished;
 pub use dead::DeadLetters;
 
-use crate::csv;
 use crate::http::{Client, ClientConfig, Exchange, Trace};
 use crate::lane::{Clock, Lane, LaneKey, Lanes};
 use crate::profile::{Ask, Profile, Sniffed, What};
@@ -45,6 +44,7 @@ use std::time::Duration;
 use tidegate_core::call::{CallPolicy, ThrottleWait};
 use tidegate_core::lane::LaneConfig;
 use tidegate_core::{Code, Wall};
+use tidegate_geo::format::csv::CsvOptions;
 use tokio::sync::watch;
 
 /// What is asked about a row.
@@ -68,7 +68,7 @@ pub struct Job {
     /// The CSV file; `-` is standard input.
     pub input: PathBuf,
     /// How to read it.
-    pub csv: csv::Options,
+    pub csv: CsvOptions,
     /// What to ask.
     pub by: By,
     /// Whom to ask, at its address.

@@ -7,18 +7,18 @@ use super::answer::Finished;
 use super::dead::Dead;
 use super::order::{Credit, Order};
 use super::{By, Job, JobError, Run};
-use crate::csv::Row;
 use crate::letter::now_ms;
 use crate::telemetry::{Ended, Mark, trace};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
+use tidegate_geo::format::csv::CsvRow;
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs, Kind, Schema, Value, format};
 
 /// A row that has ended.
 pub(super) struct Out {
-    pub(super) row: Row,
+    pub(super) row: CsvRow,
     pub(super) finished: Arc<Finished>,
 }
 
@@ -86,7 +86,7 @@ fn free(name: String, taken: impl Fn(&str) -> bool) -> String {
 }
 
 /// What a row costs of the credit: one, and one more for each KiB of it.
-pub(super) fn weight(row: &Row) -> usize {
+pub(super) fn weight(row: &CsvRow) -> usize {
     (1 + row.bytes() / 1024).min(CREDIT)
 }
 

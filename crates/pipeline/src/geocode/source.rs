@@ -6,7 +6,6 @@ use super::order::Credit;
 use super::sink::weight;
 use super::{By, Job, JobError, Run};
 use crate::cache::{Key, Reader};
-use crate::csv::{Csv, Input, Row};
 use crate::http::Request;
 use crate::profile::{self, What};
 use crate::spool::Spool;
@@ -14,10 +13,11 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use tidegate_core::Code;
+use tidegate_geo::format::csv::{CsvRow, Rewind, RowReader};
 
 /// A row on its way.
 pub(super) struct Item {
-    pub(super) row: Row,
+    pub(super) row: CsvRow,
     pub(super) step: Step,
 }
 
@@ -31,7 +31,7 @@ pub(super) enum Step {
 
 /// The opened input.
 pub(super) struct Source {
-    csv: Csv<Box<dyn Input + Send>>,
+    csv: RowReader<Box<dyn Rewind + Send>>,
     columns: Vec<usize>,
 }
 
@@ -39,7 +39,7 @@ impl Source {
     /// Opens the input and finds the columns.
     pub(super) fn open(job: &Job) -> Result<(Source, u64), JobError> {
         let at = |what: String| JobError::Setup(format!("{}: {what}", job.input.display()));
-        let (input, size): (Box<dyn Input + Send>, u64) = if job.input == Path::new("-") {
+        let (input, size): (Box<dyn Rewind + Send>, u64) = if job.input == Path::new("-") {
             (Box::new(Spool::new(std::io::stdin()).map_err(|e| at(format!("it cannot be kept: {e}")))?), 0)
         } else {
             let file = File::open(&job.input).map_err(|e| at(e.to_string()))?;
@@ -49,7 +49,7 @@ impl Source {
             }
             (Box::new(file), about.len())
         };
-        let csv = Csv::open(input, &job.csv).map_err(|e| at(e.to_string()))?;
+        let csv = RowReader::open(input, &job.csv).map_err(|e| at(e.to_string()))?;
         let wanted: Vec<&str> = match &job.by {
             By::Address(columns) => columns.iter().map(String::as_str).collect(),
             By::Place { lon, lat } => vec![lon, lat],
@@ -74,7 +74,7 @@ impl Source {
         mut giver: Giver,
     ) -> Result<(), JobError> {
         let asker = Asker::new(job).map_err(JobError::Setup)?;
-        let mut row = Row::default();
+        let mut row = CsvRow::default();
         loop {
             let more = self
                 .csv
@@ -107,7 +107,7 @@ impl Source {
     }
 
     /// The question about a row, or why there is none.
-    fn question(&self, row: &Row, job: &Job, asker: &Asker<'_>) -> Result<Request, Box<Finished>> {
+    fn question(&self, row: &CsvRow, job: &Job, asker: &Asker<'_>) -> Result<Request, Box<Finished>> {
         let place = |column: Option<usize>| match column.and_then(|c| self.csv.header().get(c)) {
             Some(name) => format!("row {} (line {}), column {name:?}", row.number, row.line),
             None => format!("row {} (line {})", row.number, row.line),

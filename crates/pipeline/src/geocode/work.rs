@@ -9,7 +9,6 @@ use super::source::{Item, Source, Step};
 use super::{By, End, Job, JobError, Prepared, Run, reconcile};
 use crate::cache::{self, Key, Stored, Writer};
 use crate::call::Outcome;
-use crate::csv::Row;
 use crate::http::{Answer, Answered, Exchange, Request};
 use crate::profile::Sniffed;
 use crate::telemetry::Ended;
@@ -22,6 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_core::breaker::BreakerState;
 use tidegate_core::call::{GiveUpReason, Next};
 use tidegate_core::{Code, Rng, VerdictKind, Wall};
+use tidegate_geo::format::csv::CsvRow;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
@@ -59,7 +59,7 @@ pub(super) fn job_id(job: &Job) -> u64 {
 
 /// A row that must be asked.
 struct Question {
-    row: Row,
+    row: CsvRow,
     request: Box<Request>,
     key: Key,
 }
@@ -79,7 +79,7 @@ struct Shop {
     run: Arc<Run>,
     cache: Option<Writer>,
     id: u64,
-    questions: Mutex<Questions<Row>>,
+    questions: Mutex<Questions<CsvRow>>,
     out: Sender<(u64, Out)>,
     stopped_by: Mutex<Option<End>>,
     broken: Mutex<Option<JobError>>,
@@ -335,7 +335,7 @@ impl Shop {
     /// once if it comes back.
     fn settle(
         self: &Arc<Self>,
-        row: Row,
+        row: CsvRow,
         key: Key,
         outcome: &mut Outcome<Answered<Sniffed>>,
         place: OwnedSemaphorePermit,
@@ -437,7 +437,7 @@ impl Shop {
     }
 
     /// A row has ended. It is counted here and not in the sink, where it may wait for its turn.
-    fn end(&self, row: Row, finished: Arc<Finished>) {
+    fn end(&self, row: CsvRow, finished: Arc<Finished>) {
         self.run.telemetry.records.ended(finished.ended);
         if finished.ended == Ended::Failed {
             let code = finished.code.as_str();

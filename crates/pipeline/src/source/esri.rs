@@ -16,7 +16,8 @@ use async_trait::async_trait;
 use serde_json::Value;
 use std::collections::HashSet;
 use tidegate_core::Code;
-use tidegate_geo::{Crs, Kind, Schema};
+use tidegate_geo::format::esri::{self, EsriFields};
+use tidegate_geo::{Crs, Schema};
 use url::Url;
 
 /// How pages go on.
@@ -57,7 +58,7 @@ pub(super) struct Esri {
     /// Whether the server takes a number of records, and an order. Old ones refuse the question.
     limits: bool,
     orders: bool,
-    fields: esri_json::Fields,
+    fields: EsriFields,
     schema: Schema,
     /// The object ids at the start, sorted.
     ids: Vec<i64>,
@@ -69,7 +70,8 @@ impl Esri {
     pub(super) async fn open(wire: &Wire, url: &Url, options: EsriOptions) -> Result<Esri, SourceError> {
         let (layer_url, about) = place(wire, url, options.layer.as_deref()).await?;
         let text = |name: &str| about.get(name).and_then(Value::as_str).map(str::to_owned);
-        let fields = esri_json::Fields::of(&about);
+        let declared = about.get("fields").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let fields = EsriFields::declared(declared);
         let key = text("objectIdField").or_else(|| fields.key.clone());
         let Some(key) = key else {
             return Err(SourceError::setup(format!("{layer_url} has no field of object ids to page by")));
@@ -90,7 +92,7 @@ impl Esri {
         if options.paging == EsriPaging::Offset && !(limits && orders) {
             return Err(SourceError::setup(format!("{layer_url} has no pages by offset; use --paging ids")));
         }
-        let own = about.pointer("/extent/spatialReference").and_then(esri_json::crs);
+        let own = about.pointer("/extent/spatialReference").and_then(|reference| esri::crs(reference).ok());
         let crs = if options.geojson { Some(Crs::wgs84()) } else { options.crs.or(own) };
         let mut esri = Esri {
             query,
@@ -103,7 +105,7 @@ impl Esri {
             geojson: options.geojson,
             limits,
             orders,
-            schema: fields.schema(),
+            schema: fields.schema.clone(),
             fields,
             ids: Vec::new(),
         };
@@ -291,27 +293,5 @@ impl Service for Esri {
 
     fn crs(&self) -> Option<Crs> {
         self.crs.clone()
-    }
-}
-
-impl esri_json::Fields {
-    /// The fields as a schema.
-    fn schema(&self) -> Schema {
-        let mut schema = Schema::default();
-        for (name, kind) in &self.all {
-            let kind = match kind.as_str() {
-                "esriFieldTypeOID"
-                | "esriFieldTypeInteger"
-                | "esriFieldTypeSmallInteger"
-                | "esriFieldTypeBigInteger" => Kind::Int,
-                "esriFieldTypeDouble" | "esriFieldTypeSingle" => Kind::Real,
-                "esriFieldTypeDate" => Kind::DateTime,
-                "esriFieldTypeDateOnly" => Kind::Date,
-                "esriFieldTypeGeometry" => continue,
-                _ => Kind::Text,
-            };
-            schema.add(name.clone(), kind);
-        }
-        schema
     }
 }

@@ -1,12 +1,12 @@
 //! `dlq archive`, `purge`, `hold`, `release`, `dismiss`, `incidents`, `capacity`.
 
 use serde_json::json;
+use tidegate_client::store as object;
 use tidegate_core::letter::LetterState;
 use tidegate_ledger::letter::archive;
 use tidegate_ledger::letter::export::utc;
 use tidegate_ledger::letter::store::{Amend, Page};
 use tidegate_ledger::letter::{Filter, Letter};
-use tidegate_client::store as object;
 
 use super::filter::FilterArgs;
 use super::table::{ago, table};

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tidegate_client::secret;
 use tidegate_core::alert::{Alert, AlertChange};
-use tidegate_pipeline::alert::{Actions, Watchman};
 use tidegate_ledger::letter::store::{By, Group, Health, Incident};
 use tidegate_ledger::letter::{Filter, LetterError, Place, Store, now_ms};
+use tidegate_pipeline::alert::{Actions, Watchman};
 use tidegate_pipeline::manifest::Alerts;
 use tidegate_pipeline::run::{LastRun, last_runs};
-use tidegate_client::secret;
 use tidegate_pipeline::telemetry::Telemetry;
 use tracing::warn;
 

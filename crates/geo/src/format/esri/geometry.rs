@@ -27,8 +27,31 @@ struct Parts {
     ends: Vec<usize>,
 }
 
+/// What a geometry says of its dimensions.
+pub(super) struct Flags {
+    /// `hasZ`, if it is there.
+    pub(super) z: Option<bool>,
+    /// `hasM`, if it is there.
+    pub(super) m: Option<bool>,
+    /// Numbers in its first position.
+    pub(super) size: usize,
+}
+
 /// Appends a geometry; nothing if there is none.
 pub(super) fn write(text: &[u8], layer_dim: Dim, out: &mut Vec<u8>) -> Result<(), Problem> {
+    let dim =
+        |said: Flags| Dim::new(said.z.unwrap_or(layer_dim.has_z()), said.m.unwrap_or(layer_dim.has_m()));
+    write_with(text, dim, true, out)
+}
+
+/// Appends a geometry with the dimensions that `dim` chooses; nothing if there is none. A point says
+/// its dimensions by its members; `measures` is whether its measure is kept.
+pub(super) fn write_with(
+    text: &[u8],
+    dim: impl FnOnce(Flags) -> Dim,
+    measures: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), Problem> {
     if matches!(text, b"" | b"null") {
         return Ok(());
     }
@@ -57,8 +80,9 @@ pub(super) fn write(text: &[u8], layer_dim: Dim, out: &mut Vec<u8>) -> Result<()
     if curves {
         return Err(broken("curves are beyond simple features; ask the server for returnTrueCurves=false"));
     }
-    let flag = |name: &str, layer: bool| small.get(name).and_then(Value::as_bool).unwrap_or(layer);
-    let dim = Dim::new(flag("hasZ", layer_dim.has_z()), flag("hasM", layer_dim.has_m()));
+    let flag = |name: &str| small.get(name).and_then(Value::as_bool);
+    let size = parts.as_ref().map_or(0, |(_, parts)| parts.size);
+    let dim = dim(Flags { z: flag("hasZ"), m: flag("hasM"), size });
     match parts {
         Some((Shape::Polygon, rings)) => rings.write_polygons(dim, out),
         Some((Shape::LineString, paths)) => {
@@ -79,12 +103,13 @@ pub(super) fn write(text: &[u8], layer_dim: Dim, out: &mut Vec<u8>) -> Result<()
             }
         }
         None if small.contains_key("xmin") => return envelope(&small, out),
-        None => return point(&small, out),
+        None if small.keys().all(|name| matches!(name.as_str(), "hasZ" | "hasM" | "spatialReference")) => {}
+        None => return point(&small, measures, out),
     }
     Ok(())
 }
 
-fn point(geometry: &Map<String, Value>, out: &mut Vec<u8>) -> Result<(), Problem> {
+fn point(geometry: &Map<String, Value>, measures: bool, out: &mut Vec<u8>) -> Result<(), Problem> {
     let number = |name: &str| geometry.get(name).and_then(Value::as_f64);
     // An empty point is written with NaN, as text, or with null.
     let Some((x, y)) = number("x").zip(number("y")) else {
@@ -94,7 +119,7 @@ fn point(geometry: &Map<String, Value>, out: &mut Vec<u8>) -> Result<(), Problem
         }
         return Err(broken("the geometry has neither x and y, nor points, paths or rings"));
     };
-    let (z, m) = (number("z"), number("m"));
+    let (z, m) = (number("z"), number("m").filter(|_| measures));
     write::begin(out, Shape::Point, Dim::new(z.is_some(), m.is_some()));
     write::position(out, &[x, y]);
     for extra in [z, m].into_iter().flatten() {

@@ -7,11 +7,15 @@
 //! in milliseconds and come out as moments in UTC. A server's error in place of features is told as
 //! such.
 
+mod fields;
+mod geojson;
 mod geometry;
 mod read;
 mod text;
 mod write;
 
+pub use fields::{EsriFields, crs, date_text};
+pub use geojson::{SetFlags, write_geojson};
 pub use read::Reader;
 pub use write::Writer;
 

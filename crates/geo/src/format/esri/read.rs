@@ -9,10 +9,9 @@ use tidegate_core::Code;
 
 use super::super::geojson::ReadOptions;
 use super::super::geojson::stream::{Found, Stream};
-use super::super::time;
+use super::fields::{EsriFields, crs, date_text};
 use super::{geometry, text};
 use crate::batch::{Batch, Span};
-use crate::crs::Crs;
 use crate::error::{Error, Problem};
 use crate::format::{Layer, Rejected};
 use crate::mapping::Owned;
@@ -23,8 +22,7 @@ use crate::wkb::{Dim, Shape};
 pub struct Reader {
     stream: Stream<File>,
     layer: Layer,
-    /// Which fields count milliseconds.
-    counted: Vec<bool>,
+    fields: EsriFields,
     dim: Dim,
     key: Option<String>,
     options: ReadOptions,
@@ -65,13 +63,11 @@ impl Reader {
         if let Some(error) = member("error") {
             return Err(server_error(&error));
         }
-        let (mut schema, counted) = match member("fields").as_ref().and_then(Json::as_array) {
-            Some(fields) => declared(fields),
-            None => {
-                let counted = vec![false; inferred.fields().len()];
-                (inferred, counted)
-            }
+        let fields = match member("fields").as_ref().and_then(Json::as_array) {
+            Some(fields) => EsriFields::declared(fields),
+            None => EsriFields { schema: inferred, ..EsriFields::default() },
         };
+        let mut schema = fields.schema.clone();
         let flag = |name: &str| member(name).and_then(|value| value.as_bool()).unwrap_or(false);
         let dim = Dim::new(flag("hasZ"), flag("hasM"));
         schema.dim = dim;
@@ -82,20 +78,21 @@ impl Reader {
             Some("esriGeometryPolygon" | "esriGeometryEnvelope") => Some(Shape::MultiPolygon),
             _ => None,
         };
-        let crs = member("spatialReference").map(|reference| system(&reference)).transpose()?;
+        let crs = member("spatialReference").map(|reference| crs(&reference)).transpose()?;
         let key = member("objectIdFieldName").and_then(|name| name.as_str().map(str::to_owned));
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
         let layer = Layer { name, schema: Arc::new(schema), crs, records: Some(records) };
         let stream = Stream::new(File::open(path)?, options.record_len_max);
-        Ok(Reader { stream, layer, counted, dim, key, options })
+        Ok(Reader { stream, layer, fields, dim, key, options })
     }
 
     fn push(&self, text: &[u8], batch: &mut Batch) -> Result<(), Problem> {
         let feature = text::feature(text)?;
         let mut values = Vec::with_capacity(self.layer.schema.fields().len());
-        for (field, counted) in self.layer.schema.fields().iter().zip(&self.counted) {
+        for (at, field) in self.layer.schema.fields().iter().enumerate() {
             let value = &feature.attributes[field.name.as_str()];
-            values.push(owned(value, field.kind, *counted).map_err(|problem| problem.under(&field.name))?);
+            let is_date = self.fields.counts_milliseconds(at);
+            values.push(owned(value, field.kind, is_date).map_err(|problem| problem.under(&field.name))?);
         }
         let write = |out: &mut Vec<u8>| {
             geometry::write(feature.geometry, self.dim, out).map_err(|problem| problem.under("geometry"))
@@ -146,47 +143,6 @@ fn server_error(error: &Json) -> Error {
     Problem::new(Code::SERVICE_EXCEPTION, format!("the server answered with an error: {message:.200}")).into()
 }
 
-/// The system of a feature set: the newer number first.
-fn system(reference: &Json) -> Result<Crs, Problem> {
-    for name in ["latestWkid", "wkid"] {
-        let Some(number) = reference[name].as_u64() else { continue };
-        let found = format!("EPSG:{number}").parse::<Crs>().or_else(|_| format!("ESRI:{number}").parse());
-        if let Ok(crs) = found {
-            return Ok(crs);
-        }
-    }
-    match ["wkt2", "wkt"].into_iter().find_map(|name| reference[name].as_str()) {
-        Some(text) => text.parse(),
-        None => Err(Problem::new(Code::CRS_NOT_FOUND, format!("no system found in {reference:.100}"))),
-    }
-}
-
-/// The fields that a feature set declares, and which of them count milliseconds.
-fn declared(fields: &[Json]) -> (Schema, Vec<bool>) {
-    let mut schema = Schema::default();
-    let mut counted = Vec::new();
-    for field in fields {
-        let Some(name) = field["name"].as_str() else { continue };
-        let (kind, counts) = match field["type"].as_str().unwrap_or_default() {
-            "esriFieldTypeOID"
-            | "esriFieldTypeInteger"
-            | "esriFieldTypeSmallInteger"
-            | "esriFieldTypeBigInteger" => (Kind::Int, false),
-            "esriFieldTypeDouble" | "esriFieldTypeSingle" => (Kind::Real, false),
-            "esriFieldTypeDate" => (Kind::DateTime, true),
-            "esriFieldTypeDateOnly" => (Kind::Date, false),
-            "esriFieldTypeTimestampOffset" => (Kind::DateTime, false),
-            "esriFieldTypeGeometry" => continue,
-            _ => (Kind::Text, false),
-        };
-        if schema.position(name).is_none() {
-            schema.add(name, kind);
-            counted.push(counts);
-        }
-    }
-    (schema, counted)
-}
-
 fn infer(attributes: Option<&serde_json::Map<String, Json>>, schema: &mut Schema) {
     for (name, value) in attributes.into_iter().flatten() {
         let kind = match value {
@@ -201,16 +157,13 @@ fn infer(attributes: Option<&serde_json::Map<String, Json>>, schema: &mut Schema
     }
 }
 
-fn owned(value: &Json, kind: Kind, counted: bool) -> Result<Owned, Problem> {
+fn owned(value: &Json, kind: Kind, is_date: bool) -> Result<Owned, Problem> {
     let refuse = || Problem::new(Code::SCHEMA_MISMATCH, format!("{value:.80} is not of kind {kind}"));
     Ok(match (value, kind) {
         (Json::Null, _) => Owned::Null,
         (value, Kind::Json) => Owned::Json(value.to_string()),
         (Json::Bool(b), Kind::Bool) => Owned::Bool(*b),
-        (Json::Number(n), _) if counted => {
-            let millis = n.as_i64().or_else(|| n.as_f64().map(|x| x as i64)).ok_or_else(refuse)?;
-            Owned::Text(time::moment_text(i128::from(millis) * 1_000_000, true))
-        }
+        (Json::Number(n), _) if is_date => Owned::Text(date_text(n).ok_or_else(refuse)?),
         (Json::Number(n), Kind::Int) => {
             // Some servers write 3.0 for 3.
             let whole = n.as_f64().filter(|x| x.fract() == 0.0 && x.abs() < 9e15).map(|x| x as i64);
