@@ -9,11 +9,14 @@ use tidegate_client::call::{Outcome, Reply, Sent, run};
 use tidegate_client::lane::{Clock, Lane, LaneKey, Snapshot};
 use tidegate_core::call::Call;
 use tidegate_core::hint::Hints;
-use tidegate_core::{Code, Kind, Mono, Rng, Verdict};
+use tidegate_core::{Code, Mono, Rng, Verdict, VerdictKind};
 use tidegate_pipeline::geocode;
 
-const DOWN: Verdict =
-    Verdict { kind: Kind::Transient { until: None }, code: Code::SERVICE_UNAVAILABLE, status: Some(503) };
+const DOWN: Verdict = Verdict {
+    kind: VerdictKind::Transient { until: None },
+    code: Code::SERVICE_UNAVAILABLE,
+    status: Some(503),
+};
 
 fn reply(verdict: Verdict) -> Sent<u32> {
     Reply { verdict, hints: Hints::default(), value: Some(7) }.into()

@@ -313,13 +313,13 @@ impl Journey<'_> {
                 }
                 _ = self.run(&["--resume"], Some("commit:1"), tally);
                 if draw.below(2) == 0 {
-                    self.damage(draw)
+                    self.damage(draw);
                 } else {
-                    self.lose(draw)
+                    self.lose(draw);
                 }
                 _ = self.run(&["--resume"], None, tally);
             }
-            6 | 7 | 8 => _ = self.run(&["--resume"], Some(draw.one(&POINTS)), tally),
+            6..=8 => _ = self.run(&["--resume"], Some(draw.one(&POINTS)), tally),
             9 => _ = self.run(&[], Some(draw.one(&POINTS)), tally),
             10 => _ = self.run(&["--resume"], None, tally),
             _ => _ = self.run(&[], None, tally),

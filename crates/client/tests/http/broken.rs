@@ -5,6 +5,7 @@ use flate2::{Compression, write::GzEncoder};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_client::http::{Failure, Request};
 use tidegate_core::call::{CallPolicy, GiveUpReason, Next};
 use tidegate_core::{Chance, Code, Rng};
 use tokio::io::AsyncWriteExt;

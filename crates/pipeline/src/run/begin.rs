@@ -22,7 +22,7 @@ pub(super) enum Begin {
     /// Start a new run, and why where `--resume` asked for the other.
     New(String),
     /// Continue this one.
-    Continue(Unfinished),
+    Continue(Box<Unfinished>),
 }
 
 /// When a run of the state directory began, for people.
@@ -44,7 +44,7 @@ pub(super) fn decide(last: Last, resume: bool, fingerprint: &str, mode: Mode) ->
         (Last::Unfinished(run), true) => run,
     };
     if run.entry.fingerprint == fingerprint {
-        return Ok(Begin::Continue(run));
+        return Ok(Begin::Continue(Box::new(run)));
     }
     anew(&run.entry, run.committed, mode, "source, steps or sink of the manifest have changed")
         .map(Begin::New)
