@@ -22,6 +22,10 @@
 //! back, by [`Lane::settle`] or, when its call was abandoned, by [`Lane::release`]; drivers hold
 //! it in a guard that does so on drop.
 
+pub mod state;
+
+pub use state::{HintState, LaneState};
+
 use crate::breaker::{Breaker, BreakerConfig, Health, Pass, Ready, State};
 use crate::call::{Call, CallPolicy, Next};
 use crate::chance::Chance;
@@ -87,6 +91,8 @@ pub struct Lane {
     budget: Budget,
     quota_wait: Duration,
     quota_until: Mono,
+    /// The latest wait that the server asked for.
+    hint: Option<state::Hint>,
 }
 
 impl Lane {
@@ -99,6 +105,7 @@ impl Lane {
             budget: Budget::new(&config.budget),
             quota_wait: config.quota_wait,
             quota_until: Mono::ZERO,
+            hint: None,
         }
     }
 
@@ -133,6 +140,9 @@ impl Lane {
                 (Seen::Throttled { until }, Health::Neutral)
             }
         };
+        if let Some(until) = verdict.until() {
+            self.note_hint(until, verdict.code, now);
+        }
         self.limiter.settle(ticket, now, seen, hints);
         self.breaker.settle(pass, health, now.since(sent), now);
     }

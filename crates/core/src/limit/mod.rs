@@ -309,6 +309,11 @@ impl Limiter {
         self.gate
     }
 
+    /// Nothing goes out before `until`: what the server said before this limiter was made.
+    pub fn hold_until(&mut self, until: Mono) {
+        self.gate = self.gate.max(until);
+    }
+
     fn accepted(&mut self, ticket: &Ticket, now: Mono) {
         let rtt = secs(ticket.sent, now);
         // Never nothing: numbers next to nothing are slow.
