@@ -91,6 +91,8 @@ pub struct Lane {
     budget: Budget,
     quota_wait: Duration,
     quota_until: Mono,
+    /// The same, as far as the server said it: a quota without an end is shut for a time of our own.
+    quota_told: Mono,
     /// The latest wait that the server asked for.
     hint: Option<state::Hint>,
 }
@@ -105,6 +107,7 @@ impl Lane {
             budget: Budget::new(&config.budget),
             quota_wait: config.quota_wait,
             quota_until: Mono::ZERO,
+            quota_told: Mono::ZERO,
             hint: None,
         }
     }
@@ -137,11 +140,12 @@ impl Lane {
             Kind::Transient { until } => (Seen::Failed { until }, Health::Bad),
             Kind::QuotaSpent { until } => {
                 self.quota_until = self.quota_until.max(until.unwrap_or(now + self.quota_wait));
+                self.quota_told = self.quota_told.max(until.unwrap_or(Mono::ZERO));
                 (Seen::Throttled { until }, Health::Neutral)
             }
         };
         if let Some(until) = verdict.until() {
-            self.note_hint(until, verdict.code, now);
+            self.note_hint(until, verdict.code, hints, now);
         }
         self.limiter.settle(ticket, now, seen, hints);
         self.breaker.settle(pass, health, now.since(sent), now);

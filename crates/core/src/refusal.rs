@@ -14,9 +14,8 @@
 //! An accepted answer, an empty one included, ends the watch for good: from then on a refusal is
 //! about its record. Failures that can heal count neither way.
 //!
-//! While it is not known yet whether the refusals are about the record or about the run, a driver
-//! that can hold a refused record back does so ([`Ruling::Hold`]): if the run stops, the record is
-//! as if it had never been asked, and a later run with the right key asks it.
+//! A refusal before the first accepted answer says nothing about its record yet, so a driver keeps
+//! none as the end of one while [`RefusalLimit::is_open`]: a later run with the right key asks again.
 
 use crate::taxonomy::Code;
 use crate::verdict::{Kind, Verdict};
@@ -73,17 +72,6 @@ pub struct RepeatedRefusal {
     pub count: u32,
 }
 
-/// What a verdict means for the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ruling {
-    /// The record ends by its own verdict.
-    Settle,
-    /// It was refused, and nothing has been accepted yet: hold it back if that is possible.
-    Hold,
-    /// Stop the run.
-    Stop(RepeatedRefusal),
-}
-
 /// Counts the refusals of one lane from the start of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct RefusalLimit {
@@ -120,16 +108,16 @@ impl RefusalLimit {
         self.open
     }
 
-    /// A call ended with this verdict.
-    pub fn count(&mut self, verdict: &Verdict) -> Ruling {
+    /// A call ended with this verdict. Returns the refusal that stops the run, if this is it.
+    pub fn count(&mut self, verdict: &Verdict) -> Option<RepeatedRefusal> {
         if !self.open {
-            return Ruling::Settle;
+            return None;
         }
         if matches!(verdict.kind, Kind::Done | Kind::NoMatch) {
             (self.open, self.last) = (false, None);
-            return Ruling::Settle;
+            return None;
         }
-        let Some(class) = RefusalClass::of(verdict) else { return Ruling::Settle };
+        let class = RefusalClass::of(verdict)?;
         let (code, status) = (verdict.code, verdict.status);
         let before = match self.last {
             Some(last) if last.class != class => 0,
@@ -139,7 +127,7 @@ impl RefusalLimit {
         };
         let now = RepeatedRefusal { class, code, status, count: before.saturating_add(1) };
         self.last = Some(now);
-        if now.count >= RefusalLimit::MAX { Ruling::Stop(now) } else { Ruling::Hold }
+        (now.count >= RefusalLimit::MAX).then_some(now)
     }
 }
 
@@ -161,7 +149,7 @@ mod tests {
     fn stops(verdicts: impl IntoIterator<Item = Verdict>) -> Option<(usize, RepeatedRefusal)> {
         let mut limit = RefusalLimit::new();
         for (n, verdict) in verdicts.into_iter().enumerate() {
-            if let Ruling::Stop(why) = limit.count(&verdict) {
+            if let Some(why) = limit.count(&verdict) {
                 return Some((n + 1, why));
             }
         }
@@ -202,17 +190,17 @@ mod tests {
         assert_eq!((after, why.count, why.class), (10, 10, RefusalClass::Credential));
         assert_eq!((why.code, why.status), (Code::UNAUTHORIZED, Some(401)));
         let mut limit = RefusalLimit::new();
-        assert!((0..9).all(|_| limit.count(&DENIED) == Ruling::Hold));
+        assert!((0..9).all(|_| limit.count(&DENIED).is_none()));
     }
 
     #[test]
     fn one_answer_before_is_enough_to_go_on() {
         for answer in [Verdict::DONE, EMPTY] {
             let mut limit = RefusalLimit::new();
-            assert!((0..9).all(|_| limit.count(&DENIED) == Ruling::Hold));
-            assert_eq!(limit.count(&answer), Ruling::Settle);
+            assert!((0..9).all(|_| limit.count(&DENIED).is_none()));
+            assert_eq!(limit.count(&answer), None);
             assert!(!limit.is_open());
-            assert!((0..99).all(|_| limit.count(&DENIED) == Ruling::Settle));
+            assert!((0..99).all(|_| limit.count(&DENIED).is_none()));
         }
     }
 
@@ -241,6 +229,6 @@ mod tests {
     #[test]
     fn keep_going_never_stops() {
         let mut limit = RefusalLimit::off();
-        assert!((0..99).all(|_| limit.count(&DENIED) == Ruling::Settle));
+        assert!((0..99).all(|_| limit.count(&DENIED).is_none()));
     }
 }

@@ -11,6 +11,7 @@
 
 use super::Lane;
 use crate::breaker::State;
+use crate::hint::Hints;
 use crate::patience::LaneReading;
 use crate::taxonomy::Code;
 use crate::time::{Mono, Now, Wall};
@@ -25,6 +26,8 @@ pub struct HintState {
     pub asked_seconds: u64,
     /// The code of the answer that said so.
     pub code: Code,
+    /// It was said by Retry-After or its kin, and not by the reset of a quota.
+    pub retry_after: bool,
 }
 
 /// What a server asked of a lane.
@@ -32,7 +35,8 @@ pub struct HintState {
 pub struct LaneState {
     /// The latest wait that it asked for.
     pub hint: Option<HintState>,
-    /// The quota is spent until then.
+    /// The quota is spent until then, as the server said. A quota without an end is not kept: how
+    /// long to wait for it is our guess, and a person may just have paid.
     pub quota_until: Option<Wall>,
     /// The breaker is open until then.
     pub breaker_until: Option<Wall>,
@@ -58,7 +62,7 @@ impl LaneState {
     /// Of both, the later of each.
     #[must_use]
     pub fn merge(&self, other: &LaneState) -> LaneState {
-        let rank = |hint: &HintState| (hint.until, hint.asked_seconds, hint.code);
+        let rank = |hint: &HintState| (hint.until, hint.asked_seconds, hint.code, hint.retry_after);
         LaneState {
             hint: match (self.hint, other.hint) {
                 (Some(a), Some(b)) => Some(if rank(&a) >= rank(&b) { a } else { b }),
@@ -91,13 +95,17 @@ pub(super) struct Hint {
     pub(super) until: Mono,
     pub(super) asked: Duration,
     pub(super) code: Code,
+    pub(super) retry_after: bool,
 }
 
 impl Lane {
-    /// A wait was asked for.
-    pub(super) fn note_hint(&mut self, until: Mono, code: Code, now: Mono) {
-        if until > now && self.hint.is_none_or(|hint| until >= hint.until) {
-            self.hint = Some(Hint { until, asked: until.since(now), code });
+    /// A wait was decided on. It is noted if the server asked for it: a name that does not resolve
+    /// waits too, by our own rule.
+    pub(super) fn note_hint(&mut self, until: Mono, code: Code, hints: &Hints, now: Mono) {
+        let asked_for = hints.throttle_wait().is_some();
+        if asked_for && until > now && self.hint.is_none_or(|hint| until >= hint.until) {
+            let retry_after = hints.retry_after.is_some();
+            self.hint = Some(Hint { until, asked: until.since(now), code, retry_after });
         }
     }
 
@@ -129,13 +137,14 @@ impl Lane {
                 until: wall(hint.until)?,
                 asked_seconds: u64::try_from(asked_seconds).unwrap_or(u64::MAX),
                 code: hint.code,
+                retry_after: hint.retry_after,
             })
         });
         let breaker_until = match self.breaker.state(now.mono) {
             State::Open(until) => wall(until),
             State::Closed | State::HalfOpen => None,
         };
-        LaneState { hint, quota_until: wall(self.quota_until), breaker_until }
+        LaneState { hint, quota_until: wall(self.quota_told), breaker_until }
     }
 
     /// Takes over what a server asked of this lane before. What has passed is left out, and
@@ -151,11 +160,13 @@ impl Lane {
             self.limiter.hold_until(until);
             if self.hint.is_none_or(|known| until > known.until) {
                 let asked = Duration::from_secs(hint.asked_seconds);
-                self.hint = Some(Hint { until, asked, code: hint.code });
+                let HintState { code, retry_after, .. } = hint;
+                self.hint = Some(Hint { until, asked, code, retry_after });
             }
         }
         if let Some(until) = state.quota_until {
-            self.quota_until = self.quota_until.max(mono(until));
+            self.quota_told = self.quota_told.max(mono(until));
+            self.quota_until = self.quota_until.max(self.quota_told);
         }
         if let Some(until) = state.breaker_until {
             self.breaker.open_until(mono(until));
@@ -166,7 +177,6 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hint::Hints;
     use crate::lane::{Admit, LaneConfig};
     use crate::verdict::{Kind, Verdict};
 
@@ -181,7 +191,9 @@ mod tests {
 
     fn settle(lane: &mut Lane, kind: Kind, code: Code, at: Now) {
         let Admit::Go(permit) = lane.admit(at.mono) else { panic!("{:?}", lane.admit(at.mono)) };
-        lane.settle(permit, &Verdict { kind, code, status: None }, &Hints::default(), at.mono);
+        let verdict = Verdict { kind, code, status: None };
+        let retry_after = verdict.until().map(|until| until.since(at.mono));
+        lane.settle(permit, &verdict, &Hints { retry_after, ..Hints::default() }, at.mono);
     }
 
     fn lane() -> Lane {
@@ -214,13 +226,22 @@ mod tests {
     #[test]
     fn a_spent_quota_outlives_the_process() {
         let mut first = lane();
-        settle(&mut first, Kind::QuotaSpent { until: None }, Code::QUOTA_EXHAUSTED, now(0));
+        let until = Some(now(3600).mono);
+        settle(&mut first, Kind::QuotaSpent { until }, Code::QUOTA_EXHAUSTED, now(0));
         let state = first.state(now(0));
         assert_eq!(state.quota_until, Some(now(3600).wall));
         let mut second = lane();
         second.restore(&state, restarted(600));
         let shut = Admit::Shut(Mono::from_millis(3_000_000), Code::QUOTA_EXHAUSTED);
         assert_eq!(second.admit(Mono::ZERO), shut);
+    }
+
+    #[test]
+    fn a_quota_without_an_end_is_our_guess_and_not_kept() {
+        let mut lane = lane();
+        settle(&mut lane, Kind::QuotaSpent { until: None }, Code::QUOTA_EXHAUSTED, now(0));
+        assert_eq!(lane.state(now(0)), LaneState::default());
+        assert_eq!(lane.admit(now(1).mono), Admit::Shut(now(3600).mono, Code::QUOTA_EXHAUSTED));
     }
 
     #[test]
@@ -267,7 +288,7 @@ mod tests {
     #[test]
     fn merging_keeps_the_later_of_each() {
         let hint = |s, asked_seconds| {
-            Some(HintState { until: now(s).wall, asked_seconds, code: Code::RATE_LIMITED })
+            Some(HintState { until: now(s).wall, asked_seconds, code: Code::RATE_LIMITED, retry_after: true })
         };
         let a = LaneState { hint: hint(10, 10), quota_until: Some(now(50).wall), breaker_until: None };
         let b = LaneState {

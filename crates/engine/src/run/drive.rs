@@ -35,6 +35,8 @@ pub struct Options {
     pub resume: bool,
     /// All becomes visible at once, or nothing.
     pub atomic: bool,
+    /// Ask for every record, however many a service refuses.
+    pub keep_going: bool,
 }
 
 /// A run as others see it while it goes on.
@@ -83,7 +85,9 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     let kept = state.kept().filter(|_| options.resume);
     let begin = if options.resume { Start::Resumed(kept.as_ref()) } else { Start::New };
     let cache = Some(state.dir().to_owned());
-    let traffic = Traffic::new(manifest, None, Some(watch.telemetry.clone()));
+    let traffic = Traffic::new(manifest, None, Some(watch.telemetry.clone()))
+        .keeping(&options.state)
+        .going_on(options.keep_going);
     let ways = (watch.stop.clone(), traffic.clone());
     let parts = match build_from(manifest, (&options.folder, cache), ways, &begin) {
         Ok(parts) => parts,
@@ -217,6 +221,9 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         Ended::Suspended(what) => (End::Suspended(what), Status::Suspended, None),
         Ended::Broken(what) => (End::Stopped, Status::Failed, Some(what)),
     };
+    if matches!(end, End::TryLater(..)) {
+        warnings.extend(traffic.later());
+    }
     if end != End::Done && !sink.keeps_checkpoints() {
         warnings
             .push("nothing was written: this sink shows a run when it is whole, and begins again".to_owned());

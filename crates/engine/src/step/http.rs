@@ -58,7 +58,8 @@ pub(super) fn build(form: &Http, flow: &mut Flow, services: &Services) -> Result
         secret,
     });
     let lane = traffic::of_step(&services.policy, service, None);
-    let remote = services.open(&form.service, &base, Dialect::default(), (lane, Trace::Spans))?;
+    let mut remote = services.open(&form.service, &base, Dialect::default(), (lane, Trace::Spans))?;
+    remote.not_found_is_answer = true;
     Ok(Box::new(HttpStep {
         remote,
         base,

@@ -9,18 +9,21 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use tidegate_core::call::{Next, Why};
-use tidegate_core::{Code, Kind as Verdict, Rng, Wall};
+use tidegate_core::refusal::RepeatedRefusal;
+use tidegate_core::{Code, Kind, Rng, Verdict, Wall};
 use tidegate_geo::{Batch, Problem};
 use tokio::runtime::Runtime;
 
 use super::{Aside, StepError};
 use crate::audit::Attempts;
 use crate::cache::{self, Stored};
-use crate::http::{Exchange, Request};
+use crate::call::{self, Later, Outcome, Refusals, SettingsOf};
+use crate::http::{Answered, Exchange, Request};
 use crate::telemetry::Line;
+use crate::traffic::Caller;
 
 /// One service, ready to be asked.
 pub(super) struct Remote<T> {
@@ -31,6 +34,13 @@ pub(super) struct Remote<T> {
     pub(super) stop: Arc<AtomicBool>,
     pub(super) line: Line,
     pub(super) attempts: Attempts,
+    /// A longer wait than this ends the run: try later.
+    pub(super) patience: Duration,
+    /// As whom in the traffic of the run.
+    pub(super) caller: Caller,
+    pub(super) refusals: Refusals,
+    /// 404 says that there is nothing about a record, and not that the address is wrong.
+    pub(super) not_found_is_answer: bool,
 }
 
 /// What a service said to a question: status, content type and body, or why there is nothing.
@@ -95,7 +105,7 @@ impl<T: Send + 'static> Remote<T> {
             .buffer_unordered(self.window);
         let mut done = Vec::new();
         loop {
-            let next = tokio::time::timeout(std::time::Duration::from_millis(200), answers.next()).await;
+            let next = tokio::time::timeout(Duration::from_millis(200), answers.next()).await;
             match next {
                 Ok(Some((key, said))) => done.push((key, said?)),
                 Ok(None) => return Ok(done),
@@ -107,16 +117,24 @@ impl<T: Send + 'static> Remote<T> {
 
     async fn one(&self, key: &[u8; 32], request: &Request) -> Result<Said, StepError> {
         let seed = key.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
-        let outcome = self.exchange.call(request, Rng::new(seed)).await;
-        self.line.calls.call(outcome.history());
-        self.attempts.note(key, &outcome, self.exchange.lanes.clock().wall().millis());
-        if let Next::Park(until, why) = outcome.next
-            && why == Why::QuotaSpent
-        {
-            let clock = self.exchange.lanes.clock();
-            let wait = until.since(clock.mono()).as_millis() as i64;
-            let until = Wall::from_millis(clock.wall().millis().saturating_add(wait));
-            return Err(StepError::TryLater { code: Code::QUOTA_EXHAUSTED, until });
+        let lane = self.exchange.lane(request);
+        let ask = |number| {
+            let lane = &lane;
+            async move {
+                let chance = Rng::fork(seed, u64::from(number));
+                let outcome = self.exchange.call_in(lane, request, chance).await;
+                self.line.calls.call(outcome.history());
+                self.attempts.note(key, &outcome, lane.clock().wall().millis());
+                outcome
+            }
+        };
+        let outcome = call::patient(&lane, self.patience, ask).await.map_err(|later| self.later(later))?;
+        let not_found = matches!(outcome.verdict.kind, Kind::NoMatch)
+            || (self.not_found_is_answer && outcome.verdict.code == Code::NOT_FOUND);
+        let verdict =
+            if not_found { Verdict { kind: Kind::NoMatch, ..outcome.verdict } } else { outcome.verdict };
+        if let Some(why) = self.refusals.count(&verdict) {
+            return Err(self.refused(&why, &lane.key().host(), &outcome));
         }
         let redactor = &self.exchange.redactor;
         if outcome.is_accepted()
@@ -131,8 +149,6 @@ impl<T: Send + 'static> Remote<T> {
             self.keep(key, &kept).await?;
             return Ok(Ok(kept));
         }
-        let not_found =
-            matches!(outcome.verdict.kind, Verdict::NoMatch) || outcome.verdict.code == Code::NOT_FOUND;
         if let (true, Some(Ok(answer))) = (not_found, &outcome.value) {
             return Ok(Ok((answer.response.status.as_u16(), String::new(), Vec::new())));
         }
@@ -148,6 +164,29 @@ impl<T: Send + 'static> Remote<T> {
             None => {}
         }
         Ok(Err(Problem::new(outcome.verdict.code, redactor.text(&message).into_owned())))
+    }
+
+    /// The service refuses record after record: why the run stops.
+    fn refused(&self, why: &RepeatedRefusal, host: &str, outcome: &Outcome<Answered<T>>) -> StepError {
+        let redactor = &self.exchange.redactor;
+        let said = match &outcome.value {
+            Some(Ok(answer)) => answer.response.excerpt(200, redactor),
+            Some(Err(_)) | None => String::new(),
+        };
+        let said = call::refused(why, host, &said, &SettingsOf::Service(self.caller.to()));
+        let said = redactor.text(&said).into_owned();
+        if !why.class.is_later() {
+            return StepError::Broken(said);
+        }
+        let wait = i64::try_from(self.exchange.policy.quota_wait.as_millis()).unwrap_or(i64::MAX);
+        let now = self.exchange.lanes.clock().wall().millis();
+        self.later(Later { code: why.code, until: Wall::from_millis(now.saturating_add(wait)), said })
+    }
+
+    /// The service wants more time than there is.
+    fn later(&self, Later { code, until, said }: Later) -> StepError {
+        self.caller.later(&said);
+        StepError::TryLater { code, until, said }
     }
 
     /// Keeps an answer; it is durable when this returns. Answers that come meanwhile share its

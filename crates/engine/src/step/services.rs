@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use tidegate_core::lane::LaneConfig;
+use tidegate_core::patience;
+use tidegate_core::time::seconds;
 use url::Url;
 
 use super::remote::Remote;
 use crate::audit::Attempts;
 use crate::cache;
+use crate::call::Refusals;
 use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Trace};
 use crate::lane::LaneKey;
 use crate::manifest::{self, Policy};
@@ -25,6 +29,7 @@ pub struct Services {
     /// Set to stop a run from outside.
     pub stop: Arc<AtomicBool>,
     traffic: Traffic,
+    patience: Duration,
 }
 
 impl Services {
@@ -37,7 +42,10 @@ impl Services {
         traffic: Traffic,
     ) -> Services {
         let forms = manifest.pipeline.services.clone();
-        Services { forms, policy: Policy::from(manifest), cache, stop, traffic }
+        // One patience for all that a run asks, whether as a source or in a step.
+        let source = manifest.pipeline.source.as_ref();
+        let patience = source.map_or(patience::DEFAULT, |source| seconds(source.patience_seconds));
+        Services { forms, policy: Policy::from(manifest), cache, stop, traffic, patience }
     }
 
     /// The service of this name.
@@ -61,21 +69,16 @@ impl Services {
         allow.url(base).map_err(|e| format!("{base}: {e}"))?;
         let client = Client::new(ClientConfig { allow, ..ClientConfig::default() }, [base])?;
         let mut redactor = Redactor::new();
-        if let Some((_, secret)) = &secret(form)? {
+        let lanes = self.traffic.lanes(&lane);
+        if let Some((name, secret)) = &secret(form)? {
             redactor.add(secret);
+            lanes.identify(name, secret);
         }
         // The manifest's lists of statuses are authoritative; the profile says what bodies mean.
         let mut dialect = Dialect { classifier: self.policy.classifier, ..dialect };
         dialect.classifier.reset_is_wait = !lane.limit.learn;
         let policy = self.policy.call;
-        let exchange = Exchange {
-            client,
-            lanes: self.traffic.lanes(&lane),
-            dialect,
-            policy,
-            redactor: Arc::new(redactor),
-            trace,
-        };
+        let exchange = Exchange { client, lanes, dialect, policy, redactor: Arc::new(redactor), trace };
         let cache = match &self.cache {
             Some(dir) => Some(cache::open(dir).map_err(|e| e.to_string())?),
             None => None,
@@ -89,6 +92,10 @@ impl Services {
             stop: self.stop.clone(),
             line: self.traffic.line(&LaneKey::of_url(base, credential), &policy),
             attempts: Attempts::new(name, self.traffic.enters_all()),
+            patience: self.patience,
+            caller: self.traffic.caller(name),
+            refusals: Refusals::new(self.traffic.keeps_going()),
+            not_found_is_answer: false,
         })
     }
 }
