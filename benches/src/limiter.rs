@@ -4,7 +4,7 @@
 //! physically earliest finish over ours) and the share of calls answered 429. Everything runs in
 //! virtual time with a seed, so the table is the same on every machine.
 //!
-//! `bench-limiter --random SEED COUNT [HINT_COLUMNS [FAMILY [WORST]]]` draws COUNT servers of each family
+//! `bench-limiter --random SEED COUNT [TOLD [FAMILY [WORST]]]` draws COUNT servers of each family
 //! instead and prints the distribution, and the WORST worlds that miss the target.
 #![allow(clippy::print_stdout)]
 
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             random(seed.parse()?, count.parse()?, told, family, worst);
             Ok(())
         }
-        _ => Err("usage: bench-limiter [--random SEED COUNT [HINT_COLUMNS [FAMILY [WORST]]]]".into()),
+        _ => Err("usage: bench-limiter [--random SEED COUNT [TOLD [FAMILY [WORST]]]]".into()),
     }
 }
 

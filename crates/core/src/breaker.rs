@@ -186,6 +186,17 @@ impl Breaker {
         self.epoch
     }
 
+    /// Keeps calls away until `until`: what was known before this breaker was made. One that is
+    /// open for longer stays so.
+    pub fn open_until(&mut self, until: Mono) {
+        if matches!(self.state, BreakerState::Open(known) if known >= until) {
+            return;
+        }
+        self.state = BreakerState::Open(until);
+        self.epoch = self.epoch.wrapping_add(1);
+        self.streak = self.streak.max(1);
+    }
+
     /// May a call pass now? Changes nothing, so that the limiter can be asked in between.
     #[must_use]
     pub fn ready(&self, now: Mono) -> BreakerReady {

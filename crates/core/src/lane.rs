@@ -22,6 +22,10 @@
 //! back, by [`Lane::settle`] or, when its call was abandoned, by [`Lane::release`]; drivers hold
 //! it in a guard that does so on drop.
 
+pub mod state;
+
+pub use state::{HintState, LaneState};
+
 use crate::breaker::{Breaker, BreakerConfig, BreakerPermit, BreakerReady, BreakerState, CallHealth};
 use crate::call::{Call, CallPolicy, Next};
 use crate::chance::Chance;
@@ -90,6 +94,10 @@ pub struct Lane {
     quota_wait: Duration,
     /// The quota is spent until this time.
     quota_until: Mono,
+    /// The same, as far as the server said it: a quota without an end is shut for a time of our own.
+    quota_told: Mono,
+    /// The latest wait that the server asked for.
+    hint: Option<state::Hint>,
 }
 
 impl Lane {
@@ -102,6 +110,8 @@ impl Lane {
             budget: Budget::new(&config.budget),
             quota_wait: config.quota_wait,
             quota_until: Mono::ZERO,
+            quota_told: Mono::ZERO,
+            hint: None,
         }
     }
 
@@ -137,9 +147,13 @@ impl Lane {
             VerdictKind::Transient { until } => (Feedback::Failed { until }, CallHealth::Bad),
             VerdictKind::QuotaSpent { until } => {
                 self.quota_until = self.quota_until.max(until.unwrap_or(now + self.quota_wait));
+                self.quota_told = self.quota_told.max(until.unwrap_or(Mono::ZERO));
                 (Feedback::Throttled { until }, CallHealth::Neutral)
             }
         };
+        if let Some(until) = verdict.until() {
+            self.note_hint(until, verdict.code, hints, now);
+        }
         self.limiter.settle(ticket, now, seen, hints);
         self.breaker.settle(pass, health, now.since(sent), now);
     }

@@ -11,7 +11,7 @@
 //! The flow, in the words of the code:
 //!
 //! record ([`key`]) → [`signal`] → [`classify`] → verdict ([`verdict`]) → [`lane`]
-//! ([`limit`], [`breaker`], [`retry`]) → [`call`] → gate → sink + ledger | dead letter
+//! ([`limit`], [`breaker`], [`retry`]) → [`call`] ([`patience`], [`refusal`]) → gate → sink + ledger | dead letter
 //! ([`letter`])
 #![no_std]
 #![forbid(unsafe_code)]
@@ -30,6 +30,8 @@ pub mod key;
 pub mod lane;
 pub mod letter;
 pub mod limit;
+pub mod patience;
+pub mod refusal;
 pub mod retry;
 pub mod signal;
 pub mod taxonomy;

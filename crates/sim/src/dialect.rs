@@ -57,7 +57,7 @@ pub enum Dialect {
     Ietf,
     /// `RateLimit: limit=100, remaining=50, reset=30` with its policy.
     IetfOlder,
-    /// `RateLimit-ServerLimit: 100, 100;w=60`, `RateLimit-Remaining`, `RateLimit-Reset`.
+    /// `RateLimit-Limit: 100, 100;w=60`, `RateLimit-Remaining`, `RateLimit-Reset`.
     IetfOldest,
     /// `X-RateLimit-*`, the reset as epoch seconds.
     XRatelimitEpoch,
@@ -65,7 +65,7 @@ pub enum Dialect {
     XRatelimitEpochMs,
     /// `X-RateLimit-*`, the reset as seconds from now.
     XRatelimitDelta,
-    /// `X-Rate-ServerLimit-*`, the reset as seconds from now.
+    /// `X-Rate-Limit-*`, the reset as seconds from now.
     XRateLimit,
     /// As GitHub: lower case, used and resource besides, reset as epoch seconds.
     Github,

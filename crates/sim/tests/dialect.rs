@@ -101,19 +101,19 @@ fn every_dialect_word_for_word() {
         (
             Dialect::Mapbox,
             "Date: Sun, 15 Nov 2026 05:00:00 GMT\nX-Rate-Limit-Interval: 60\nX-Rate-Limit-Limit: 100\n\
-             X-Rate-ServerLimit-Reset: 1794718813",
+             X-Rate-Limit-Reset: 1794718813",
         ),
         (Dialect::Esri, "X-Esri-Org-Request-Units-Per-Min: usage=100;max=100"),
         (
             Dialect::Geoserver,
             "Date: Sun, 15 Nov 2026 05:00:00 GMT\nX-Rate-Limit-Context: Any OGC request\n\
-             X-Rate-ServerLimit-ServerLimit: 100\nX-Rate-ServerLimit-Remaining: 0\nX-Rate-ServerLimit-Reset: 1794718813\n\
-             X-Rate-ServerLimit-Action: Reject excess requests",
+             X-Rate-Limit-Limit: 100\nX-Rate-Limit-Remaining: 0\nX-Rate-Limit-Reset: 1794718813\n\
+             X-Rate-Limit-Action: Reject excess requests",
         ),
         (
             Dialect::Kong,
             "RateLimit-Limit: 100\nRateLimit-Remaining: 0\nRateLimit-Reset: 13\n\
-             X-RateLimit-ServerLimit-Minute: 100\nX-RateLimit-Remaining-Minute: 0\nRetry-After: 2",
+             X-RateLimit-Limit-Minute: 100\nX-RateLimit-Remaining-Minute: 0\nRetry-After: 2",
         ),
         (Dialect::Pelias, "X-RateLimit-Limit-Minute: 100\nX-RateLimit-Remaining-Minute: 0\nRetry-After: 2"),
         (
@@ -140,13 +140,13 @@ fn a_success_asks_for_no_wait() {
 }
 
 /// How a dialect tells the quota: nothing, or these fields.
-struct ServerHints {
+struct ToldFields {
     window: bool,
     remaining: bool,
     reset: bool,
 }
 
-fn tells(dialect: Dialect) -> Option<ServerHints> {
+fn tells(dialect: Dialect) -> Option<ToldFields> {
     let (window, remaining, reset) = match dialect {
         Dialect::None
         | Dialect::RetryAfter
@@ -159,7 +159,7 @@ fn tells(dialect: Dialect) -> Option<ServerHints> {
         Dialect::Esri | Dialect::Pelias => (true, true, false),
         _ => (false, true, true),
     };
-    Some(ServerHints { window, remaining, reset })
+    Some(ToldFields { window, remaining, reset })
 }
 
 fn truth() -> impl Strategy<Value = AdvertisedQuota> {

@@ -82,6 +82,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     calls: Calls,
 
+    /// Ask for every row, also when the service refuses one after the other and accepts none
+    #[arg(long)]
+    keep_going: bool,
+
     /// Go on with a run that was cut off: rows that failed for good are not asked again
     #[arg(long)]
     resume: bool,
@@ -180,6 +184,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
                 Ok(End::Done) => "done",
                 Ok(End::Cancelled) => "cancelled",
                 Ok(End::TryLater { .. }) => "try_later",
+                Ok(End::Refused { .. }) => "refused",
                 Err(_) => "failed",
             };
             let seen = observer.end(word, end.is_err());
@@ -248,6 +253,8 @@ fn job(args: &Args) -> Result<Job, JobError> {
         policy,
         lane,
         patience,
+        keep_going: args.keep_going,
+        lane_state: Some(args.state.clone()),
         seed,
         dead_letters: args.dead_letters.as_deref().map(|place| dead_letters(args, place)),
     })
@@ -320,8 +327,10 @@ pub(super) fn rerun(
     let rate = rate.map(|rate| format!("--rate={rate}"));
     let slower = rate.is_some();
     let kept = options.iter().filter(|word| !slower || !word.starts_with("--rate=")).cloned();
-    let args =
+    let mut args =
         Again::try_parse_from(words.into_iter().chain(kept).chain(rate)).map_err(|e| e.to_string())?.args;
+    // Letters are rows that failed before: each is worth its own call.
+    args.keep_going = true;
     let job = job(&args).map_err(|e| e.to_string())?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
@@ -474,6 +483,8 @@ fn tell(args: &Args, run: &Run, end: &End, took: Duration) -> io::Result<Exit> {
         End::Done => Exit::Done,
         End::Cancelled => Exit::Failure,
         End::TryLater { .. } => Exit::TryLater,
+        End::Refused { why, .. } if why.class.is_later() => Exit::TryLater,
+        End::Refused { .. } => Exit::Failure,
     };
     match args.format {
         Format::Table => out::say(&words(args, run, end, took, &summary)),
@@ -482,10 +493,14 @@ fn tell(args: &Args, run: &Run, end: &End, took: Duration) -> io::Result<Exit> {
                 End::Done => ("done", None),
                 End::Cancelled => ("cancelled", None),
                 End::TryLater { until, .. } => ("try_later", Some(until.millis())),
+                End::Refused { .. } => ("refused", None),
             };
             let mut value = json!(summary);
             value["ended"] = json!(ended);
             value["try_again_at_ms"] = json!(until);
+            if let End::TryLater { said, .. } | End::Refused { said, .. } = end {
+                value["error"] = json!(said);
+            }
             value["elapsed_seconds"] = json!(took.as_secs_f64());
             value["output"] = json!(args.output.display().to_string());
             out::data(&format!("{value:#}\n"))?;
@@ -500,7 +515,8 @@ fn page(args: &Args, run: &Run, end: &End, seen: &Seen) -> String {
         End::Done if failed == 0 => ("every row is there and none failed".to_string(), Tone::Good),
         End::Done => (format!("every row is there; {} failed with a reason", thousands(failed)), Tone::Fair),
         End::Cancelled => ("stopped from outside; answers are kept".to_string(), Tone::Fair),
-        End::TryLater { code, until } => (format!("{code}: try again at {}", utc(until.millis())), Tone::Bad),
+        End::TryLater { code, said, .. } => (format!("{said} ({code})"), Tone::Bad),
+        End::Refused { said, .. } => (said.clone(), Tone::Bad),
     };
     let policy = [
         ("profile", args.profile.clone()),
@@ -536,12 +552,15 @@ fn words(args: &Args, run: &Run, end: &End, took: Duration, s: &Summary) -> Stri
             thousands(s.records),
             args.state.display()
         )),
-        End::TryLater { code, until } => lines.push(format!(
-            "the service wants no calls before {} ({code}); answers are kept in {}; \
-             run the same command with --resume then",
-            utc(until.millis()),
+        End::TryLater { code, said, .. } => lines.push(format!(
+            "{said} ({code}); answers are kept in {}; run the same command with --resume then",
             args.state.display()
         )),
+        End::Refused { .. } => {}
+    }
+    if let End::Refused { said, .. } = end {
+        lines.push(format!("tidegate: {said}"));
+        lines.push("nothing was written; the rows are asked by the next run".into());
     }
     lines.push(row("matched", thousands(s.matched)));
     lines.push(row("no match", thousands(s.no_match)));

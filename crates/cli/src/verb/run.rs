@@ -54,6 +54,10 @@ pub(crate) struct Args {
     #[arg(long)]
     atomic: bool,
 
+    /// Ask for every record, also when a service refuses one after the other and accepts none
+    #[arg(long)]
+    keep_going: bool,
+
     /// Only show what would happen, as `tidegate plan` does
     #[arg(long)]
     dry_run: bool,
@@ -84,6 +88,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         state: args.state.clone(),
         resume: args.resume,
         atomic: args.atomic,
+        keep_going: args.keep_going,
     };
     let watch = Watch { telemetry: Arc::new(Telemetry::new(&manifest.pipeline.id)), ..Watch::default() };
     let subject = Subject {

@@ -7,6 +7,7 @@ mod canned;
 mod change;
 mod faults;
 mod files;
+mod lane_state;
 mod lies;
 mod resume;
 #[path = "../common/running.rs"]

@@ -113,6 +113,9 @@ fn a_quota_that_is_spent_ends_with_75_and_goes_on_another_day() {
     assert_eq!(ran.count("pages"), 9, "12 calls, 3 of them about the layer");
     server.reset();
     let ran = bench.fetch(&url, &["--at-once", "1", "--resume"]);
+    assert_eq!((ran.code, server.stats().requests), (75, 0), "not before the time: {}", ran.stdout);
+    std::fs::remove_file(bench.path(".tidegate/lanes.json")).unwrap();
+    let ran = bench.fetch(&url, &["--at-once", "1", "--resume"]);
     assert_eq!((ran.code, ran.count("written"), ran.count("resumed")), (0, N, 892), "{}", ran.stdout);
 }
 

@@ -32,6 +32,7 @@ fn job(server: &Handle, path: &str, profile: &str, ask: Ask) -> Job {
         patience: Duration::from_secs(60),
         seed: 7,
         caller: None,
+        lane_state: None,
     };
     Job { wire, ask, pager: PagerConfig { at_once: 3, tolerance: Tolerance::default() } }
 }

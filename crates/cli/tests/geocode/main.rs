@@ -8,9 +8,11 @@ mod canned;
 mod csv;
 mod dialects;
 mod faults;
+mod lane_state;
 mod options;
 mod outputs;
 mod profiles;
+mod refusals;
 mod resume;
 #[path = "../common/running.rs"]
 mod running;

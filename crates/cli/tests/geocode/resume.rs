@@ -116,6 +116,9 @@ fn a_quota_that_comes_back_is_gone_on_with() {
     for (ended, hits) in [(75, 40), (0, 80)] {
         first.reset();
         let ran = bench.geocode(&first.url(), &["--resume"]);
+        assert_eq!((ran.code, first.stats().requests), (75, 0), "not before the time: {}", ran.stderr);
+        std::fs::remove_file(bench.path(".tidegate/lanes.json")).unwrap();
+        let ran = bench.geocode(&first.url(), &["--resume"]);
         assert_eq!((ran.code, ran.count("cache_hits")), (ended, hits), "{}", ran.stderr);
     }
     assert_eq!((first.stats().executed, bench.out().len()), (20, 100));

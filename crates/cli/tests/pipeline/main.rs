@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests may fail loudly")]
 
 mod bench;
+mod calls;
 #[path = "../common/canned.rs"]
 mod canned;
 mod examples;

@@ -28,10 +28,14 @@
 //! ```
 
 mod outcome;
+mod patient;
+mod refusals;
 #[cfg(test)]
 mod tests;
 
 pub use outcome::Outcome;
+pub use patient::{Later, given_up, patient};
+pub use refusals::{Refusals, SettingsOf, advice, refused};
 
 use crate::lane::{Lane, Permit, Refused};
 use std::time::Duration;

@@ -25,6 +25,7 @@ mod permit;
 mod queue;
 mod registry;
 mod snapshot;
+mod states;
 #[cfg(test)]
 mod tests;
 
@@ -34,14 +35,16 @@ pub use permit::Permit;
 pub use queue::Refused;
 pub use registry::Lanes;
 pub use snapshot::{Counts, Due, Snapshot};
+pub use states::{FILE as LANE_FILE, LaneStates};
 
 use queue::{Queue, Waiter};
+use states::LaneId;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tidegate_core::hint::Hints;
 use tidegate_core::lane::{self as core, Admit, LaneConfig};
-use tidegate_core::{Mono, Verdict};
+use tidegate_core::{Mono, Now, Verdict};
 use tokio::sync::{Notify, oneshot};
 
 /// How late a timer may be and still be made up for.
@@ -70,6 +73,8 @@ struct Shared {
     rearm: Arc<Notify>,
     /// Tells that nobody waits any more.
     drained: Notify,
+    /// Where what the server asks for is kept, and under which name.
+    states: Option<(LaneStates, LaneId)>,
 }
 
 struct State {
@@ -83,6 +88,8 @@ struct State {
     closed: bool,
     /// How many calls fewer than the most must be out before the driver is told that there is room.
     slack: u32,
+    /// What the server asked for, as far as it was told on.
+    told: core::LaneState,
 }
 
 /// What came of asking the core for one permit.
@@ -97,8 +104,18 @@ impl Lane {
     /// A lane that knows nothing yet.
     #[must_use]
     pub fn new(key: LaneKey, config: &LaneConfig, clock: Clock) -> Lane {
+        Lane::keeping(key, config, clock, None)
+    }
+
+    /// A lane that begins with what its server asked for before, and keeps what it asks for from now
+    /// on.
+    fn keeping(key: LaneKey, config: &LaneConfig, clock: Clock, states: Option<&LaneStates>) -> Lane {
+        let states = states.map(|states| (states.clone(), states.id(&key)));
+        let told = states.as_ref().map(|(states, id)| states.get(id)).unwrap_or_default();
+        let mut core = core::Lane::new(config);
+        core.restore(&told, clock.now());
         let state = State {
-            core: core::Lane::new(config),
+            core,
             queue: Queue::new(),
             due: None,
             in_flight: 0,
@@ -106,11 +123,13 @@ impl Lane {
             counts: Counts::default(),
             closed: false,
             slack: 0,
+            told,
         };
         let (rearm, drained) = Default::default();
         let most = config.limit.in_flight_max;
         let crowded = AtomicBool::new(false);
-        Lane(Arc::new(Shared { key, clock, most, crowded, state: Mutex::new(state), rearm, drained }))
+        let state = Mutex::new(state);
+        Lane(Arc::new(Shared { key, clock, most, crowded, state, rearm, drained, states }))
     }
 
     /// Its name.
@@ -236,6 +255,13 @@ impl Lane {
         }
     }
 
+    /// What the server asked for and is still to come.
+    #[must_use]
+    pub fn state(&self) -> core::LaneState {
+        let state = self.lock();
+        state.core.state(self.0.clock.now())
+    }
+
     /// Asks the core's lane something outside of a settling.
     pub fn with_core<T>(&self, ask: impl FnOnce(&mut core::Lane, Mono) -> T) -> T {
         let mut state = self.lock();
@@ -255,9 +281,22 @@ impl Lane {
         state.core.settle(permit, verdict, hints, now);
         state.in_flight = state.in_flight.saturating_sub(1);
         state.counts.settle(verdict, hints);
+        if !verdict.is_answer() {
+            self.keep_state(&mut state, now);
+        }
         let out = then(&mut state.core, now);
         self.pump(&mut state, now);
         out
+    }
+
+    /// Keeps what the server asks for, if that is more than what is kept.
+    fn keep_state(&self, state: &mut State, now: Mono) {
+        let Some((states, id)) = &self.0.states else { return };
+        let asked = state.core.state(Now { mono: now, wall: self.0.clock.wall() });
+        if asked.exceeds(&state.told, states::SLACK) {
+            state.told = asked;
+            states.put(id, &asked);
+        }
     }
 
     fn release(&self, permit: core::Permit) {

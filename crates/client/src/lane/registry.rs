@@ -3,7 +3,8 @@
 //! All that ask for the same key get the same lane, whoever they are: a source and a step that use
 //! one service share its pace, its breaker and what the server said.
 
-use super::{Clock, Lane, LaneKey, Snapshot};
+use super::{Clock, Lane, LaneKey, LaneStates, Snapshot};
+use crate::secret::Secret;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::lane::LaneConfig;
@@ -14,6 +15,7 @@ pub struct Lanes {
     clock: Clock,
     config: LaneConfig,
     known: Arc<Mutex<Known>>,
+    states: Option<LaneStates>,
 }
 
 #[derive(Default)]
@@ -26,7 +28,28 @@ impl Lanes {
     /// No lanes yet; new ones get `config`.
     #[must_use]
     pub fn new(config: &LaneConfig, clock: Clock) -> Lanes {
-        Lanes { clock, config: *config, known: Arc::default() }
+        Lanes { clock, config: *config, known: Arc::default(), states: None }
+    }
+
+    /// These lanes, each beginning with what its server asked for before. To be said before the first
+    /// lane is made.
+    #[must_use]
+    pub fn keeping(self, states: LaneStates) -> Lanes {
+        Lanes { states: Some(states), ..self }
+    }
+
+    /// Lanes that use the credential of this name use this value. To be said before they are made.
+    pub fn identify(&self, credential: &str, secret: &Secret) {
+        if let Some(states) = &self.states {
+            states.identify(credential, secret);
+        }
+    }
+
+    /// Writes down what servers asked for. To be called when a run ends.
+    pub fn flush(&self) {
+        if let Some(states) = &self.states {
+            states.flush();
+        }
     }
 
     /// The same lanes, for others whose new ones get `config`.
@@ -63,7 +86,7 @@ impl Lanes {
             return lane.clone();
         }
         let config = known.fixed.get(key).unwrap_or(&self.config);
-        let lane = Lane::new(key.clone(), config, self.clock);
+        let lane = Lane::keeping(key.clone(), config, self.clock, self.states.as_ref());
         known.lanes.insert(key.clone(), lane.clone());
         lane
     }

@@ -1,6 +1,7 @@
 //! From what a store answered to a verdict, and to an error that a person can read.
 
 use super::wire::Seen;
+use crate::call::Later;
 use std::error::Error as _;
 use std::{fmt, io};
 use tidegate_core::call::{GiveUpReason, Next};
@@ -123,6 +124,8 @@ pub struct StoreError {
     pub attempts: u32,
     /// The status and the service's word for it, or the operating system's.
     pub words: Box<str>,
+    /// The store wants more time than there is.
+    pub later: Option<Box<Later>>,
 }
 
 impl StoreError {
@@ -134,6 +137,20 @@ impl StoreError {
             next: Next::GiveUp(GiveUpReason::Permanent),
             attempts: 0,
             words: words.into(),
+            later: None,
+        }
+    }
+
+    /// The store wants more time than there is.
+    pub(super) fn later(key: &str, later: Later) -> StoreError {
+        let verdict =
+            Verdict { kind: VerdictKind::Transient { until: None }, code: later.code, status: None };
+        let next = Next::GiveUp(GiveUpReason::HintTooFar);
+        StoreError {
+            verdict,
+            next,
+            later: Some(Box::new(later)),
+            ..StoreError::local(key, Code::UNKNOWN, "")
         }
     }
 
@@ -152,6 +169,9 @@ impl StoreError {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(later) = &self.later {
+            return write!(f, "{}: {later}", self.key);
+        }
         write!(f, "{}: {}", self.key, self.verdict.code)?;
         if !self.words.is_empty() {
             write!(f, " ({})", self.words)?;

@@ -44,7 +44,7 @@ pub use object_store::GetRange;
 pub use open::{OpenError, S3Settings, Settings};
 pub use read::Object;
 
-use crate::call::{self, Reply, Sent};
+use crate::call::{self, Later, Reply, Sent};
 use crate::lane::{Lane, LaneKey, Lanes};
 use crate::telemetry::Line;
 use bytes::Bytes;
@@ -56,8 +56,10 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tidegate_core::call::{Call, CallPolicy};
 use tidegate_core::classify::Classifier;
+use tidegate_core::patience::{After, Patience};
 use tidegate_core::{Code, Rng, Wall};
 
 /// Prefixes that get a lane of their own; those that come later share one.
@@ -94,6 +96,7 @@ struct Inner {
     lanes: Lanes,
     prefixes: Mutex<HashSet<String>>,
     policy: CallPolicy,
+    patience: Duration,
     classifier: Classifier,
     seed: u64,
     calls: AtomicU64,
@@ -229,28 +232,42 @@ impl Store {
         let inner = &*self.0;
         let lane = self.lane(kept);
         let clock = lane.clock();
-        let chance = Rng::fork(inner.seed, inner.calls.fetch_add(1, Ordering::Relaxed));
-        let outcome = call::run(&lane, &inner.policy, Call::new(), chance, |_| {
-            let work = work();
-            async move {
-                let (result, seen) = wire::watched(work).await;
-                let (verdict, hints, words) =
-                    judge(&inner.classifier, result.as_ref().err(), seen, clock.mono());
-                Sent::Reply(Reply { verdict, hints, value: Some((result.ok(), words)) })
+        let mut patience = Patience::new(inner.patience);
+        let (outcome, value) = loop {
+            let chance = Rng::fork(inner.seed, inner.calls.fetch_add(1, Ordering::Relaxed));
+            let asking = call::run(&lane, &inner.policy, Call::new(), chance, |_| {
+                let work = work();
+                async move {
+                    let (result, seen) = wire::watched(work).await;
+                    let (verdict, hints, words) =
+                        judge(&inner.classifier, result.as_ref().err(), seen, clock.mono());
+                    Sent::Reply(Reply { verdict, hints, value: Some((result.ok(), words)) })
+                }
+            });
+            let outcome = tokio::select! {
+                biased;
+                outcome = asking => outcome,
+                later = call::given_up(&lane, inner.patience) => return Err(StoreError::later(key, later)),
+            };
+            let (outcome, value) = outcome.split();
+            if let Some((caller, line)) = &inner.caller {
+                caller.ended(line, key, &outcome);
             }
-        })
-        .await;
-        let (outcome, value) = outcome.split();
-        if let Some((caller, line)) = &inner.caller {
-            caller.ended(line, key, &outcome);
-        }
+            match patience.after(&outcome.verdict, &outcome.next, clock.mono()) {
+                After::Settle => break (outcome, value),
+                After::Wait(until) => clock.sleep_until(until).await,
+                After::TryLater(later) => {
+                    return Err(StoreError::later(key, Later::of(&lane, later)));
+                }
+            }
+        };
         let accepted = outcome.is_accepted();
         let (verdict, next, attempts) = (outcome.verdict, outcome.next, outcome.attempts());
         match value {
             Some((Some(value), _)) if accepted => Ok(value),
             value => {
                 let words = value.map(|(_, words)| words).unwrap_or_default();
-                Err(StoreError { key: key.into(), verdict, next, attempts, words: words.into() })
+                Err(StoreError { key: key.into(), verdict, next, attempts, words: words.into(), later: None })
             }
         }
     }

@@ -15,7 +15,7 @@ use super::wire::Wire;
 use super::{Backend, CallContext, Inner, Store};
 use crate::http::address::Addresses;
 use crate::http::{Allow, Client, ClientConfig};
-use crate::lane::{Clock, LaneKey, Lanes};
+use crate::lane::{Clock, LaneKey, LaneStates, Lanes};
 use crate::profile::{Profile, Profiles};
 use crate::secret::{Secret, SecretError, SecretRef};
 use object_store::aws::{AmazonS3Builder, Checksum, S3CopyIfNotExists};
@@ -46,6 +46,10 @@ pub struct Settings {
     pub create: bool,
     /// How often and how long to try.
     pub policy: CallPolicy,
+    /// A longer wait than this is not waited for: try later.
+    pub patience: Duration,
+    /// Where lanes of its own keep what the store asks for; `None` keeps nothing.
+    pub lane_state: Option<PathBuf>,
     /// The settings of the lanes.
     pub lane: LaneConfig,
     /// For buckets.
@@ -79,6 +83,8 @@ impl Default for Settings {
             parts_at_once: 4,
             create: false,
             policy,
+            patience: tidegate_core::patience::DEFAULT,
+            lane_state: None,
             lane,
             s3: S3Settings::default(),
             seed: 0,
@@ -200,11 +206,14 @@ impl Store {
         classifier.reset_is_wait = !lane.limit.learn;
         let lanes = match &caller {
             Some(caller) => caller.lanes(&lane),
-            None => Lanes::new(&lane, clock),
+            None => match &settings.lane_state {
+                Some(dir) => Lanes::new(&lane, clock).keeping(LaneStates::open(dir, clock)),
+                None => Lanes::new(&lane, clock),
+            },
         };
-        // In the traffic of a run there may be buckets of one name at several services.
+        // In the traffic of a run, and in a state directory, there may be buckets of one name at several services.
         let home = match settings.s3.endpoint.as_ref().and_then(Url::host_str) {
-            Some(host) if caller.is_some() => format!("{name}@{host}"),
+            Some(host) if caller.is_some() || settings.lane_state.is_some() => format!("{name}@{host}"),
             _ => name.clone(),
         };
         let line = |caller: Box<dyn CallContext>| {
@@ -224,6 +233,7 @@ impl Store {
             lanes,
             prefixes: Mutex::default(),
             policy: settings.policy,
+            patience: settings.patience,
             classifier,
             seed: settings.seed,
             calls: 0.into(),

@@ -26,6 +26,8 @@ const ROUNDED_SHARE_MIN: f64 = 0.75;
 const COOLDOWN_DECAY: f64 = 0.9;
 /// Shortest run, in seconds.
 const RUN_TIME_MIN: f64 = 1e-4;
+/// Fewest calls of a run.
+const RUN_CALLS_MIN: f64 = 1.0;
 
 /// A ramp doubles its pace in this share of a cooldown.
 const RAMP_DOUBLING: f64 = 0.3;
@@ -320,7 +322,7 @@ impl CooldownEstimate {
 
     /// A call was refused that had gone before the one that ended the run: the run has one call less.
     pub(super) fn refused_late(&mut self, seq: u64) {
-        if self.started.is_some() || seq >= self.last_refused || self.last.1 < 2.0 {
+        if self.started.is_some() || seq >= self.last_refused || self.last.1 < RUN_CALLS_MIN + 1.0 {
             return;
         }
         if (self.burst_run.time, self.burst_run.calls) == self.last {
@@ -344,7 +346,7 @@ impl CooldownEstimate {
         let pace = self.pace();
         let mut run = core::mem::replace(&mut self.run, ProbeRun::NEW);
         run.time = secs(started, sent).max(RUN_TIME_MIN);
-        (run.calls, run.pace) = ((accepted.saturating_sub(accepted_before) as f64).max(1.0), pace);
+        (run.calls, run.pace) = ((accepted.saturating_sub(accepted_before) as f64).max(RUN_CALLS_MIN), pace);
         let cooldown_before = core::mem::replace(&mut self.cooldown, secs(now, until));
         self.cooldown_max = (self.cooldown_max * COOLDOWN_DECAY).max(self.cooldown);
         let (raise, ramp) = (core::mem::take(&mut self.raise), self.ramp.take());

@@ -351,6 +351,11 @@ impl Limiter {
         self.not_before
     }
 
+    /// Nothing goes out before `until`: what the server said before this limiter was made.
+    pub fn hold_until(&mut self, until: Mono) {
+        self.not_before = self.not_before.max(until);
+    }
+
     fn accepted(&mut self, ticket: &Ticket, now: Mono) {
         self.round_trip = smoothed(self.round_trip, secs(ticket.sent, now));
         self.slow_start.accepted(now);

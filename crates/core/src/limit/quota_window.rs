@@ -72,6 +72,11 @@ const CHECK_IN_FLIGHT: f64 = 0.2;
 /// Calls, and share of the quota, by which the log may be off.
 const CHECK_TOLERANCE: (f64, f64) = (2.0, 0.1);
 
+/// Lengths of windows below a minute that somebody would choose, in seconds.
+const ROUND_SECONDS: [f64; 7] = [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0];
+/// Seconds of a minute.
+const MINUTE: f64 = 60.0;
+
 /// A window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct QuotaWindow {
@@ -268,7 +273,7 @@ impl QuotaWindow {
 
 /// Whether somebody would choose a window of so many seconds.
 fn is_round(seconds: f64) -> bool {
-    matches!(seconds, 1.0 | 2.0 | 5.0 | 10.0 | 15.0 | 20.0 | 30.0) || seconds % 60.0 == 0.0
+    ROUND_SECONDS.contains(&seconds) || seconds % MINUTE == 0.0
 }
 
 #[cfg(test)]

@@ -62,6 +62,8 @@ pub enum End {
         code: Code,
         /// When to come again.
         until: Wall,
+        /// Who asked for it and how, in a sentence.
+        said: String,
     },
 }
 
@@ -153,9 +155,12 @@ impl Job {
                 settle(ended, spool, &self.output, &run).await
             }
         };
+        if let Some(wire) = run.seen().wire {
+            wire.flush();
+        }
         match ended {
-            Err(SourceError { trouble: Trouble::TryLater(until), code, .. }) => {
-                Ok(End::TryLater { code, until })
+            Err(SourceError { trouble: Trouble::TryLater(until), code, message }) => {
+                Ok(End::TryLater { code, until, said: message })
             }
             other => other,
         }

@@ -32,17 +32,18 @@ pub use answer::Finished;
 pub use dead::DeadLetters;
 
 use crate::http::{Client, ClientConfig, Exchange, Trace};
-use crate::lane::{Clock, Lane, LaneKey, Lanes};
+use crate::lane::{Clock, Lane, LaneKey, LaneStates, Lanes};
 use crate::profile::{Ask, Profile, Sniffed, What};
 use crate::secret::{Redactor, Secret};
 use crate::telemetry::{Calls, Line, Summary, Telemetry};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tidegate_core::call::{CallPolicy, ThrottleWait};
 use tidegate_core::lane::LaneConfig;
+use tidegate_core::refusal::RepeatedRefusal;
 use tidegate_core::{Code, Wall};
 use tidegate_geo::format::csv::CsvOptions;
 use tokio::sync::watch;
@@ -97,6 +98,10 @@ pub struct Job {
     pub lane: LaneConfig,
     /// A longer wait than this ends the run: try later.
     pub patience: Duration,
+    /// Ask for every row, however many are refused.
+    pub keep_going: bool,
+    /// Where it is kept until when a server wants no calls; `None` keeps nothing.
+    pub lane_state: Option<PathBuf>,
     /// Decides all jitter.
     pub seed: u64,
     /// Where rows that failed go as dead letters.
@@ -163,6 +168,15 @@ pub enum End {
         code: Code,
         /// When to come again.
         until: Wall,
+        /// Who asked for it and how, in a sentence.
+        said: String,
+    },
+    /// The service refused row after row and accepted none; nothing was written.
+    Refused {
+        /// What it refused.
+        why: RepeatedRefusal,
+        /// What it said and where to look, in a sentence.
+        said: String,
     },
 }
 
@@ -177,12 +191,19 @@ pub struct Run {
     /// Bytes read, and bytes in all (0 if that is unknown).
     pub bytes: (AtomicU64, AtomicU64),
     stop: watch::Sender<bool>,
+    /// The stop is because of refusals, which say nothing about the rows.
+    refused: AtomicBool,
 }
 
 impl Run {
     /// Ends the run: what is out comes home, nothing new is sent.
     pub fn stop(&self) {
         self.stop.send_replace(true);
+    }
+
+    /// Whether the run ends because of refusals.
+    fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     fn is_stopping(&self) -> bool {
@@ -243,7 +264,13 @@ impl Job {
         let asker = self.profile.asker(self.key.as_ref()).map_err(setup)?;
         asker.request(&self.ask(sample)).map_err(setup)?;
         let name = self.key.as_ref().map(|(name, _)| name.as_str()).unwrap_or_default();
-        let lanes = Lanes::new(&self.lane, clock);
+        let mut lanes = Lanes::new(&self.lane, clock);
+        if let Some(dir) = &self.lane_state {
+            lanes = lanes.keeping(LaneStates::open(dir, clock));
+        }
+        if let Some((name, secret)) = &self.key {
+            lanes.identify(name, secret);
+        }
         let key = LaneKey::of_url(&url, name);
         let lane = lanes.get(&key);
         let telemetry = Arc::new(Telemetry::new(&self.pipeline));
@@ -261,6 +288,7 @@ impl Job {
             lane,
             bytes: Default::default(),
             stop: watch::Sender::new(false),
+            refused: AtomicBool::new(false),
         });
         Ok(Prepared { job: Arc::new(self), exchange, run })
     }
@@ -278,7 +306,10 @@ impl Prepared {
     /// # Errors
     /// When the input or the state cannot be read, or the output cannot be written.
     pub async fn go(self) -> Result<End, JobError> {
-        work::go(self).await
+        let lanes = self.exchange.lanes.clone();
+        let ended = work::go(self).await;
+        lanes.flush();
+        ended
     }
 }
 

@@ -134,6 +134,10 @@ impl Sink {
             // To be woken for each row would cost more than to write it.
             std::thread::sleep(REST);
         }
+        // Rows that were refused with the whole run are no dead letters.
+        if run.is_refused() {
+            self.dead = None;
+        }
         self.flush(run)?;
         let written = order.left();
         Ok((self, written))

@@ -8,7 +8,7 @@ use super::sink::{CREDIT, Out, Sink};
 use super::source::{Item, Source, Step};
 use super::{By, End, Job, JobError, Prepared, Run, reconcile};
 use crate::cache::{self, Key, Stored, Writer};
-use crate::call::Outcome;
+use crate::call::{self, Later, Outcome, Refusals, SettingsOf};
 use crate::http::{Answer, Answered, Exchange, Request};
 use crate::profile::Sniffed;
 use crate::telemetry::Ended;
@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tidegate_core::breaker::BreakerState;
-use tidegate_core::call::{GiveUpReason, Next};
-use tidegate_core::{Code, Rng, VerdictKind, Wall};
+use tidegate_core::patience::{After, Patience};
+use tidegate_core::refusal::{RefusalClass, RepeatedRefusal};
+use tidegate_core::{Code, Rng, VerdictKind};
 use tidegate_geo::format::csv::CsvRow;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -33,6 +33,8 @@ const WINDOW_PER_CALL: u32 = 16;
 /// Calls waiting for the lane, at least, before no more are made: as many as a fast lane gives
 /// permits at once.
 const WAITING: usize = 64;
+/// Refusals that are kept for later, at most.
+const DEFERRED_MAX: usize = 1024;
 /// The largest body that the cache keeps.
 const KEPT_MAX: usize = 256 * 1024;
 
@@ -81,6 +83,9 @@ struct Shop {
     id: u64,
     questions: Mutex<Questions<CsvRow>>,
     out: Sender<(u64, Out)>,
+    refusals: Refusals,
+    /// Refusals from before the first accepted answer: kept if the run does not end because of them.
+    deferred: Mutex<Vec<(Key, Stored)>>,
     stopped_by: Mutex<Option<End>>,
     broken: Mutex<Option<JobError>>,
 }
@@ -121,6 +126,7 @@ pub(super) async fn go(prepared: Prepared) -> Result<End, JobError> {
     let id = job_id(&job);
     let window = job.lane.limit.in_flight_max.saturating_mul(WINDOW_PER_CALL).clamp(64, 4096) as usize;
     let waiting = WAITING.max(job.lane.limit.in_flight_max as usize);
+    let refusals = Refusals::new(job.keep_going);
     let shop = Arc::new(Shop {
         job,
         rows: rows.into(),
@@ -133,17 +139,22 @@ pub(super) async fn go(prepared: Prepared) -> Result<End, JobError> {
         id,
         questions: Mutex::default(),
         out,
+        refusals,
+        deferred: Mutex::default(),
         stopped_by: Mutex::new(None),
         broken: Mutex::new(None),
     });
     let mut tasks = JoinSet::new();
-    let watching = tokio::spawn(watch_breaker(Arc::clone(&shop)));
+    let watching = tokio::spawn(watch_lane(Arc::clone(&shop)));
     while let Some((question, place)) = shop.next().await {
         shop.coming.fetch_add(1, Ordering::Relaxed);
         tasks.spawn(Arc::clone(&shop).work(question, place));
         while tasks.try_join_next().is_some() {}
     }
     home(&run, &mut tasks).await;
+    if !run.is_refused() {
+        shop.keep_deferred();
+    }
     shop.rows.lock().await.close();
     watching.abort();
     // The shop that it held is dropped with it.
@@ -192,26 +203,10 @@ async fn home(run: &Run, tasks: &mut JoinSet<()>) {
     tasks.shutdown().await;
 }
 
-/// A service that has been failing for longer than our patience: try later. The breaker itself
-/// never says so, because each of its waits is short.
-async fn watch_breaker(shop: Arc<Shop>) {
-    let clock = shop.exchange.lanes.clock();
-    let patience = shop.job.patience;
-    let mut failing_since = None;
-    loop {
-        tokio::time::sleep((patience / 8).clamp(Duration::from_millis(100), Duration::from_secs(1))).await;
-        let lane = shop.run.lane.snapshot();
-        if lane.breaker == BreakerState::Closed {
-            failing_since = None;
-            continue;
-        }
-        if lane.now.since(*failing_since.get_or_insert(lane.now)) > patience {
-            let until = Wall::from_millis(clock.wall().millis().saturating_add(patience.as_millis() as i64));
-            lock(&shop.stopped_by).get_or_insert(End::TryLater { code: Code::CIRCUIT_OPEN, until });
-            shop.run.stop();
-            return;
-        }
-    }
+/// A service that has been failing, or asks for a wait, for longer than our patience: try later.
+async fn watch_lane(shop: Arc<Shop>) {
+    let later = call::given_up(&shop.run.lane, shop.job.patience).await;
+    shop.later(later);
 }
 
 impl Shop {
@@ -299,36 +294,47 @@ impl Shop {
         let Question { row, request, key } = question;
         let clock = self.exchange.lanes.clock();
         let mut rng = Rng::fork(self.job.seed, row.number);
-        let mut parked = Duration::ZERO;
+        let mut patience = Patience::new(self.job.patience);
         loop {
             let mut outcome = self.exchange.call_in(&self.run.lane, &request, &mut rng).await;
             self.run.calls.call(outcome.history());
             if self.run.is_stopping() && !outcome.is_accepted() {
                 return None;
             }
-            let Next::Park(until, why) = outcome.next else {
-                return self.settle(row, key, &mut outcome, place);
-            };
-            // Neither the server nor the breaker asked for the wait: the time of the row is over.
-            if outcome.verdict.code == Code::DEADLINE_EXCEEDED {
-                return self.settle(row, key, &mut outcome, place);
+            match patience.after(&outcome.verdict, &outcome.next, clock.mono()) {
+                After::Settle => {
+                    if let Some(why) = self.refusals.count(&outcome.verdict) {
+                        self.refused(why, &outcome);
+                        return None;
+                    }
+                    return self.settle(row, key, &mut outcome, place);
+                }
+                After::Wait(until) => clock.sleep_until(until).await,
+                After::TryLater(later) => {
+                    self.later(Later::of(&self.run.lane, later));
+                    return None;
+                }
             }
-            // Waits that never end are no better than one that is too long.
-            let wait = until.since(clock.mono());
-            parked += wait;
-            if parked > self.job.patience {
-                let wall = Wall::from_millis(clock.wall().millis().saturating_add(wait.as_millis() as i64));
-                let code = if why == GiveUpReason::QuotaSpent {
-                    Code::QUOTA_EXHAUSTED
-                } else {
-                    outcome.verdict.code
-                };
-                lock(&self.stopped_by).get_or_insert(End::TryLater { code, until: wall });
-                self.run.stop();
-                return None;
-            }
-            clock.sleep_until(until).await;
         }
+    }
+
+    /// The service refuses row after row.
+    fn refused(&self, why: RepeatedRefusal, outcome: &Outcome<Answered<Sniffed>>) {
+        let said = match &outcome.value {
+            Some(Ok(answer)) => answer.response.excerpt(200, &self.exchange.redactor),
+            Some(Err(_)) | None => String::new(),
+        };
+        let said = call::refused(&why, &self.run.lane.key().host(), &said, &SettingsOf::Options);
+        let said = self.exchange.redactor.text(&said).into_owned();
+        lock(&self.stopped_by).get_or_insert(End::Refused { why, said });
+        self.run.refused.store(true, Ordering::Relaxed);
+        self.run.stop();
+    }
+
+    /// The other side wants more time than there is.
+    fn later(&self, Later { code, until, said }: Later) {
+        lock(&self.stopped_by).get_or_insert(End::TryLater { code, until, said });
+        self.run.stop();
     }
 
     /// A row has its answer: keep it, then let it go. `place` is free when the answer is durable: at
@@ -340,6 +346,7 @@ impl Shop {
         outcome: &mut Outcome<Answered<Sniffed>>,
         place: OwnedSemaphorePermit,
     ) -> Option<OwnedSemaphorePermit> {
+        let refused = RefusalClass::of(&outcome.verdict).is_some();
         let (kept, finished) = self.read(outcome);
         let finished = Arc::new(finished);
         let shop = Arc::clone(self);
@@ -347,10 +354,7 @@ impl Shop {
             let finished = Arc::clone(&finished);
             move |stored: Result<(), cache::CacheError>| {
                 if let Err(e) = stored {
-                    lock(&shop.broken).get_or_insert(JobError::Broken(format!(
-                        "{e}. Nothing was lost; free the disk and run the same command with --resume"
-                    )));
-                    shop.run.stop();
+                    shop.broke(&e);
                     return;
                 }
                 let (joined, _forgotten) = lock(&shop.questions).answer(key, &finished);
@@ -364,6 +368,11 @@ impl Shop {
             (Some(cache), Some(kept)) => {
                 let failed = finished.ended == Ended::Failed;
                 let stored = Stored { at_ms: now_ms(), job: self.id, failed, answer: kept.to_bytes() };
+                if refused && self.refusals.is_open() {
+                    self.defer(key, stored);
+                    done(Ok(()));
+                    return Some(place);
+                }
                 cache.put(key, stored, move |stored| {
                     done(stored);
                     drop(place);
@@ -375,6 +384,39 @@ impl Shop {
                 Some(place)
             }
         }
+    }
+
+    /// Keeps a refusal for later: it may be the run's and not the row's.
+    fn defer(self: &Arc<Self>, key: Key, stored: Stored) {
+        let full = {
+            let mut deferred = lock(&self.deferred);
+            deferred.push((key, stored));
+            deferred.len() >= DEFERRED_MAX
+        };
+        if full {
+            self.keep_deferred();
+        }
+    }
+
+    /// Keeps the refusals that turned out to be about their rows.
+    fn keep_deferred(self: &Arc<Self>) {
+        let Some(cache) = &self.cache else { return };
+        for (key, stored) in std::mem::take(&mut *lock(&self.deferred)) {
+            let shop = Arc::clone(self);
+            cache.put(key, stored, move |stored| {
+                if let Err(e) = stored {
+                    shop.broke(&e);
+                }
+            });
+        }
+    }
+
+    /// The cache cannot be written.
+    fn broke(&self, e: &cache::CacheError) {
+        lock(&self.broken).get_or_insert(JobError::Broken(format!(
+            "{e}. Nothing was lost; free the disk and run the same command with --resume"
+        )));
+        self.run.stop();
     }
 
     /// What an outcome means for the row, and what of it is kept.
@@ -417,9 +459,14 @@ impl Shop {
             }
         }
         let message = redactor.text(&message).into_owned();
-        let kept = Kept::Failure { code, message: message.clone() };
+        // What was refused because of the key is not the row's fault: with another key it is asked again.
+        let ours = matches!(
+            RefusalClass::of(&outcome.verdict),
+            Some(RefusalClass::Credential | RefusalClass::Quota)
+        );
+        let kept = (!ours).then(|| Kept::Failure { code, message: message.clone() });
         let tried = self.tried(outcome);
-        (Some(kept), Finished { attempts, elapsed, tried, ..Finished::failed(code, message) })
+        (kept, Finished { attempts, elapsed, tried, ..Finished::failed(code, message) })
     }
 
     /// The attempts as a dead letter tells them.

@@ -84,7 +84,7 @@ impl Again {
                 }
                 let cache = Some(lock.dir().to_owned());
                 let begin = Start::Replay(&kit.source);
-                let ways = (Arc::default(), Traffic::new(&kit.manifest, self.rate_max, None));
+                let ways = (Arc::default(), Traffic::new(&kit.manifest, self.rate_max, None).going_on(true));
                 let mut parts = build_from(&kit.manifest, (&kit.folder, cache), ways, &begin)?;
                 parts.gates = Gates::new(&kit.manifest, &parts.flow)?.one_by_one();
                 parts.sink = beside(parts.sink);
@@ -133,7 +133,7 @@ impl Rerun for Again {
             let mut aside = Aside { stage: stage.to_owned(), ..Aside::default() };
             let batch = match through(parts, stage, letters, &of, &mut aside) {
                 Ok(batch) => batch,
-                Err(StepError::TryLater { code, until }) => {
+                Err(StepError::TryLater { code, until, .. }) => {
                     let not_before_ms = Some(until.millis());
                     for at in of {
                         set(&mut ended, at, Ended::Back { not_before_ms, note: code.to_string() });

@@ -39,6 +39,8 @@ pub struct Options {
     pub resume: bool,
     /// All becomes visible at once, or nothing.
     pub atomic: bool,
+    /// Ask for every record, however many a service refuses.
+    pub keep_going: bool,
 }
 
 /// A run as others see it while it goes on.
@@ -81,7 +83,9 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         why.map_or(Ok(()), |why| Err(RunError::Later(why)))?;
     }
     let mode = manifest.pipeline.sink.as_ref().map_or(Mode::Replace, manifest::Sink::mode);
-    let traffic = Traffic::new(manifest, None, Some(watch.telemetry.clone()));
+    let traffic = Traffic::new(manifest, None, Some(watch.telemetry.clone()))
+        .keeping(&options.state)
+        .going_on(options.keep_going);
     let before = last.status();
     let setup = Setup { manifest, options, watch, state: &state, clock, before, traffic: traffic.clone() };
     let fingerprint = fingerprint(manifest);
@@ -318,6 +322,9 @@ impl Setup<'_> {
         warnings.extend(landing.sink.notes());
         let Landing { checkpoint, running, batches, .. } = landing;
         let (end, status, failure) = ended.into_end();
+        if matches!(end, End::TryLater(..)) {
+            warnings.extend(self.traffic.later());
+        }
         let finished = status == Status::Done || running.is_finishing();
         if status != Status::Done && !finished && !sink.keeps_checkpoints() {
             warnings.push(

@@ -40,7 +40,7 @@ pub(super) struct Paged {
 /// Why it cannot go on, in the words of a run.
 fn stuck(error: SourceError) -> StepError {
     match error.trouble {
-        Trouble::TryLater(until) => StepError::TryLater { code: error.code, until },
+        Trouble::TryLater(until) => StepError::TryLater { code: error.code, until, said: error.message },
         Trouble::Setup | Trouble::Broken | Trouble::Mismatch => StepError::Broken(error.to_string()),
     }
 }

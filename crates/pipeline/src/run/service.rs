@@ -54,6 +54,7 @@ pub(super) fn wire(
         patience: tidegate_core::time::seconds(patience),
         seed: u64::from_le_bytes(seed),
         caller: Some(caller),
+        lane_state: None,
     })
 }
 

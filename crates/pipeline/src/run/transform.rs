@@ -88,7 +88,7 @@ pub(super) type Read = Result<Option<Page>, StepError>;
 /// Why the run ends, if a step or the source says so.
 pub(super) fn ended(why: StepError, label: &str) -> Ended {
     match why {
-        StepError::TryLater { code, until } => Ended::TryLater(code, until),
+        StepError::TryLater { code, until, .. } => Ended::TryLater(code, until),
         StepError::Cancelled => Ended::Stopped,
         StepError::Broken(what) => Ended::Broken(format!("{label}: {what}")),
     }

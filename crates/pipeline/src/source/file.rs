@@ -122,7 +122,7 @@ pub async fn object(
         let mut out = SourceError::broken(error.verdict.code, error.to_string());
         if error.is_later() {
             let now = store.lanes().clock().wall();
-            out.trouble = Trouble::TryLater(now);
+            out.trouble = Trouble::TryLater(error.later.map_or(now, |later| later.until));
         }
         out
     };

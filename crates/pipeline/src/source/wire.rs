@@ -7,24 +7,25 @@
 use super::error::{SourceError, Trouble};
 use super::page::Page;
 use super::service::Service;
-use crate::call::Outcome;
+use crate::call::{self, Later, Outcome, SettingsOf};
 use crate::http::{
     Answer, Answered, Client, ClientConfig, Credential, Dialect, Exchange, Request, Response, Trace,
 };
-use crate::lane::{Clock, Lane, Lanes};
+use crate::lane::{Clock, Lane, LaneStates, Lanes};
 use crate::profile::Profile;
 use crate::secret::{Redactor, Secret};
 use crate::telemetry::Line;
 use crate::traffic::Caller;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tidegate_core::breaker::BreakerState;
-use tidegate_core::call::{CallPolicy, GiveUpReason, Next};
+use tidegate_core::call::CallPolicy;
 use tidegate_core::classify::Classifier;
 use tidegate_core::lane::LaneConfig;
+use tidegate_core::refusal::RefusalClass;
 use tidegate_core::signal::{Finding, Means};
-use tidegate_core::{Code, Rng, Wall};
+use tidegate_core::{Code, Rng};
 use url::Url;
 
 /// Everything that requests need.
@@ -49,6 +50,8 @@ pub struct WireConfig {
     pub seed: u64,
     /// As whom in the traffic of a run; `None` has lanes of its own.
     pub caller: Option<Caller>,
+    /// Where lanes of its own keep what their servers ask for; `None` keeps nothing.
+    pub lane_state: Option<PathBuf>,
 }
 
 /// The way to one service. Clones share connections, lanes and counts.
@@ -107,8 +110,17 @@ impl Wire {
         };
         let lanes = match &config.caller {
             Some(caller) => caller.lanes(&config.lane),
-            None => Lanes::new(&config.lane, clock),
+            None => {
+                let lanes = Lanes::new(&config.lane, clock);
+                match &config.lane_state {
+                    Some(dir) => lanes.keeping(LaneStates::open(dir, clock)),
+                    None => lanes,
+                }
+            }
         };
+        if let Some((name, secret)) = &config.key {
+            lanes.identify(name, secret);
+        }
         let plain = Exchange {
             client,
             lanes,
@@ -136,6 +148,11 @@ impl Wire {
             lane,
             caller: config.caller,
         })
+    }
+
+    /// Writes down what servers asked for. To be called when a run ends.
+    pub fn flush(&self) {
+        self.plain.lanes.flush();
     }
 
     /// The lane of the service.
@@ -210,48 +227,37 @@ impl Wire {
         request: &Request,
         what: &str,
     ) -> Result<Answer<T>, SourceError> {
-        let clock = exchange.lanes.clock();
-        let mut rng = Rng::fork(self.seed, self.calls.fetch_add(1, Ordering::Relaxed));
         let lane = exchange.lane(request);
-        let mut parked = Duration::ZERO;
-        loop {
-            let outcome = tokio::select! {
-                outcome = exchange.call_in(&lane, request, &mut rng) => outcome,
-                until = failing(&lane, self.patience) => {
-                    return Err(self.later(what, Code::CIRCUIT_OPEN, until));
-                }
-            };
+        let ask = |_| async {
+            let chance = Rng::fork(self.seed, self.calls.fetch_add(1, Ordering::Relaxed));
+            let outcome = exchange.call_in(&lane, request, chance).await;
             match &self.caller {
                 Some(caller) => caller.ended(&self.line, &self.masked(what), &outcome),
                 None => self.line.calls.call(outcome.history()),
             }
-            let Next::Park(until, why) = outcome.next else { return self.end(outcome, what) };
-            if outcome.verdict.code == Code::DEADLINE_EXCEEDED {
-                return self.end(outcome, what);
+            outcome
+        };
+        match call::patient(&lane, self.patience, ask).await {
+            Ok(outcome) => self.end(outcome, what),
+            Err(Later { code, until, said }) => {
+                if let Some(caller) = &self.caller {
+                    caller.later(&said);
+                }
+                Err(SourceError { trouble: Trouble::TryLater(until), code, message: said })
             }
-            let wait = until.since(clock.mono());
-            parked += wait;
-            if parked > self.patience {
-                let at = clock.wall().millis().saturating_add(wait.as_millis() as i64);
-                let code = if why == GiveUpReason::QuotaSpent {
-                    Code::QUOTA_EXHAUSTED
-                } else {
-                    outcome.verdict.code
-                };
-                return Err(self.later(what, code, Wall::from_millis(at)));
-            }
-            clock.sleep_until(until).await;
         }
-    }
-
-    fn later(&self, what: &str, code: Code, until: Wall) -> SourceError {
-        let message = format!("{what}: the service wants no calls for now");
-        SourceError { trouble: Trouble::TryLater(until), code, message }
     }
 
     fn end<T>(&self, outcome: Outcome<Answered<T>>, what: &str) -> Result<Answer<T>, SourceError> {
         let accepted = outcome.is_accepted();
         let (word, code, attempts) = (outcome.word(), outcome.verdict.code, outcome.attempts());
+        let advice = match (RefusalClass::of(&outcome.verdict), &self.caller) {
+            (Some(class @ RefusalClass::Credential), None) => call::advice(class, &SettingsOf::Options),
+            (Some(class @ RefusalClass::Credential), Some(caller)) => {
+                call::advice(class, &SettingsOf::Service(caller.to()))
+            }
+            _ => String::new(),
+        };
         let said = match outcome.value {
             Some(Ok(answer)) if accepted => return Ok(answer),
             Some(Ok(answer)) => {
@@ -262,7 +268,11 @@ impl Wire {
             None => String::new(),
         };
         let times = if attempts == 1 { "1 attempt".into() } else { format!("{attempts} attempts") };
-        Err(SourceError::broken(code, self.masked(&format!("{what}: {word} after {times}{said}"))))
+        let mut text = format!("{what}: {word} after {times}{said}");
+        if !advice.is_empty() {
+            text.push_str(&format!(". {advice}"));
+        }
+        Err(SourceError::broken(code, self.masked(&text)))
     }
 }
 
@@ -325,21 +335,6 @@ fn read(profile: &Profile, service: &dyn Service, response: &Response) -> (Optio
         Err(why) => {
             let cut = Finding { means: Means::Transient, code: Code::TRUNCATED_BODY };
             (Some(cut), Some(Err(why)))
-        }
-    }
-}
-
-/// Resolves when the breaker has not been closed for longer than our patience.
-async fn failing(lane: &Lane, patience: Duration) -> Wall {
-    let mut since = None;
-    loop {
-        tokio::time::sleep((patience / 8).clamp(Duration::from_millis(100), Duration::from_secs(1))).await;
-        let now = lane.snapshot();
-        if now.breaker == BreakerState::Closed {
-            since = None;
-        } else if now.now.since(*since.get_or_insert(now.now)) > patience {
-            let wall = lane.clock().wall().millis().saturating_add(patience.as_millis() as i64);
-            return Wall::from_millis(wall);
         }
     }
 }

@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tidegate_core::call::{GiveUpReason, Next};
-use tidegate_core::{Code, Rng, VerdictKind as Verdict, Wall};
+use tidegate_core::refusal::RepeatedRefusal;
+use tidegate_core::{Code, Rng, Verdict, VerdictKind, Wall};
 use tidegate_geo::Problem;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc};
@@ -23,7 +23,7 @@ use super::StepError;
 use super::remote::RemoteKind;
 use super::window::{Replies, Reply};
 use crate::cache::{self, Key, Stored};
-use crate::call::Outcome;
+use crate::call::{self, Later, Outcome, Refusals, SettingsOf};
 use crate::http::{Answered, Exchange, Request};
 use crate::lane::Lane;
 use crate::telemetry::Line;
@@ -48,6 +48,34 @@ pub(super) struct ServiceLink<T> {
     pub(super) in_flight_max: u32,
     pub(super) line: Line,
     pub(super) caller: Caller,
+    /// A longer wait than this ends the run: try later.
+    pub(super) patience: Duration,
+    pub(super) refusals: Refusals,
+}
+
+impl<T> ServiceLink<T> {
+    /// The service refuses record after record: why the run stops.
+    fn refused(&self, why: &RepeatedRefusal, host: &str, outcome: &Outcome<Answered<T>>) -> StepError {
+        let redactor = &self.exchange.redactor;
+        let said = match &outcome.value {
+            Some(Ok(answer)) => answer.response.excerpt(200, redactor),
+            Some(Err(_)) | None => String::new(),
+        };
+        let said = call::refused(why, host, &said, &SettingsOf::Service(self.caller.to()));
+        let said = redactor.text(&said).into_owned();
+        if !why.class.is_later() {
+            return StepError::Broken(said);
+        }
+        let wait = i64::try_from(self.exchange.policy.quota_wait.as_millis()).unwrap_or(i64::MAX);
+        let now = self.exchange.lanes.clock().wall().millis();
+        self.later(Later { code: why.code, until: Wall::from_millis(now.saturating_add(wait)), said })
+    }
+
+    /// The service wants more time than there is.
+    fn later(&self, Later { code, until, said }: Later) -> StepError {
+        self.caller.later(&said);
+        StepError::TryLater { code, until, said }
+    }
 }
 
 /// Takes questions, and sees to their replies. What is still out ends with it.
@@ -168,13 +196,27 @@ impl<K: RemoteKind> OpenQuestion<K> {
     async fn call(self, lane: Lane, place: impl Send + 'static) {
         let link = &self.shared.link;
         let seed = self.key.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
-        let asked = link.exchange.call_in(&lane, &self.request, Rng::new(seed));
-        let mut outcome = BatchSpan::within(self.batch, asked).await;
-        link.line.calls.call(outcome.history());
-        if let (Some(act), Some((replies, at))) = (link.caller.act(&outcome), self.first()) {
-            replies.note(at, act);
-        }
-        match (self.shared.read(&mut outcome), link.cache.clone()) {
+        let ask = |number| {
+            let (lane, request, batch) = (&lane, &self.request, self.batch);
+            let first = self.first();
+            async move {
+                let chance = Rng::fork(seed, u64::from(number));
+                let outcome = BatchSpan::within(batch, link.exchange.call_in(lane, request, chance)).await;
+                link.line.calls.call(outcome.history());
+                if let (Some(act), Some((replies, at))) = (link.caller.act(&outcome), first) {
+                    replies.note(at, act);
+                }
+                outcome
+            }
+        };
+        let mut outcome = match call::patient(&lane, link.patience, ask).await {
+            Ok(outcome) => outcome,
+            Err(later) => {
+                let why = link.later(later);
+                return self.end(Err(why));
+            }
+        };
+        match (self.shared.read(&mut outcome, &lane), link.cache.clone()) {
             (Ok((reply, Some(answer))), Some(cache)) => {
                 let at_ms = link.exchange.lanes.clock().wall().millis();
                 let stored = Stored { at_ms, job: 0, failed: false, answer };
@@ -225,20 +267,20 @@ impl<K: RemoteKind> Shared<K> {
     fn read(
         &self,
         outcome: &mut Outcome<Answered<K::Parsed>>,
+        lane: &Lane,
     ) -> Result<(Reply<K::Answer>, Option<Vec<u8>>), StepError> {
-        let exchange = &self.link.exchange;
-        if let Next::Park(until, why) = outcome.next
-            && why == GiveUpReason::QuotaSpent
-        {
-            let clock = exchange.lanes.clock();
-            let wait = until.since(clock.mono()).as_millis() as i64;
-            let until = Wall::from_millis(clock.wall().millis().saturating_add(wait));
-            return Err(StepError::TryLater { code: Code::QUOTA_EXHAUSTED, until });
+        let not_found = matches!(outcome.verdict.kind, VerdictKind::NoMatch)
+            || (self.kind.not_found_is_answer() && outcome.verdict.code == Code::NOT_FOUND);
+        let verdict = if not_found {
+            Verdict { kind: VerdictKind::NoMatch, ..outcome.verdict }
+        } else {
+            outcome.verdict
+        };
+        if let Some(why) = self.link.refusals.count(&verdict) {
+            return Err(self.link.refused(&why, &lane.key().host(), outcome));
         }
-        let redactor = &exchange.redactor;
+        let redactor = &self.link.exchange.redactor;
         let is_accepted = outcome.is_accepted();
-        let not_found =
-            matches!(outcome.verdict.kind, Verdict::NoMatch) || outcome.verdict.code == Code::NOT_FOUND;
         match outcome.value.take() {
             Some(Ok(answer)) if is_accepted => {
                 let response = &answer.response;

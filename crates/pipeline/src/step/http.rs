@@ -74,6 +74,10 @@ impl RemoteKind for HttpValues {
     /// The values, by pointer.
     type Answer = Vec<Option<String>>;
 
+    fn not_found_is_answer(&self) -> bool {
+        true
+    }
+
     fn question(&self, batch: &Batch, row: usize) -> Result<Request, Problem> {
         let mut path = self.base.as_str().trim_end_matches('/').to_owned();
         for part in &self.parts {

@@ -169,6 +169,8 @@ pub enum StepError {
         code: Code,
         /// When to come again.
         until: Wall,
+        /// Who asked for it and how, in a sentence.
+        said: String,
     },
     /// The run is being stopped from outside.
     Cancelled,
@@ -185,7 +187,7 @@ impl From<String> for StepError {
 impl From<StepError> for String {
     fn from(error: StepError) -> String {
         match error {
-            StepError::TryLater { code, .. } => format!("the service wants no calls for now ({code})"),
+            StepError::TryLater { said, .. } => said,
             StepError::Cancelled => "it was stopped".into(),
             StepError::Broken(what) => what,
         }

@@ -28,6 +28,11 @@ pub(super) trait RemoteKind: Send + Sync + 'static {
     /// What is kept of a response until its batch is complete.
     type Answer: Clone + Send + Sync + 'static;
 
+    /// Whether 404 says that there is nothing about a record, and not that the address is wrong.
+    fn not_found_is_answer(&self) -> bool {
+        false
+    }
+
     /// The question of a row.
     fn question(&self, batch: &Batch, row: usize) -> Result<Request, Problem>;
 

@@ -4,14 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use tidegate_core::lane::LaneConfig;
+use tidegate_core::patience;
+use tidegate_core::time::seconds;
 use url::Url;
 
 use super::dispatch::{Dispatcher, ServiceLink};
 use super::remote::{Remote, RemoteKind};
 use super::window::RecordWindow;
 use crate::cache;
+use crate::call::Refusals;
 use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Trace};
 use crate::lane::LaneKey;
 use crate::manifest::{self, Missing, Policy};
@@ -32,6 +36,7 @@ pub struct Services {
     /// Set to stop a run from outside.
     pub stop: Arc<AtomicBool>,
     traffic: Traffic,
+    patience: Duration,
 }
 
 impl Services {
@@ -46,7 +51,10 @@ impl Services {
         let forms = manifest.pipeline.services.clone();
         let batch = manifest.pipeline.source.as_ref().map_or(0, |source| source.batch_size as usize);
         let window = WINDOW_RECORDS.max(batch.saturating_mul(WINDOW_BATCHES));
-        Services { forms, policy: Policy::from(manifest), cache, window, stop, traffic }
+        // One patience for all that a run asks, whether as a source or in a step.
+        let source = manifest.pipeline.source.as_ref();
+        let patience = source.map_or(patience::DEFAULT, |source| seconds(source.patience_seconds));
+        Services { forms, policy: Policy::from(manifest), cache, window, stop, traffic, patience }
     }
 
     /// The service of this name.
@@ -71,21 +79,16 @@ impl Services {
         allow.url(base).map_err(|e| format!("{base}: {e}"))?;
         let client = Client::new(ClientConfig { allow, ..ClientConfig::default() }, [base])?;
         let mut redactor = Redactor::new();
-        if let Some((_, secret)) = &secret(form)? {
+        let lanes = self.traffic.lanes(&lane);
+        if let Some((name, secret)) = &secret(form)? {
             redactor.add(secret);
+            lanes.identify(name, secret);
         }
         // The manifest's lists of statuses are authoritative; the profile says what bodies mean.
         let mut dialect = Dialect { classifier: self.policy.classifier, ..dialect };
         dialect.classifier.reset_is_wait = !lane.limit.learn;
         let policy = self.policy.call;
-        let exchange = Exchange {
-            client,
-            lanes: self.traffic.lanes(&lane),
-            dialect,
-            policy,
-            redactor: Arc::new(redactor),
-            trace,
-        };
+        let exchange = Exchange { client, lanes, dialect, policy, redactor: Arc::new(redactor), trace };
         let (cache, cached) = match &self.cache {
             Some(dir) => cache::open(dir).map(|(writer, reader)| (Some(writer), Some(reader))),
             None => Ok((None, None)),
@@ -98,6 +101,8 @@ impl Services {
             in_flight_max: lane.limit.in_flight_max.max(1),
             line: self.traffic.line(&LaneKey::of_url(base, credential), &policy),
             caller: self.traffic.caller(name),
+            patience: self.patience,
+            refusals: Refusals::new(self.traffic.keeps_going()),
         };
         let kind = Arc::new(kind);
         Ok(Remote {

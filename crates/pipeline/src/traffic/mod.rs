@@ -15,6 +15,7 @@ mod held;
 pub(crate) use held::{of_source, of_step, uses};
 
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::call::CallPolicy;
@@ -24,7 +25,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::audit::{self, Act};
 use crate::call::Outcome;
-use crate::lane::{Clock, LaneKey, Lanes};
+use crate::lane::{Clock, LaneKey, LaneStates, Lanes};
 use crate::letter::now_ms;
 use crate::manifest::{Manifest, Policy};
 use crate::telemetry::{Line, Telemetry};
@@ -44,6 +45,10 @@ struct Shared {
     /// Every call is entered in the audit, and not only those that failed in the end.
     all: bool,
     noted: Mutex<Vec<Act>>,
+    /// Every record is asked for, however many are refused.
+    keep_going: bool,
+    /// Who wants more time than there is, in a sentence.
+    later: Mutex<Option<String>>,
 }
 
 impl fmt::Debug for Traffic {
@@ -72,8 +77,42 @@ impl Traffic {
             telemetry,
             all: manifest.pipeline.audit.attempts,
             noted: Mutex::default(),
+            keep_going: false,
+            later: Mutex::default(),
         };
         Traffic { shared: Arc::new(shared), runtime: Arc::default() }
+    }
+
+    /// This traffic, with lanes that begin with what their servers asked for before, as kept in a
+    /// state directory. To be said before anything is sent.
+    #[must_use]
+    pub fn keeping(mut self, state: &Path) -> Traffic {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            let states = LaneStates::open(state, shared.lanes.clock());
+            shared.lanes = shared.lanes.clone().keeping(states);
+        }
+        self
+    }
+
+    /// This traffic, which asks for every record however many are refused.
+    #[must_use]
+    pub fn going_on(mut self, keep_going: bool) -> Traffic {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.keep_going = keep_going;
+        }
+        self
+    }
+
+    /// Whether every record is asked for, however many are refused.
+    #[must_use]
+    pub fn keeps_going(&self) -> bool {
+        self.shared.keep_going
+    }
+
+    /// Who wanted more time than there was, in a sentence, if somebody did.
+    #[must_use]
+    pub fn later(&self) -> Option<String> {
+        lock(&self.shared.later).clone()
     }
 
     /// What all calls run on. It is made when the first one needs it; its threads go on with what is
@@ -135,6 +174,12 @@ impl Traffic {
     }
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.lanes.flush();
+    }
+}
+
 impl Shared {
     fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line {
         let line = Line::new(key, &self.lanes, policy);
@@ -157,6 +202,16 @@ impl Caller {
     /// The lanes of the traffic; those that nobody has fixed get `config`.
     pub(crate) fn lanes(&self, config: &LaneConfig) -> Lanes {
         self.shared.lanes.with(config)
+    }
+
+    /// The name of what it sends to.
+    pub(crate) fn to(&self) -> &str {
+        &self.to
+    }
+
+    /// The other side wants more time than there is.
+    pub(crate) fn later(&self, said: &str) {
+        lock(&self.shared.later).get_or_insert_with(|| said.to_owned());
     }
 
     /// Counts its calls, for all to see.

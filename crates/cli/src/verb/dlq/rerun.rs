@@ -71,12 +71,13 @@ impl Rerun for Geocode {
         std::fs::write(&input, csv(letters)?).map_err(|e| e.to_string())?;
         match geocode::rerun(&self.options, &input, &output, self.rate.as_deref())? {
             Ok(End::Done) => {}
-            Ok(End::TryLater { code, until }) => {
+            Ok(End::TryLater { code, until, .. }) => {
                 let back =
                     |_: &Letter| Ended::Back { not_before_ms: Some(until.millis()), note: code.to_string() };
                 return Ok(letters.iter().map(back).collect());
             }
             Ok(End::Cancelled) => return Err("it was stopped".into()),
+            Ok(End::Refused { said, .. }) => return Err(said),
             Err(JobError::Setup(why) | JobError::Broken(why)) => return Err(why),
         }
         let text = std::fs::read_to_string(&output).map_err(|e| e.to_string())?;

@@ -83,6 +83,7 @@ fn wire(args: &Args, profile: Profile) -> Result<WireConfig, SourceError> {
         patience,
         seed,
         caller: None,
+        lane_state: Some(args.state.clone()),
     })
 }
 
@@ -105,7 +106,8 @@ fn object(args: &Args) -> Result<What, SourceError> {
         session_token: own("AWS_SESSION_TOKEN"),
         private: args.reach.allow_private,
     };
-    let settings = Settings { s3, ..Settings::default() };
+    let (patience, lane_state) = (args.calls.patience, Some(args.state.clone()));
+    let settings = Settings { s3, patience, lane_state, ..Settings::default() };
     let store =
         Store::open(&format!("s3://{bucket}"), &settings).map_err(|e| SourceError::setup(e.to_string()))?;
     Ok(What::Object(store, key, args.url.to_string()))

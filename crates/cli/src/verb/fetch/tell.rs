@@ -125,10 +125,11 @@ pub(super) fn json(args: &Args, seen: &Seen, ended: &Result<End, SourceError>, t
             value["crs"] = json!(outcome.crs);
         }
         Ok(End::Cancelled) => value["ended"] = json!("cancelled"),
-        Ok(End::TryLater { code, until }) => {
+        Ok(End::TryLater { code, until, said }) => {
             value["ended"] = json!("try_later");
             value["code"] = json!(code.as_str());
             value["try_again_at_ms"] = json!(until.millis());
+            value["error"] = json!(said);
         }
         Err(error) => {
             value["ended"] = json!(if error.trouble == Trouble::Mismatch { "mismatch" } else { "failed" });
@@ -156,9 +157,7 @@ pub(super) fn report(args: &Args, run: &Run, ended: &Result<End, SourceError>, s
         ),
         Ok(End::Done(_)) => ("done: every feature is there, once".to_owned(), Tone::Good),
         Ok(End::Cancelled) => ("stopped from outside; --resume goes on".to_owned(), Tone::Fair),
-        Ok(End::TryLater { code, until }) => {
-            (format!("{code}: the service wants no calls before {}", utc(until.millis())), Tone::Bad)
-        }
+        Ok(End::TryLater { code, said, .. }) => (format!("{said} ({code})"), Tone::Bad),
         Err(error) => (error.to_string(), Tone::Bad),
     };
     let (verdict, _) = agreed(known.agreement);
@@ -204,12 +203,7 @@ pub(super) fn words(args: &Args, seen: &Seen, ended: &Result<End, SourceError>, 
             ));
         }
         Ok(End::Cancelled) => lines.push(format!("stopped; {goes_on}")),
-        Ok(End::TryLater { code, until }) => {
-            lines.push(format!(
-                "the service wants no calls before {} ({code}); {goes_on}",
-                utc(until.millis())
-            ));
-        }
+        Ok(End::TryLater { code, said, .. }) => lines.push(format!("{said} ({code}); {goes_on}")),
         Err(error) if error.trouble == Trouble::Setup => return format!("tidegate: {error}"),
         Err(error) => {
             lines.push(format!("tidegate: {error}"));

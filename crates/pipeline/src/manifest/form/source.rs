@@ -56,8 +56,8 @@ pub struct Source {
     #[schemars(with = "Scalar", example = &"0.1%")]
     pub tolerate: Option<Scalar>,
 
-    /// How long the service may ask us to wait. Beyond it the run ends with exit code 75, to be
-    /// resumed later.
+    /// How long a service may ask us to wait, as the source or in a step. Beyond it the run ends with
+    /// exit code 75, to be resumed later.
     #[serde(default = "quarter")]
     #[schemars(range(min = 0.0, max = YEAR))]
     pub patience_seconds: f64,

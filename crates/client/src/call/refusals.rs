@@ -1,0 +1,112 @@
+//! Identical refusals, counted over all calls of one service in a run.
+//!
+//! The decision is the core's ([`tidegate_core::refusal`]); here it is shared by calls that are out
+//! at once, and put into words.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use tidegate_core::Verdict;
+use tidegate_core::refusal::{RefusalClass, RefusalLimit, RepeatedRefusal};
+
+/// Counts the refusals of one service.
+pub struct Refusals {
+    /// Whether refusals still count, for those who only want to know that.
+    open: AtomicBool,
+    limit: Mutex<RefusalLimit>,
+}
+
+impl Refusals {
+    /// From the start of a run; one that keeps going never stops.
+    #[must_use]
+    pub fn new(keep_going: bool) -> Refusals {
+        let limit = if keep_going { RefusalLimit::off() } else { RefusalLimit::new() };
+        Refusals { open: AtomicBool::new(limit.is_open()), limit: Mutex::new(limit) }
+    }
+
+    /// A call ended with this verdict. Returns the refusal that stops the run, if this is it.
+    pub fn count(&self, verdict: &Verdict) -> Option<RepeatedRefusal> {
+        if !self.is_open() {
+            return None;
+        }
+        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let stop = limit.count(verdict);
+        self.open.store(limit.is_open(), Ordering::Relaxed);
+        stop
+    }
+
+    /// Whether nothing has been accepted so far.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+/// Where the settings are that a refusal is about.
+#[derive(Clone, Debug)]
+pub enum SettingsOf<'a> {
+    /// The options of a command.
+    Options,
+    /// A service of the manifest.
+    Service(&'a str),
+}
+
+/// What was refused, what the service said, and where to look.
+#[must_use]
+pub fn refused(why: &RepeatedRefusal, host: &str, said: &str, settings: &SettingsOf<'_>) -> String {
+    let with = match why.status {
+        Some(status) => format!("{status} {}", why.code),
+        None => why.code.to_string(),
+    };
+    let said = if said.is_empty() { String::new() } else { format!(" and said {said:?}") };
+    format!(
+        "{host} refused {} calls in a row with {with}{said}, and has accepted none. {}; \
+         --keep-going asks for every record all the same",
+        why.count,
+        advice(why.class, settings)
+    )
+}
+
+/// Where to look after a refusal of this class.
+#[must_use]
+pub fn advice(class: RefusalClass, settings: &SettingsOf<'_>) -> String {
+    match (class, settings) {
+        (RefusalClass::Credential, SettingsOf::Options) => "Check the key (--key)".into(),
+        (RefusalClass::Credential, SettingsOf::Service(name)) => {
+            format!("Check the key (services.{name}.key)")
+        }
+        (RefusalClass::Quota, SettingsOf::Options) => "Check the quota of the key (--key)".into(),
+        (RefusalClass::Quota, SettingsOf::Service(name)) => {
+            format!("Check the quota of the key (services.{name}.key)")
+        }
+        (RefusalClass::Request, SettingsOf::Options) => {
+            "Check --profile, --url and the columns that are asked for".into()
+        }
+        (RefusalClass::Request, SettingsOf::Service(name)) => {
+            format!("Check services.{name}.profile, services.{name}.url and the step that asks")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::{Code, VerdictKind};
+
+    #[test]
+    fn it_says_what_was_said_and_where_to_look() {
+        let denied = Verdict { kind: VerdictKind::Permanent, code: Code::UNAUTHORIZED, status: Some(401) };
+        let refusals = Refusals::new(false);
+        let why = (0..10).find_map(|_| refusals.count(&denied)).unwrap();
+        let text = refused(&why, "geo.example", "bad key", &SettingsOf::Options);
+        assert!(
+            text.starts_with(
+                "geo.example refused 10 calls in a row with 401 UNAUTHORIZED and said \"bad key\""
+            )
+        );
+        assert!(text.contains("--key") && text.contains("--keep-going"));
+        assert!(refused(&why, "h", "", &SettingsOf::Service("g")).contains("services.g.key"));
+        assert!(refusals.is_open());
+        let kept = Refusals::new(true);
+        assert!((0..99).all(|_| kept.count(&denied).is_none()) && !kept.is_open());
+    }
+}

@@ -1,0 +1,388 @@
+//! What servers asked of lanes, kept in a file across runs.
+//!
+//! `lanes.json` in the state directory holds, per lane, until when the server wants no calls: by a
+//! hint, a spent quota or an open breaker ([`LaneState`]). A lane that is made takes over what is
+//! there. What a server asks for later is written when it comes, by a thread of its own so that no
+//! call waits for the disk, and at most once a second so that a storm of short hints does not keep
+//! the disk busy; and once more when the run ends.
+//!
+//! Several processes may share the directory. Each write is a read, a merge that keeps the later of
+//! both, and a rename, under a lock; who writes last takes nothing away. A lane is named by a hash
+//! over its host and its credential, so that another key is another lane and no key is in the file.
+//! A file that cannot be read is reported and left out; the next write replaces it.
+
+use super::{Clock, LaneKey};
+use crate::secret::Secret;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tidegate_core::lane::{HintState, LaneState};
+use tidegate_core::{Code, Wall};
+use tracing::warn;
+
+/// The name of the file in the state directory.
+pub const FILE: &str = "lanes.json";
+/// The same promise read twice differs by less than this.
+pub(super) const SLACK: Duration = Duration::from_millis(50);
+/// The least time between two writes.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+/// A larger file is none of ours.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Which form the file has.
+const VERSION: u32 = 1;
+
+/// What servers asked of lanes. Clones share it.
+#[derive(Clone)]
+pub struct LaneStates(Arc<Shared>);
+
+struct Shared {
+    dir: PathBuf,
+    clock: Clock,
+    book: Mutex<Book>,
+    /// Held while the file is written.
+    writing: Mutex<()>,
+    /// Wakes the writer; `None` before there is one.
+    wake: Mutex<Option<SyncSender<()>>>,
+}
+
+#[derive(Default)]
+struct Book {
+    /// What is known of each lane.
+    lanes: BTreeMap<String, Entry>,
+    /// Lanes of which something is not in the file yet.
+    dirty: bool,
+    /// What stands for the value of a credential, by its name.
+    credentials: HashMap<String, [u8; 32]>,
+}
+
+/// The name of a lane in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LaneId {
+    id: String,
+    host: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Form {
+    version: u32,
+    lanes: BTreeMap<String, Entry>,
+}
+
+/// A lane in the file. Times are milliseconds since 1970.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    /// For those who read the file; the hash decides.
+    host: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hint_until_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hint_seconds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hint_code: Option<String>,
+    #[serde(default)]
+    retry_after: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    quota_until_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    breaker_until_ms: Option<i64>,
+}
+
+impl Entry {
+    fn of(host: &str, state: &LaneState) -> Entry {
+        Entry {
+            host: host.to_owned(),
+            hint_until_ms: state.hint.map(|hint| hint.until.millis()),
+            hint_seconds: state.hint.map(|hint| hint.asked_seconds),
+            hint_code: state.hint.map(|hint| hint.code.to_string()),
+            retry_after: state.hint.is_some_and(|hint| hint.retry_after),
+            quota_until_ms: state.quota_until.map(Wall::millis),
+            breaker_until_ms: state.breaker_until.map(Wall::millis),
+        }
+    }
+
+    fn state(&self) -> LaneState {
+        LaneState {
+            hint: self.hint_until_ms.map(|until| HintState {
+                until: Wall::from_millis(until),
+                asked_seconds: self.hint_seconds.unwrap_or(0),
+                code: self.hint_code.as_deref().and_then(Code::new).unwrap_or(Code::RATE_LIMITED),
+                retry_after: self.retry_after,
+            }),
+            quota_until: self.quota_until_ms.map(Wall::from_millis),
+            breaker_until: self.breaker_until_ms.map(Wall::from_millis),
+        }
+    }
+}
+
+impl LaneStates {
+    /// What is kept in this directory. Neither it nor the file need exist: they are made when there
+    /// is something to keep.
+    #[must_use]
+    pub fn open(dir: &Path, clock: Clock) -> LaneStates {
+        let lanes = read(dir).unwrap_or_else(|why| {
+            warn!(target: "tidegate::lane", "{}: {why}; it is ignored", dir.join(FILE).display());
+            BTreeMap::new()
+        });
+        let book = Mutex::new(Book { lanes, ..Book::default() });
+        let (dir, writing, wake) = (dir.to_owned(), Mutex::default(), Mutex::default());
+        LaneStates(Arc::new(Shared { dir, clock, book, writing, wake }))
+    }
+
+    /// Lanes that use the credential of this name use this value: with another one they are other
+    /// lanes. Only a hash of it is kept.
+    pub fn identify(&self, credential: &str, secret: &Secret) {
+        let hash: [u8; 32] = Sha256::digest(secret.reveal().as_bytes()).into();
+        lock(&self.0.book).credentials.insert(credential.to_owned(), hash);
+    }
+
+    /// The name of a lane.
+    pub(super) fn id(&self, key: &LaneKey) -> LaneId {
+        let (place, credential) = match key {
+            LaneKey::Host { origin, credential } => (origin, credential),
+            LaneKey::Prefix { store, prefix } => (store, prefix),
+        };
+        let book = lock(&self.0.book);
+        let value = book.credentials.get(credential).map_or(&[][..], |hash| &hash[..]);
+        let mut hash = Sha256::new();
+        for part in [b"tidegate lane 1".as_slice(), place.as_bytes(), credential.as_bytes(), value] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        let whole: [u8; 32] = hash.finalize().into();
+        LaneId { id: whole.iter().take(16).map(|b| format!("{b:02x}")).collect(), host: key.host() }
+    }
+
+    /// What a server asked of this lane and is still to come.
+    pub(super) fn get(&self, lane: &LaneId) -> LaneState {
+        let known = lock(&self.0.book).lanes.get(&lane.id).map(Entry::state).unwrap_or_default();
+        known.after(self.0.clock.wall())
+    }
+
+    /// A server asked for this. Returns at once; the file is written by another thread.
+    pub(super) fn put(&self, lane: &LaneId, state: &LaneState) {
+        {
+            let mut book = lock(&self.0.book);
+            let known = book.lanes.get(&lane.id).map(Entry::state).unwrap_or_default();
+            if !state.exceeds(&known, SLACK) {
+                return;
+            }
+            book.lanes.insert(lane.id.clone(), Entry::of(&lane.host, &known.merge(state)));
+            book.dirty = true;
+        }
+        let mut wake = lock(&self.0.wake);
+        let writer = wake.get_or_insert_with(|| {
+            let (wake, woken) = sync_channel(1);
+            let shared = Arc::downgrade(&self.0);
+            // Without a thread the file is written at the end of the run.
+            let _ = std::thread::Builder::new().name("lanes".into()).spawn(move || write_on(&woken, &shared));
+            wake
+        });
+        // A writer that is awake already takes this with it.
+        let _ = writer.try_send(());
+    }
+
+    /// Writes what is not in the file yet. To be called when the run ends.
+    pub fn flush(&self) {
+        self.0.flush();
+    }
+}
+
+/// The writer. It ends with the last of those who could wake it.
+fn write_on(woken: &Receiver<()>, shared: &Weak<Shared>) {
+    while woken.recv().is_ok() {
+        match shared.upgrade() {
+            Some(shared) => shared.flush(),
+            None => return,
+        }
+        std::thread::sleep(WRITE_EVERY);
+    }
+}
+
+impl Shared {
+    fn flush(&self) {
+        let _one_at_a_time = lock(&self.writing);
+        let lanes = {
+            let mut book = lock(&self.book);
+            if !std::mem::take(&mut book.dirty) {
+                return;
+            }
+            book.lanes.clone()
+        };
+        if let Err(e) = write(&self.dir, lanes, self.clock.wall()) {
+            lock(&self.book).dirty = true;
+            warn!(target: "tidegate::lane", "{} cannot be written: {e}", self.dir.join(FILE).display());
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+fn read(dir: &Path) -> Result<BTreeMap<String, Entry>, String> {
+    let path = dir.join(FILE);
+    match fs::metadata(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(e) => return Err(format!("it cannot be read: {e}")),
+        Ok(about) if about.len() > FILE_BYTES_MAX => return Err("it is too large".into()),
+        Ok(_) => {}
+    }
+    let bytes = fs::read(&path).map_err(|e| format!("it cannot be read: {e}"))?;
+    let form: Form = serde_json::from_slice(&bytes).map_err(|e| format!("it is damaged: {e}"))?;
+    match form.version {
+        VERSION => Ok(form.lanes),
+        other => Err(format!("it is of version {other}, and this program knows {VERSION}")),
+    }
+}
+
+/// Merges with what others wrote meanwhile, drops what has passed, and replaces the file.
+fn write(dir: &Path, lanes: BTreeMap<String, Entry>, now: Wall) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    let lock = private(&dir.join("lanes.lock"))?;
+    lock.lock()?;
+    // A damaged file was told of when it was opened.
+    let mut all = read(dir).unwrap_or_default();
+    for (id, entry) in lanes {
+        let state = all.get(&id).map(Entry::state).unwrap_or_default().merge(&entry.state());
+        all.insert(id, Entry::of(&entry.host, &state));
+    }
+    let all = all.into_iter().filter_map(|(id, entry)| {
+        let state = entry.state().after(now);
+        state.not_before().map(|_| (id, Entry::of(&entry.host, &state)))
+    });
+    let form = Form { version: VERSION, lanes: all.collect() };
+    let (new, path) = (dir.join("lanes.json.new"), dir.join(FILE));
+    let mut file = private(&new)?;
+    file.set_len(0)?;
+    file.write_all(format!("{}\n", serde_json::to_string_pretty(&form)?).as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, &path)?;
+    sync_dir(dir)
+}
+
+/// A file that only its owner may read.
+fn private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).write(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    File::open(dir)?.sync_all()?;
+    #[cfg(not(unix))]
+    let _ = dir;
+    Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(credential: &str) -> LaneKey {
+        LaneKey::of_url(&"https://geo.test/x".parse().unwrap(), credential)
+    }
+
+    fn quota(ms: i64) -> LaneState {
+        LaneState { quota_until: Some(Wall::from_millis(ms)), ..LaneState::default() }
+    }
+
+    fn clock() -> Clock {
+        Clock::starting_at(Wall::from_millis(1_000_000))
+    }
+
+    #[tokio::test]
+    async fn it_comes_back_after_a_restart_and_goes_with_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("state");
+        let hint = HintState {
+            until: Wall::from_millis(5_000_000),
+            asked_seconds: 4000,
+            code: Code::SERVICE_UNAVAILABLE,
+            retry_after: true,
+        };
+        let state = LaneState { hint: Some(hint), ..quota(3_000_000) };
+        let first = LaneStates::open(&dir, clock());
+        first.put(&first.id(&key("env:A")), &state);
+        first.flush();
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(fs::metadata(dir.join(FILE)).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        let second = LaneStates::open(&dir, clock());
+        assert_eq!(second.get(&second.id(&key("env:A"))), state);
+        assert_eq!(second.get(&second.id(&key("env:B"))), LaneState::default());
+        let later = LaneStates::open(&dir, Clock::starting_at(Wall::from_millis(4_000_000)));
+        assert_eq!(later.get(&later.id(&key("env:A"))), LaneState { quota_until: None, ..state });
+    }
+
+    #[tokio::test]
+    async fn another_key_of_the_same_name_is_another_lane_and_none_is_in_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let states = LaneStates::open(dir.path(), clock());
+        let mut ids = Vec::new();
+        for value in ["hunter2", "hunter3"] {
+            states.identify("env:A", &Secret::new(value.into()));
+            ids.push(states.id(&key("env:A")));
+        }
+        assert_ne!(ids.first(), ids.last());
+        states.put(&ids[0], &quota(9_000_000));
+        states.flush();
+        let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
+        assert!(text.contains("geo.test") && !text.contains("hunter") && !text.contains("env:A"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn two_processes_keep_the_later_of_both() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (LaneStates::open(dir.path(), clock()), LaneStates::open(dir.path(), clock()));
+        let (shared, own) = (a.id(&key("")), a.id(&key("env:A")));
+        a.put(&shared, &quota(9_000_000));
+        a.put(&own, &quota(2_000_000));
+        b.put(&shared, &quota(4_000_000));
+        a.flush();
+        b.flush();
+        let c = LaneStates::open(dir.path(), clock());
+        assert_eq!((c.get(&shared), c.get(&own)), (quota(9_000_000), quota(2_000_000)));
+    }
+
+    #[tokio::test]
+    async fn a_damaged_file_is_left_out_and_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        for text in ["", "{", "[]", "{\"version\":9,\"lanes\":{}}", "{\"version\":1,\"lanes\":{\"x\":3}}"] {
+            fs::write(dir.path().join(FILE), text).unwrap();
+            assert!(read(dir.path()).is_err(), "{text}");
+            let states = LaneStates::open(dir.path(), clock());
+            let id = states.id(&key(""));
+            assert_eq!(states.get(&id), LaneState::default());
+            states.put(&id, &quota(2_000_000));
+            states.flush();
+            assert_eq!(read(dir.path()).unwrap().len(), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_while_nothing_is_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let states = LaneStates::open(&dir.path().join("none"), clock());
+        states.put(&states.id(&key("")), &LaneState::default());
+        states.flush();
+        drop(states);
+        assert!(!dir.path().join("none").exists());
+    }
+}
