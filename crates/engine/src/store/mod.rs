@@ -245,7 +245,10 @@ impl Store {
             let outcome = tokio::select! {
                 biased;
                 outcome = asking => outcome,
-                later = call::given_up(&lane, inner.patience) => return Err(StoreError::later(key, later)),
+                later = call::given_up(&lane, inner.patience) => {
+                    let until = clock.mono_of(later.until);
+                    return Err(StoreError::later(key, later, until));
+                }
             };
             if let Some((caller, line)) = &inner.caller {
                 caller.ended(line, key, &outcome);
@@ -254,7 +257,7 @@ impl Store {
                 After::Settle => break outcome,
                 After::Wait(until) => clock.sleep_until(until).await,
                 After::TryLater(later) => {
-                    return Err(StoreError::later(key, Later::of(&lane, later)));
+                    return Err(StoreError::later(key, Later::of(&lane, later), later.until));
                 }
             }
         };
@@ -264,7 +267,7 @@ impl Store {
             Some((Some(value), _)) if accepted => Ok(value),
             value => {
                 let words = value.map(|(_, words)| words).unwrap_or_default();
-                Err(StoreError { key: key.into(), verdict, next, attempts, words: words.into(), later: None })
+                Err(StoreError { key: key.into(), verdict, next, attempts, words: words.into() })
             }
         }
     }
