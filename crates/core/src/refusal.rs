@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | credential | permanent 401, 403, 407, or a code that says so (`REQUEST_DENIED` in a 200) | the class |
 //! | quota | a spent quota without an end, permanent `QUOTA_EXHAUSTED` or `RATE_LIMITED` | the class |
-//! | request | any other permanent refusal | code *and* status: these may be about single records |
+//! | request | any other permanent refusal below 500 | code *and* status: these may be about single records |
 //!
 //! An accepted answer, an empty one included, ends the watch for good: from then on a refusal is
 //! about its record. Failures that can heal count neither way.
@@ -42,6 +42,8 @@ impl RefusalClass {
                 (Code::UNAUTHORIZED | Code::FORBIDDEN, _) | (_, Some(401 | 403 | 407)) => {
                     RefusalClass::Credential
                 }
+                // The service failed and refused nothing, even where a manifest says not to try again.
+                (_, Some(500..)) => return None,
                 _ => RefusalClass::Request,
             }),
             VerdictKind::Done
@@ -177,6 +179,7 @@ mod tests {
         {
             assert_eq!(class(code, status), Some(RefusalClass::Request), "{code} {status}");
         }
+        assert_eq!(class(Code::INTERNAL_ERROR, 500), None, "that is a failure");
         let spent = |until| Verdict {
             kind: VerdictKind::QuotaSpent { until },
             ..refused(Code::QUOTA_EXHAUSTED, 402)

@@ -4,12 +4,12 @@
 //! objects and steps all come this way, so the same answer ends the same way for each of them.
 
 use super::Outcome;
-use crate::lane::{Clock, Lane};
+use crate::lane::Lane;
 use std::fmt;
 use std::time::Duration;
 use tidegate_core::patience::{After, LaneWatch, Patience, TryLater};
 use tidegate_core::time::calendar::rfc3339 as utc;
-use tidegate_core::{Code, Mono, Wall};
+use tidegate_core::{Code, Wall};
 
 /// The other side wants more time than the run has: it ends with exit code 75.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,17 +32,9 @@ impl Later {
     /// What a lane's run is told.
     #[must_use]
     pub fn of(lane: &Lane, later: TryLater) -> Later {
-        let clock = lane.clock();
-        let until = wall(clock, later.until);
+        let until = lane.clock().wall_of(later.until);
         Later { code: later.code, until, said: sentence(lane, later.code, until) }
     }
-}
-
-/// A point of the monotonic clock as a date.
-fn wall(clock: Clock, until: Mono) -> Wall {
-    let now = clock.now();
-    let ahead = i64::try_from(until.since(now.mono).as_millis()).unwrap_or(i64::MAX);
-    Wall::from_millis(now.wall.millis().saturating_add(ahead))
 }
 
 /// A time of today, or a date and time, in UTC.

@@ -52,6 +52,21 @@ impl Clock {
         }
     }
 
+    /// A date as a point of the monotonic clock; now if it has passed.
+    #[must_use]
+    pub fn mono_of(&self, date: Wall) -> Mono {
+        let now = self.now();
+        let ms = u64::try_from(date.millis_since(now.wall)).unwrap_or(0);
+        now.mono + Duration::from_millis(ms)
+    }
+
+    /// A point of the monotonic clock as a date; now if it has passed.
+    #[must_use]
+    pub fn wall_of(&self, point: Mono) -> Wall {
+        let now = self.now();
+        Wall::from_millis(now.wall.millis().saturating_add(millis(point.since(now.mono))))
+    }
+
     /// Both clocks.
     #[must_use]
     pub fn now(&self) -> Now {

@@ -124,8 +124,6 @@ pub struct StoreError {
     pub attempts: u32,
     /// The status and the service's word for it, or the operating system's.
     pub words: Box<str>,
-    /// The store wants more time than there is.
-    pub later: Option<Box<Later>>,
 }
 
 impl StoreError {
@@ -137,21 +135,15 @@ impl StoreError {
             next: Next::GiveUp(GiveUpReason::Permanent),
             attempts: 0,
             words: words.into(),
-            later: None,
         }
     }
 
-    /// The store wants more time than there is.
-    pub(super) fn later(key: &str, later: Later) -> StoreError {
-        let verdict =
-            Verdict { kind: VerdictKind::Transient { until: None }, code: later.code, status: None };
-        let next = Next::GiveUp(GiveUpReason::HintTooFar);
-        StoreError {
-            verdict,
-            next,
-            later: Some(Box::new(later)),
-            ..StoreError::local(key, Code::UNKNOWN, "")
-        }
+    /// The store wants more time than there is, until `until`.
+    pub(super) fn later(key: &str, later: Later, until: Mono) -> StoreError {
+        let kind = VerdictKind::Transient { until: Some(until) };
+        let verdict = Verdict { kind, code: later.code, status: None };
+        let next = Next::Park(until, GiveUpReason::HintTooFar);
+        StoreError { verdict, next, ..StoreError::local(key, later.code, later.said) }
     }
 
     /// There is no such object.
@@ -169,9 +161,6 @@ impl StoreError {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(later) = &self.later {
-            return write!(f, "{}: {later}", self.key);
-        }
         write!(f, "{}: {}", self.key, self.verdict.code)?;
         if !self.words.is_empty() {
             write!(f, " ({})", self.words)?;

@@ -247,7 +247,10 @@ impl Store {
             let outcome = tokio::select! {
                 biased;
                 outcome = asking => outcome,
-                later = call::given_up(&lane, inner.patience) => return Err(StoreError::later(key, later)),
+                later = call::given_up(&lane, inner.patience) => {
+                    let until = clock.mono_of(later.until);
+                    return Err(StoreError::later(key, later, until));
+                }
             };
             let (outcome, value) = outcome.split();
             if let Some((caller, line)) = &inner.caller {
@@ -257,7 +260,7 @@ impl Store {
                 After::Settle => break (outcome, value),
                 After::Wait(until) => clock.sleep_until(until).await,
                 After::TryLater(later) => {
-                    return Err(StoreError::later(key, Later::of(&lane, later)));
+                    return Err(StoreError::later(key, Later::of(&lane, later), later.until));
                 }
             }
         };
@@ -267,7 +270,7 @@ impl Store {
             Some((Some(value), _)) if accepted => Ok(value),
             value => {
                 let words = value.map(|(_, words)| words).unwrap_or_default();
-                Err(StoreError { key: key.into(), verdict, next, attempts, words: words.into(), later: None })
+                Err(StoreError { key: key.into(), verdict, next, attempts, words: words.into() })
             }
         }
     }

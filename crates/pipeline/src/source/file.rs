@@ -121,8 +121,8 @@ pub async fn object(
     let trouble = |error: crate::store::StoreError| {
         let mut out = SourceError::broken(error.verdict.code, error.to_string());
         if error.is_later() {
-            let now = store.lanes().clock().wall();
-            out.trouble = Trouble::TryLater(error.later.map_or(now, |later| later.until));
+            let clock = store.lanes().clock();
+            out.trouble = Trouble::TryLater(clock.wall_of(error.verdict.until().unwrap_or_default()));
         }
         out
     };
