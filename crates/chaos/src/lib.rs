@@ -41,6 +41,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
 
 pub use clock::Clock;
@@ -79,11 +80,24 @@ impl Chaos {
         }
         let runtime = builder.thread_name("chaos").enable_all().build()?;
         let state = Arc::new(State::new(config, clock)?);
-        let listener = runtime.block_on(tokio::net::TcpListener::bind(state.config.addr))?;
+        let listener = listen(&runtime, state.config.addr)?;
         let addr = listener.local_addr()?;
         runtime.spawn(server::accept(Arc::clone(&state), listener));
         Ok(Handle { addr, state, runtime: Some(runtime) })
     }
+}
+
+/// Connections that wait to be taken.
+const BACKLOG: u32 = 1024;
+
+/// Listens without waiting, so that a server can be started from asynchronous code too.
+fn listen(runtime: &Runtime, addr: SocketAddr) -> io::Result<TcpListener> {
+    let _inside = runtime.enter();
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
 }
 
 /// A running server. It ends when this is dropped.

@@ -10,10 +10,12 @@
 //! | [`telemetry`] | what calls count, spans of calls, Prometheus' text and OTLP |
 //! | `cache` | the response cache, with the feature `cache` |
 //! | `store` | object stores through lanes, with the feature `store` |
+//! | [`adapter`] | for HTTP clients that are not ours; a tower layer, with the feature `tower` |
 //! | [`duration`] | durations as people write them |
 //! | [`hex`] | bytes as hexadecimal text |
 #![forbid(unsafe_code)]
 
+pub mod adapter;
 #[cfg(feature = "cache")]
 pub mod cache;
 pub mod call;
