@@ -103,7 +103,12 @@ fn a_key_that_expires_is_one_incident_and_not_a_flood() {
     let server = Canned::start(|_| json("401 Unauthorized", "{}"));
     let desk = Desk::new();
     desk.write("in.csv", &table(200));
+    // A key that never worked stops the run before there is anything to tell of.
     let ran = geocode(&desk, &server.url(), &[]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(server.seen().len() < 200 && desk.letters().is_empty());
+    assert_eq!(desk.dlq(&["incidents", "--format", "json"]).json(), serde_json::json!([]));
+    let ran = geocode(&desk, &server.url(), &["--keep-going"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     assert!(ran.stderr.contains("incident 1: 200 of 200 rows failed with UNAUTHORIZED"), "{}", ran.stderr);
     assert!(!desk.path("out.csv").exists());
