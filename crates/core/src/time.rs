@@ -6,6 +6,8 @@
 //!
 //! All arithmetic saturates: no input, however absurd, makes a wait wrap round to "at once".
 
+pub mod calendar;
+
 use core::ops::{Add, AddAssign};
 use core::time::Duration;
 

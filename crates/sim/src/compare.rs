@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use tidegate_core::retry::{Backoff, Jitter};
 
-use crate::near::question;
 use crate::world::World;
+use tidegate_core::suggest::question;
 
 /// The policies that can be named, and what each does.
 pub const POLICIES: [(&str, &str); 6] = [

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use tidegate_core::Wall;
 use tidegate_core::hint::{HintProfile, Unit, date};
 
-use crate::near::question;
+use tidegate_core::suggest::question;
 
 /// A limit as the server itself knows it, at the moment of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,6 @@ pub mod drain;
 pub mod draw;
 pub mod family;
 pub mod limiter;
-pub mod near;
 pub mod occ;
 mod ours;
 pub mod outcome;

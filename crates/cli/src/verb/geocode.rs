@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use serde_json::json;
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_engine::geocode::{self, By, End, Job, JobError, Prepared, Run};
 use tidegate_engine::lane::{Clock, Snapshot};
 use tidegate_engine::letter::{Place, now_ms};
@@ -500,7 +501,9 @@ fn page(args: &Args, run: &Run, end: &End, seen: &Seen) -> String {
         End::Done if failed == 0 => ("every row is there and none failed".to_string(), Tone::Good),
         End::Done => (format!("every row is there; {} failed with a reason", thousands(failed)), Tone::Fair),
         End::Cancelled => ("stopped from outside; answers are kept".to_string(), Tone::Fair),
-        End::TryLater { code, until } => (format!("{code}: try again at {}", utc(until.millis())), Tone::Bad),
+        End::TryLater { code, until } => {
+            (format!("{code}: try again at {}", rfc3339(until.millis())), Tone::Bad)
+        }
     };
     let policy = [
         ("profile", args.profile.clone()),
@@ -517,7 +520,7 @@ fn page(args: &Args, run: &Run, end: &End, seen: &Seen) -> String {
         title: &args.input.file_name().unwrap_or(args.input.as_os_str()).to_string_lossy(),
         ended: &ended,
         tone,
-        when: &utc(now_ms()),
+        when: &rfc3339(now_ms()),
         telemetry: &run.telemetry,
         added: 0,
         seen,
@@ -539,7 +542,7 @@ fn words(args: &Args, run: &Run, end: &End, took: Duration, s: &Summary) -> Stri
         End::TryLater { code, until } => lines.push(format!(
             "the service wants no calls before {} ({code}); answers are kept in {}; \
              run the same command with --resume then",
-            utc(until.millis()),
+            rfc3339(until.millis()),
             args.state.display()
         )),
     }
@@ -587,21 +590,6 @@ fn words(args: &Args, run: &Run, end: &End, took: Duration, s: &Summary) -> Stri
     lines.join("\n")
 }
 
-/// A time as RFC 3339 in UTC, to the second.
-pub(super) fn utc(ms: i64) -> String {
-    let (days, second) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000) / 1000);
-    // Civil from days, with the year beginning in March.
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let doe = z.rem_euclid(146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
-    let year = yoe + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -611,12 +599,5 @@ mod tests {
         assert_eq!(delimiter("tab"), Ok(b'\t'));
         assert!(delimiter("\"").is_err() && delimiter(",,").is_err());
         assert!(encoding("utf-16").is_err() && encoding("latin1").is_ok());
-    }
-
-    #[test]
-    fn times_in_utc() {
-        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
-        assert_eq!(utc(1_794_700_799_000), "2026-11-14T23:59:59Z");
-        assert_eq!(utc(951_782_400_000), "2000-02-29T00:00:00Z");
     }
 }

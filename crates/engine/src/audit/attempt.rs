@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::Act;
 use crate::call::Outcome;
+use crate::lock::lock;
 
 /// How a call to a service ended, at this time.
 pub(crate) fn attempt<T>(service: &str, outcome: &Outcome<T>, at_ms: i64) -> Act {
@@ -44,7 +45,7 @@ impl Attempts {
     }
 
     fn noted(&self) -> std::sync::MutexGuard<'_, Vec<([u8; 32], Act)>> {
-        self.noted.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.noted)
     }
 
     /// Notes how the call of a question ended, at this time.

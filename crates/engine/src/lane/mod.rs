@@ -35,9 +35,10 @@ pub use queue::Refused;
 pub use registry::Lanes;
 pub use snapshot::{Counts, Due, Snapshot};
 
+use crate::lock::lock;
 use queue::{Queue, Waiter};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tidegate_core::hint::Hints;
 use tidegate_core::lane::{self as core, Admit, LaneConfig};
@@ -327,7 +328,7 @@ impl Lane {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.state)
     }
 }
 

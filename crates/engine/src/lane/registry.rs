@@ -4,8 +4,9 @@
 //! one service share its pace, its breaker and what the server said.
 
 use super::{Clock, Lane, LaneKey, Snapshot};
+use crate::lock::lock;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_core::lane::LaneConfig;
 
 /// Lanes by their keys. Clones share them.
@@ -78,7 +79,7 @@ impl Lanes {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 }
 

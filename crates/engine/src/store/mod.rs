@@ -43,6 +43,7 @@ pub use read::Object;
 
 use crate::call::{self, Reply, Sent};
 use crate::lane::{Lane, LaneKey, Lanes};
+use crate::lock::lock;
 use crate::telemetry::Line;
 use crate::traffic::Caller;
 use bytes::Bytes;
@@ -53,7 +54,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tidegate_core::call::{Call, CallPolicy};
 use tidegate_core::classify::Classifier;
 use tidegate_core::{Code, Rng, Wall};
@@ -208,7 +209,7 @@ impl Store {
         let inner = &*self.0;
         let after = kept.strip_prefix(inner.base.as_str()).unwrap_or(kept);
         let prefix = key::lane_prefix(after, inner.lane_segments);
-        let mut known = inner.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&inner.prefixes);
         let prefix = if known.contains(prefix) || known.len() < LANES_MAX { prefix } else { "*" };
         if !known.contains(prefix) {
             known.insert(prefix.to_owned());

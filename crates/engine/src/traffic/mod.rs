@@ -15,7 +15,7 @@ mod held;
 pub(crate) use held::{of_source, of_step, uses};
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
@@ -26,6 +26,7 @@ use crate::audit::{self, Act};
 use crate::call::Outcome;
 use crate::lane::{Clock, LaneKey, Lanes};
 use crate::letter::now_ms;
+use crate::lock::lock;
 use crate::manifest::{Manifest, Policy};
 use crate::telemetry::{Line, Telemetry};
 
@@ -178,8 +179,4 @@ impl Caller {
             lock(&self.shared.noted).push(act);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

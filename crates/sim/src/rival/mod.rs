@@ -20,10 +20,10 @@ use tidegate_core::hint::Hints;
 use tidegate_core::limit::Seen;
 
 use crate::drain::{Client, Decision, Outcome, Tells, World, drain};
-use crate::near::question;
 use aimd::Aimd;
 use aws::Aws;
 use fixed::Fixed;
+use tidegate_core::suggest::question;
 use vector::Vector;
 
 /// An incumbent by name.

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use tidegate_core::letter::State;
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_engine::letter::archive;
-use tidegate_engine::letter::export::utc;
 use tidegate_engine::letter::store::{Amend, Page};
 use tidegate_engine::letter::{Filter, Letter};
 use tidegate_engine::store as object;
@@ -257,7 +257,7 @@ pub(super) fn incidents(args: &Incidents, desk: &mut Desk) -> Done {
             .map(|i| {
                 json!({
                     "incident": i.incident, "pipeline": i.pipeline, "code": i.code, "message": i.message,
-                    "failed": i.failed, "batch": i.batch, "opened": utc(i.opened_ms),
+                    "failed": i.failed, "batch": i.batch, "opened": rfc3339(i.opened_ms),
                     "fingerprint": i.fingerprint.to_string(),
                 })
             })

@@ -7,12 +7,13 @@ use tidegate_engine::fetch::{End, Run, Seen};
 use tidegate_engine::letter::now_ms;
 use tidegate_engine::source::{Agreement, SourceError, Trouble};
 
-use super::super::geocode::{utc, waiting};
+use super::super::geocode::waiting;
 use super::Args;
 use crate::observe::Seen as Watched;
 use crate::out;
 use crate::progress::{span, thousands};
 use crate::report::{self, Report, Tone};
+use tidegate_core::time::calendar::rfc3339;
 
 /// How fast it goes, about the last two seconds.
 pub(super) struct Pace {
@@ -157,7 +158,7 @@ pub(super) fn report(args: &Args, run: &Run, ended: &Result<End, SourceError>, s
         Ok(End::Done(_)) => ("done: every feature is there, once".to_owned(), Tone::Good),
         Ok(End::Cancelled) => ("stopped from outside; --resume goes on".to_owned(), Tone::Fair),
         Ok(End::TryLater { code, until }) => {
-            (format!("{code}: the service wants no calls before {}", utc(until.millis())), Tone::Bad)
+            (format!("{code}: the service wants no calls before {}", rfc3339(until.millis())), Tone::Bad)
         }
         Err(error) => (error.to_string(), Tone::Bad),
     };
@@ -173,7 +174,7 @@ pub(super) fn report(args: &Args, run: &Run, ended: &Result<End, SourceError>, s
         title: &known.layer,
         ended: &said,
         tone,
-        when: &utc(now_ms()),
+        when: &rfc3339(now_ms()),
         telemetry: &run.telemetry,
         added: 0,
         seen,
@@ -207,7 +208,7 @@ pub(super) fn words(args: &Args, seen: &Seen, ended: &Result<End, SourceError>, 
         Ok(End::TryLater { code, until }) => {
             lines.push(format!(
                 "the service wants no calls before {} ({code}); {goes_on}",
-                utc(until.millis())
+                rfc3339(until.millis())
             ));
         }
         Err(error) if error.trouble == Trouble::Setup => return format!("tidegate: {error}"),

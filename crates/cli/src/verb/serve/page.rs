@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use tidegate_engine::letter::export::utc;
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_engine::letter::store::Group;
 use tidegate_engine::run::{LastRun, Status};
 use tidegate_sim::report::{escape, html};
@@ -25,7 +25,7 @@ pub(super) fn page(view: &View, now_ms: i64) -> String {
     let footer = format!(
         "Tidegate {}. Seen at {}; load the page again for a newer look.",
         env!("CARGO_PKG_VERSION"),
-        utc(view.at_ms)
+        rfc3339(view.at_ms)
     );
     html::page("Tidegate", &header(view), &main, &footer)
 }
@@ -52,7 +52,7 @@ fn header(view: &View) -> String {
     let mut out = format!(
         "<p class=\"kind\">serve · {}</p><h1>Pipelines and dead letters</h1>\
          <p class=\"badge {class}\">{}</p>",
-        utc(view.at_ms),
+        rfc3339(view.at_ms),
         escape(&said)
     );
     if !faults.is_empty() {
@@ -197,7 +197,7 @@ fn pipelines(view: &View, now_ms: i64) -> String {
         let _ = write!(
             out,
             "<td><time datetime=\"{0}\" title=\"{0}\">{1} ago</time></td></tr>",
-            utc(run.at_ms),
+            rfc3339(run.at_ms),
             ago(run.at_ms, now_ms)
         );
     }

@@ -1,0 +1,103 @@
+//! The proleptic Gregorian calendar: days since 1970-01-01 to dates and back.
+//!
+//! Why not a crate of dates: the decisions need it without `std` and without a clock, and it is forty
+//! lines. Everything that spells or reads a date in this workspace stands on them.
+
+use alloc::format;
+use alloc::string::String;
+
+/// Days in 400 years, after which the calendar repeats.
+const ERA_DAYS: i64 = 146_097;
+/// Days from 0000-03-01 to 1970-01-01.
+const EPOCH_DAYS: i64 = 719_468;
+
+/// Whether a year has 366 days.
+#[must_use]
+pub const fn is_leap_year(year: i64) -> bool {
+    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
+}
+
+/// Days of a month, counted from 1; 0 for a month that there is not.
+#[must_use]
+pub const fn days_in_month(year: i64, month: i64) -> i64 {
+    match month {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        4 | 6 | 9 | 11 => 30,
+        2 if is_leap_year(year) => 29,
+        2 => 28,
+        _ => 0,
+    }
+}
+
+/// Days from 1970-01-01 to a date. The date must exist, within some billion years.
+#[must_use]
+pub const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    // Years begin in March here, so that the leap day is the last.
+    let year = if month <= 2 { year.saturating_sub(1) } else { year };
+    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era.saturating_mul(ERA_DAYS).saturating_add(day_of_era - EPOCH_DAYS)
+}
+
+/// Year, month and day of a day counted from 1970-01-01.
+#[must_use]
+pub const fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let shifted = days.saturating_add(EPOCH_DAYS);
+    let (era, day_of_era) = (shifted.div_euclid(ERA_DAYS), shifted.rem_euclid(ERA_DAYS));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march + 2) / 5 + 1;
+    let month = if march < 10 { march + 3 } else { march - 9 };
+    (year_of_era + era * 400 + (month <= 2) as i64, month, day)
+}
+
+/// A time in milliseconds since 1970 as RFC 3339 in UTC, in whole seconds, rounded down.
+#[must_use]
+pub fn rfc3339(ms: i64) -> String {
+    let seconds = ms.div_euclid(1000);
+    let (year, month, day) = civil_from_days(seconds.div_euclid(86_400));
+    let second = seconds.rem_euclid(86_400);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_that_are_known() {
+        for (date, days) in [
+            ((1970, 1, 1), 0),
+            ((2024, 2, 29), 19_782),
+            ((2026, 11, 15), 20_772),
+            ((1600, 2, 29), -135_081),
+            ((2000, 3, 1), 11_017),
+            ((1, 1, 1), -719_162),
+        ] {
+            assert_eq!(days_from_civil(date.0, date.1, date.2), days);
+            assert_eq!(civil_from_days(days), date);
+        }
+        assert_eq!(rfc3339(1_794_700_799_999), "2026-11-14T23:59:59Z");
+        assert_eq!(rfc3339(951_782_400_000), "2000-02-29T00:00:00Z");
+        assert_eq!(rfc3339(-1), "1969-12-31T23:59:59Z");
+        assert!(!rfc3339(i64::MIN).is_empty() && !rfc3339(i64::MAX).is_empty());
+    }
+
+    #[test]
+    fn every_day_of_eight_centuries_follows_the_one_before() {
+        let (mut year, mut month, mut day) = (1600, 1, 1);
+        for days in days_from_civil(1600, 1, 1)..days_from_civil(2400, 1, 1) {
+            assert_eq!(civil_from_days(days), (year, month, day));
+            assert_eq!(days_from_civil(year, month, day), days);
+            day += 1;
+            if day > days_in_month(year, month) {
+                (month, day) = (month + 1, 1);
+            }
+            if month > 12 {
+                (year, month) = (year + 1, 1);
+            }
+        }
+    }
+}
