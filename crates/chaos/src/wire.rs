@@ -6,6 +6,7 @@
 
 use std::io;
 use std::num::NonZeroU32;
+use tidegate_core::hex::unhex_byte;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -89,10 +90,7 @@ pub(crate) fn decode(text: &str) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     let mut i = 0;
     while let Some(&byte) = bytes.get(i) {
-        let hex = || {
-            let pair = text.get(i + 1..i + 3)?;
-            pair.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u8::from_str_radix(pair, 16).ok()).flatten()
-        };
+        let hex = || unhex_byte(*bytes.get(i + 1)?, *bytes.get(i + 2)?);
         match byte {
             b'+' => out.push(b' '),
             b'%' => match hex() {

@@ -5,6 +5,7 @@
 //! seed tell the same.
 
 use super::hash;
+use tidegate_core::time::calendar::rfc3339;
 
 const STREETS: [&str; 8] = [
     "Harbour Road",
@@ -166,29 +167,8 @@ impl Parcel {
 
     /// The last change as RFC 3339 text.
     pub(crate) fn updated(&self) -> String {
-        let (year, month, day) = civil(self.updated_ms.div_euclid(86_400_000));
-        let second = self.updated_ms.rem_euclid(86_400_000) / 1_000;
-        format!(
-            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-            second / 3_600,
-            second / 60 % 60,
-            second % 60
-        )
+        rfc3339(self.updated_ms)
     }
-}
-
-/// Year, month and day of a day since 1970.
-fn civil(days: i64) -> (i64, i64, i64) {
-    // Years begin in March, so that the leap day is the last of the year.
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month, day_of_year - (153 * shifted_month + 2) / 5 + 1)
 }
 
 #[cfg(test)]
@@ -211,8 +191,6 @@ mod tests {
     fn parcels_do_not_overlap_and_dates_are_dates() {
         let (a, b) = (parcel(1, 1), parcel(1, 2));
         assert!(a.ring()[1].0 < b.ring()[0].0);
-        assert_eq!(civil(0), (1970, 1, 1));
-        assert_eq!(civil(19_782), (2024, 2, 29));
         let dated = Parcel { updated_ms: 1_709_251_199_000, ..a };
         assert_eq!(dated.updated(), "2024-02-29T23:59:59Z");
     }

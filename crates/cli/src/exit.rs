@@ -23,7 +23,7 @@ pub(crate) enum Exit {
 
 /// The codes, for `--help`. `docs/exit-codes.md` says more.
 pub(crate) const HELP: &str = "Exit codes: 0 all done; 1 failure; 2 usage or invalid manifest; \
-3 a gate halted the run; 4 finished with dead letters; 5 finished, but an alert fired; 75 stopped by the other side, try later.";
+3 a gate halted the run; 4 finished with dead letters; 5 finished, but an alert fired; 75 a service is down or asks for time, try later.";
 
 impl Exit {
     /// The same, unless all is done and an alert is to be told.

@@ -11,7 +11,7 @@ use std::sync::{OnceLock, RwLock};
 
 use serde_json::{Map, Value as Json, json};
 use tidegate_client::secret;
-use tidegate_ledger::letter::export::utc;
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::letter::now_ms;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -141,7 +141,7 @@ impl Visit for Fields {
 
 fn line_json(level: &str, target: &str, fields: Map<String, Json>) -> String {
     let now = now_ms();
-    let time = format!("{}.{:03}Z", utc(now).trim_end_matches('Z'), now.rem_euclid(1000));
+    let time = format!("{}.{:03}Z", rfc3339(now).trim_end_matches('Z'), now.rem_euclid(1000));
     let mut line = Map::new();
     line.insert("time".into(), time.into());
     line.insert("level".into(), level.into());

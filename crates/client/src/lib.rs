@@ -20,9 +20,9 @@ pub mod adapter;
 pub mod cache;
 pub mod call;
 pub mod duration;
-pub mod hex;
 pub mod http;
 pub mod lane;
+pub mod lock;
 pub mod profile;
 pub mod secret;
 #[cfg(feature = "store")]

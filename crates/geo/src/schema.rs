@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use tidegate_core::Code;
+use tidegate_core::time::calendar::days_in_month;
 
 use crate::error::Problem;
 use crate::wkb::{Dim, Shape};
@@ -217,7 +218,9 @@ pub fn is_date(text: &str) -> bool {
         && b[4] == b'-'
         && b[7] == b'-'
         && match (digits(b, 0, 4), digits(b, 5, 2), digits(b, 8, 2)) {
-            (Some(year), Some(month), Some(day)) => day >= 1 && day <= days_of(year, month),
+            (Some(year), Some(month), Some(day)) => {
+                (1..=days_in_month(year.into(), month.into())).contains(&day.into())
+            }
             _ => false,
         }
 }
@@ -267,16 +270,6 @@ pub fn is_date_time(text: &str) -> bool {
 fn digits(b: &[u8], at: usize, count: usize) -> Option<u32> {
     let part = b.get(at..at + count)?;
     part.iter().try_fold(0, |sum, d| d.is_ascii_digit().then(|| sum * 10 + u32::from(d - b'0')))
-}
-
-fn days_of(year: u32, month: u32) -> u32 {
-    match month {
-        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
-        4 | 6 | 9 | 11 => 30,
-        2 if year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400)) => 29,
-        2 => 28,
-        _ => 0,
-    }
 }
 
 #[cfg(test)]

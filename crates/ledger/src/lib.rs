@@ -14,4 +14,4 @@ pub mod sql;
 // The parts of the client that the books use, under the names that they have there.
 #[cfg(feature = "object-store")]
 use tidegate_client::store;
-use tidegate_client::{call, hex, secret};
+use tidegate_client::{call, lock, secret};

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use tidegate_core::retry::{Backoff, Jitter};
 
-use crate::did_you_mean::suggestion;
 use crate::world::World;
+use tidegate_core::suggest::question;
 
 /// The policies that can be named, and what each does.
 pub const POLICIES: [(&str, &str); 6] = [
@@ -50,7 +50,7 @@ fn under(world: &World, name: &str) -> Result<World, String> {
         "no-retry" => call.attempts_max = 1,
         _ => {
             let known = POLICIES.map(|(name, _)| name);
-            let guess = suggestion(name, &known);
+            let guess = question(name, &known);
             return Err(format!("unknown policy `{name}`{guess}; known are {}", known.join(", ")));
         }
     }

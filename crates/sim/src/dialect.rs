@@ -17,7 +17,7 @@ use serde::Deserialize;
 use tidegate_core::Wall;
 use tidegate_core::hint::{HintProfile, TimeUnit, date};
 
-use crate::did_you_mean::suggestion;
+use tidegate_core::suggest::question;
 
 /// A limit as the server itself knows it, at the moment of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -312,7 +312,7 @@ pub struct UnknownDialect(pub String);
 impl fmt::Display for UnknownDialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Dialect::ALL.map(Dialect::name);
-        let guess = suggestion(&self.0, &names);
+        let guess = question(&self.0, &names);
         write!(f, "no header dialect is called `{}`{guess}; known are {}", self.0, names.join(", "))
     }
 }

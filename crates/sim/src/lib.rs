@@ -9,7 +9,6 @@
 pub mod compare;
 pub mod contention;
 pub mod dialect;
-pub mod did_you_mean;
 pub mod distribution;
 pub mod drain;
 pub mod event_queue;

@@ -471,7 +471,7 @@ fn rows() -> Vec<Row> {
                     &m::REPLAY_SUCCESS,
                 ),
                 panel(
-                    "Letters brought home",
+                    "Letters resolved by replays",
                     Lines,
                     "cps",
                     8,

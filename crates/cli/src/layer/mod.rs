@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tidegate_core::Code;
+use tidegate_core::hex::hex;
 use tidegate_geo::check::Report;
 use tidegate_geo::crs::{Grids, Operation};
 use tidegate_geo::error::{Error, Problem};
@@ -73,8 +74,7 @@ pub(crate) fn rejected(rejected: &Rejected) -> Value {
     match std::str::from_utf8(&rejected.raw) {
         Ok(text) => said["raw"] = text.into(),
         Err(_) => {
-            let hex: String = rejected.raw.iter().map(|byte| format!("{byte:02x}")).collect();
-            said["raw_hex"] = hex.into();
+            said["raw_hex"] = hex(&rejected.raw).into();
         }
     }
     said

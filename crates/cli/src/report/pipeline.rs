@@ -1,7 +1,7 @@
 //! What the report says about a pipeline's run, beyond what the registry knows.
 
 use serde_json::Value as Json;
-use tidegate_ledger::letter::export::utc;
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::letter::now_ms;
 use tidegate_pipeline::manifest::Manifest;
 use tidegate_pipeline::run::{End, Report as Result, RunError};
@@ -32,7 +32,7 @@ pub(crate) fn pipeline(
             End::Stopped => ("stopped from outside; --resume goes on".to_owned(), Tone::Fair),
             End::Suspended(what) => (what.clone(), Tone::Bad),
             End::TryLater(code, until) => {
-                (format!("{code}: the other side wants no calls before {}", utc(until.millis())), Tone::Bad)
+                (format!("{code}: a service asks for no calls before {}", rfc3339(until.millis())), Tone::Bad)
             }
         },
     };
@@ -54,7 +54,7 @@ pub(crate) fn pipeline(
         title: &manifest.pipeline.id,
         ended: &ended,
         tone,
-        when: &utc(now_ms()),
+        when: &rfc3339(now_ms()),
         telemetry,
         added: result.as_ref().map_or(0, |report| report.counts.added),
         seen,

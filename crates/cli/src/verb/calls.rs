@@ -35,7 +35,7 @@ pub(super) struct Calls {
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
     pub(super) deadline: Duration,
 
-    /// If the service wants no calls for longer than this, stop with exit code 75
+    /// If the service asks for a longer wait than this, stop with exit code 75
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time)]
     pub(super) patience: Duration,
 

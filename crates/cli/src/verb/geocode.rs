@@ -8,6 +8,7 @@ use clap::Parser;
 use serde_json::json;
 use tidegate_client::lane::{Clock, Snapshot};
 use tidegate_client::secret::SecretRef;
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_geo::format::csv::CsvOptions;
 use tidegate_ledger::letter::{Place, now_ms};
 use tidegate_pipeline::geocode::{self, By, End, Job, JobError, Prepared, Run};
@@ -41,7 +42,7 @@ Columns added: outcome, label, score, match_type, attempts, elapsed_ms, cache_hi
 error; and the geometry (in CSV as lon and lat).
 
 Exit codes: 0 no row failed; 4 some rows failed, the output says which and why; 75 the service
-wants no calls for now, run again later; 2 the job cannot work as given; 1 anything else.")]
+asks for time, run again later; 2 the job cannot work as given; 1 anything else.")]
 pub(crate) struct Args {
     /// The CSV file; `-` is standard input
     #[arg(value_name = "FILE")]
@@ -378,7 +379,7 @@ async fn watched(prepared: Prepared, args: &Args) -> Result<End, JobError> {
                 if let Some(progress) = &mut progress {
                     progress.clear();
                 }
-                out::say("stopping: calls under way are brought home; once more to stop at once");
+                out::say("stopping: waiting for calls in flight; press Ctrl-C again to stop at once");
             }
         }
     }
@@ -533,7 +534,7 @@ fn page(args: &Args, run: &Run, end: &End, seen: &Seen) -> String {
         title: &args.input.file_name().unwrap_or(args.input.as_os_str()).to_string_lossy(),
         ended: &ended,
         tone,
-        when: &utc(now_ms()),
+        when: &rfc3339(now_ms()),
         telemetry: &run.telemetry,
         added: 0,
         seen,
@@ -606,21 +607,6 @@ fn words(args: &Args, run: &Run, end: &End, took: Duration, s: &Summary) -> Stri
     lines.join("\n")
 }
 
-/// A time as RFC 3339 in UTC, to the second.
-pub(super) fn utc(ms: i64) -> String {
-    let (days, second) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000) / 1000);
-    // Civil from days, with the year beginning in March.
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let doe = z.rem_euclid(146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
-    let year = yoe + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -630,12 +616,5 @@ mod tests {
         assert_eq!(delimiter("tab"), Ok(b'\t'));
         assert!(delimiter("\"").is_err() && delimiter(",,").is_err());
         assert!(encoding("utf-16").is_err() && encoding("latin1").is_ok());
-    }
-
-    #[test]
-    fn times_in_utc() {
-        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
-        assert_eq!(utc(1_794_700_799_000), "2026-11-14T23:59:59Z");
-        assert_eq!(utc(951_782_400_000), "2000-02-29T00:00:00Z");
     }
 }

@@ -250,7 +250,7 @@ fn summary(args: &Args, report: &Report) -> String {
         End::Done => "done".to_owned(),
         End::Halted(_) => "halted".to_owned(),
         End::Stopped => "stopped".to_owned(),
-        End::TryLater(code, _) => format!("stopped by the other side ({code})"),
+        End::TryLater(code, _) => format!("waiting for a service ({code})"),
         End::Suspended(_) => "suspended".to_owned(),
     };
     let mut text = format!("{}: {word} in {}", report.pipeline, span(report.elapsed));

@@ -8,7 +8,7 @@ use crate::lane::Lane;
 use std::fmt;
 use std::time::Duration;
 use tidegate_core::patience::{After, LaneWatch, Patience, TryLater};
-use tidegate_core::time::calendar::rfc3339 as utc;
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_core::{Code, Wall};
 
 /// The other side wants more time than the run has: it ends with exit code 75.
@@ -39,7 +39,7 @@ impl Later {
 
 /// A time of today, or a date and time, in UTC.
 fn when(until: Wall, now: Wall) -> String {
-    let (text, today) = (utc(until.millis()), utc(now.millis()));
+    let (text, today) = (rfc3339(until.millis()), rfc3339(now.millis()));
     match (text.split_once('T'), today.split_once('T')) {
         (Some((day, time)), Some((today, _))) => {
             let time = time.trim_end_matches('Z');

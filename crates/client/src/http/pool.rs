@@ -11,6 +11,7 @@
 
 use super::connect::{Connector, Stream};
 use super::failure::Failure;
+use crate::lock::lock;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Uri, header};
@@ -21,7 +22,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -171,10 +172,6 @@ impl Open {
         self.idle.clear();
         None
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Closes what has not been used for too long, as long as the pool lives.

@@ -1,11 +1,11 @@
 //! What is asked, and the key by which the same question is known again.
 
-use crate::hex::write_hex;
 use crate::secret::{Secret, is_secret_header};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
+use tidegate_core::hex::{unhex_byte, write_hex};
 use url::{Position, Url};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -142,9 +142,9 @@ fn decode(text: &str) -> Cow<'_, str> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, behind)) = rest.split_first() {
-        let digit = |at: usize| behind.get(at).and_then(|b| char::from(*b).to_digit(16));
-        let (decoded, behind) = match (byte, digit(0).zip(digit(1))) {
-            (b'%', Some((high, low))) => ((high * 16 + low) as u8, behind.get(2..).unwrap_or_default()),
+        let escaped = behind.first_chunk::<2>().and_then(|[high, low]| unhex_byte(*high, *low));
+        let (decoded, behind) = match (byte, escaped) {
+            (b'%', Some(value)) => (value, behind.get(2..).unwrap_or_default()),
             (b'+', _) => (b' ', behind),
             _ => (byte, behind),
         };
@@ -198,7 +198,7 @@ pub(super) fn detach(headers: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hex::hex;
+    use tidegate_core::hex::hex;
 
     fn get(url: &str) -> Request {
         Request::get(Url::parse(url).unwrap())

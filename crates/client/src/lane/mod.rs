@@ -37,10 +37,11 @@ pub use registry::Lanes;
 pub use snapshot::{Counts, Due, Snapshot};
 pub use states::{FILE as LANE_FILE, LaneStates};
 
+use crate::lock::lock;
 use queue::{Queue, Waiter};
 use states::LaneId;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tidegate_core::hint::Hints;
 use tidegate_core::lane::{self as core, Admit, LaneConfig};
@@ -366,7 +367,7 @@ impl Lane {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.state)
     }
 }
 

@@ -4,9 +4,10 @@
 //! one service share its pace, its breaker and what the server said.
 
 use super::{Clock, Lane, LaneKey, LaneStates, Snapshot};
+use crate::lock::lock;
 use crate::secret::Secret;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_core::lane::LaneConfig;
 
 /// Lanes by their keys. Clones share them.
@@ -101,7 +102,7 @@ impl Lanes {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 }
 

@@ -5,6 +5,7 @@ use super::form::Form;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use tidegate_core::suggest::question;
 
 macro_rules! embedded {
     ($($name:literal)*) => {
@@ -144,7 +145,7 @@ impl Profiles {
                 None => {
                     return Err(problem(
                         label,
-                        format!("`extends`: no profile `{base}`{}", meant(base.as_str(), &self.names())),
+                        format!("`extends`: no profile `{base}`{}", question(base.as_str(), &self.names())),
                     ));
                 }
             },
@@ -186,7 +187,7 @@ impl Profiles {
     fn loaded(&self, name: &str) -> Result<&Loaded, String> {
         self.all.get(name).ok_or_else(|| {
             let names = self.names();
-            format!("there is no profile `{name}`{}; there are {}", meant(name, &names), names.join(", "))
+            format!("there is no profile `{name}`{}; there are {}", question(name, &names), names.join(", "))
         })
     }
 }
@@ -205,10 +206,10 @@ fn parse(file: &str, source: &str) -> Result<Form, Problem> {
         let at = error.location();
         let what = match error {
             serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
-                format!("there is no key `{field}` here{}", meant(field, expected))
+                format!("there is no key `{field}` here{}", question(field, expected))
             }
             serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => {
-                format!("`{variant}` is not one of {}{}", expected.join(", "), meant(variant, expected))
+                format!("`{variant}` is not one of {}{}", expected.join(", "), question(variant, expected))
             }
             serde_saphyr::Error::SerdeMissingField { field, .. } => format!("the key `{field}` is missing"),
             other => {
@@ -219,14 +220,4 @@ fn parse(file: &str, source: &str) -> Result<Form, Problem> {
         };
         Problem { file: file.to_owned(), line: at.map(|l| l.line()), column: at.map(|l| l.column()), what }
     })
-}
-
-/// `; did you mean …?`, if something known is near.
-pub(super) fn meant(name: &str, known: &[&str]) -> String {
-    let near = known
-        .iter()
-        .map(|k| (strsim::damerau_levenshtein(name, k), *k))
-        .filter(|(distance, k)| *distance <= 1 + k.len() / 4)
-        .min();
-    near.map_or_else(String::new, |(_, k)| format!("; did you mean `{k}`?"))
 }

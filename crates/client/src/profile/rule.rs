@@ -185,7 +185,7 @@ impl TryFrom<String> for MeansName {
     fn try_from(name: String) -> Result<MeansName, String> {
         MEANS.iter().find(|(known, _)| *known == name).map(|(_, m)| MeansName(*m)).ok_or_else(|| {
             let names: Vec<&str> = MEANS.iter().map(|(n, _)| *n).collect();
-            format!("`{name}` is no meaning{}", super::load::meant(&name, &names))
+            format!("`{name}` is no meaning{}", tidegate_core::suggest::question(&name, &names))
         })
     }
 }

@@ -147,7 +147,10 @@ impl TryFrom<String> for Template {
             };
             let name = from.get(1..close).unwrap_or_default();
             let Some((_, place)) = PLACES.iter().find(|(known, _)| *known == name) else {
-                return Err(format!("`{{{name}}}` is no placeholder{}", super::load::meant(name, &names())));
+                return Err(format!(
+                    "`{{{name}}}` is no placeholder{}",
+                    tidegate_core::suggest::question(name, &names())
+                ));
             };
             if !before.is_empty() {
                 parts.push(Part::Text(before.to_owned()));

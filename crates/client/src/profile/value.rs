@@ -59,7 +59,7 @@ text!(
 );
 text!(
     /// The address of a service: scheme, host and perhaps a path.
-    Url, is_base, "is no address; it starts with http:// or https:// and has no `?` and no `#`"
+    Url, is_base, "is not an address; it starts with http:// or https:// and has no `?` and no `#`"
 );
 
 fn is_base(text: &str) -> bool {

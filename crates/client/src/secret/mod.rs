@@ -12,11 +12,12 @@ mod tests;
 
 pub use redact::{MASK, Redactor, is_secret_header, is_secret_query};
 
+use crate::lock::lock;
 use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 use zeroize::Zeroizing;
 
 /// The longest secret that is read from a file.
@@ -49,15 +50,15 @@ impl fmt::Debug for Secret {
 /// The secrets that this process has fetched, for its log.
 static KNOWN: LazyLock<Mutex<Redactor>> = LazyLock::new(Mutex::default);
 
-fn lock() -> MutexGuard<'static, Redactor> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+fn redactor() -> MutexGuard<'static, Redactor> {
+    lock(&KNOWN)
 }
 
 /// A line of a log, with every secret masked that this process has fetched: the last net under
 /// those who mask what they say themselves.
 #[must_use]
 pub fn mask(text: &str) -> Cow<'_, str> {
-    lock().text(text)
+    redactor().text(text)
 }
 
 /// Where a secret is to be found.
@@ -149,7 +150,7 @@ impl SecretRef {
             return Err(SecretError::Empty(self.clone()));
         }
         let secret = Secret(value);
-        lock().add(&secret);
+        redactor().add(&secret);
         Ok(secret)
     }
 }

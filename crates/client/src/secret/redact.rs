@@ -9,6 +9,7 @@
 use super::Secret;
 use http::HeaderName;
 use std::borrow::Cow;
+use tidegate_core::hex::unhex_byte;
 use url::Url;
 
 /// What stands where a secret stood.
@@ -200,8 +201,8 @@ fn spelled(text: &[u8], secret: &[u8]) -> Option<usize> {
     for &wanted in secret {
         let rest = text.get(at..)?;
         at += match *rest {
-            [b'%', high, low, ..] if hex(&[high, low]) == Some(wanted) => 3,
-            [b'\\', b'u', b'0', b'0', high, low, ..] if hex(&[high, low]) == Some(wanted) => 6,
+            [b'%', high, low, ..] if unhex_byte(high, low) == Some(wanted) => 3,
+            [b'\\', b'u', b'0', b'0', high, low, ..] if unhex_byte(high, low) == Some(wanted) => 6,
             [b'\\', escaped, ..] if escaped == wanted && matches!(wanted, b'"' | b'\\' | b'/') => 2,
             [b'+', ..] if wanted == b' ' => 1,
             [plain, ..] if plain == wanted => 1,
@@ -209,9 +210,4 @@ fn spelled(text: &[u8], secret: &[u8]) -> Option<usize> {
         };
     }
     Some(at)
-}
-
-fn hex(digits: &[u8; 2]) -> Option<u8> {
-    let digit = |d: u8| char::from(d).to_digit(16);
-    u8::try_from(digit(digits[0])? * 16 + digit(digits[1])?).ok()
 }

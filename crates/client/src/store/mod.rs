@@ -46,6 +46,7 @@ pub use read::Object;
 
 use crate::call::{self, Later, Reply, Sent};
 use crate::lane::{Lane, LaneKey, Lanes};
+use crate::lock::lock;
 use crate::telemetry::Line;
 use bytes::Bytes;
 use judge::{Fault, judge};
@@ -55,7 +56,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidegate_core::call::{Call, CallPolicy};
 use tidegate_core::classify::Classifier;
@@ -213,7 +214,7 @@ impl Store {
         let inner = &*self.0;
         let after = kept.strip_prefix(inner.base.as_str()).unwrap_or(kept);
         let prefix = key::lane_prefix(after, inner.lane_segments);
-        let mut known = inner.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&inner.prefixes);
         let prefix = if known.contains(prefix) || known.len() < LANES_MAX { prefix } else { "*" };
         if !known.contains(prefix) {
             known.insert(prefix.to_owned());

@@ -11,13 +11,14 @@
 //! There is one tracer per process, like one log: a process runs one pipeline.
 
 use crate::call::{Outcome, Spans};
-use crate::hex::{hex, write_hex};
 use crate::lane::Lane;
+use crate::lock::lock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_core::Mono;
 use tidegate_core::call::Attempt;
+use tidegate_core::hex::{hex, write_hex};
 
 static TRACER: OnceLock<Tracer> = OnceLock::new();
 
@@ -282,7 +283,7 @@ impl Tracer {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Span>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 }
 

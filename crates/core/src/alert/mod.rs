@@ -245,7 +245,7 @@ fn judge(alert: Alert, limits: &AlertLimits, now: &AlertReading, since: &AlertRe
         Alert::FirstAttemptSuccess => {
             let ratio = share(since.first_answered as f64, since.first_sent as f64);
             let said = format!(
-                "{} of the calls are answered at the first attempt, {} are wanted",
+                "{} of the calls are answered at the first attempt; the target is {}",
                 percent(ratio),
                 percent(limits.first_attempt_success)
             );

@@ -11,11 +11,11 @@ use alloc::string::String;
 
 use super::span::{integer, trim};
 use crate::time::Wall;
+use crate::time::calendar::{civil_from_days, days_from_civil, days_in_month};
 
 const DAY_MS: i64 = 86_400_000;
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-const DAYS_BEFORE_MONTH: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
 const WEEKDAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 /// No year is later than this one, so that milliseconds fit.
 const LAST_YEAR: i64 = 1_000_000;
@@ -44,7 +44,7 @@ pub(super) fn is_weekday(text: &[u8]) -> bool {
 pub fn imf_fixdate(wall: Wall) -> String {
     let seconds = wall.millis().div_euclid(1000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = civil(days);
+    let (year, month, day) = civil_from_days(days);
     let name = |names: &[&'static str], i: i64| {
         usize::try_from(i).ok().and_then(|i| names.get(i)).and_then(|n| n.get(..3)).unwrap_or_default()
     };
@@ -147,7 +147,7 @@ fn http(text: &[u8], now: Wall) -> Option<Wall> {
         return at(year, month, day, time);
     }
     let horizon = now.millis().saturating_add(18_262 * DAY_MS);
-    let (last, _, _) = civil(horizon.div_euclid(DAY_MS));
+    let (last, _, _) = civil_from_days(horizon.div_euclid(DAY_MS));
     let year = last - (last - year).rem_euclid(100);
     at(year, month, day, time).filter(|w| w.millis() <= horizon).or_else(|| at(year - 100, month, day, time))
 }
@@ -206,44 +206,11 @@ fn iso(text: &[u8]) -> Option<Wall> {
 }
 
 fn at(year: i64, month: i64, day: i64, time_ms: i64) -> Option<Wall> {
-    let length = match month {
-        4 | 6 | 9 | 11 => 30,
-        2 if leap(year) => 29,
-        2 => 28,
-        1..=12 => 31,
-        _ => return None,
-    };
-    if !(1..=length).contains(&day) {
+    if !(1..=days_in_month(year, month)).contains(&day) {
         return None;
     }
-    let days = days_before(year, month) + day - 1;
+    let days = days_from_civil(year, month, day);
     Some(Wall::from_millis(days.saturating_mul(DAY_MS).saturating_add(time_ms)))
-}
-
-fn leap(year: i64) -> bool {
-    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
-}
-
-/// Days from 1970-01-01 to the first of the month.
-fn days_before(year: i64, month: i64) -> i64 {
-    let y = year - 1;
-    let years = y * 365 + y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400) - 719_162;
-    let months = usize::try_from(month - 1).ok().and_then(|m| DAYS_BEFORE_MONTH.get(m)).copied().unwrap_or(0);
-    years + months + i64::from(month > 2 && leap(year))
-}
-
-/// Year, month and day of a day counted from 1970-01-01.
-fn civil(days: i64) -> (i64, i64, i64) {
-    // 146 097 days are 400 years; the guess is the year itself or the one after it.
-    let mut year = 1970 + (days.saturating_mul(400)).div_euclid(146_097);
-    while days_before(year, 1) > days {
-        year -= 1;
-    }
-    while days_before(year + 1, 1) <= days {
-        year += 1;
-    }
-    let month = (1..=12).rev().find(|&m| days_before(year, m) <= days).unwrap_or(1);
-    (year, month, days - days_before(year, month) + 1)
 }
 
 #[cfg(test)]
@@ -278,14 +245,14 @@ mod tests {
 
     #[test]
     fn two_digit_years_reach_fifty_years_ahead() {
-        let year = |text: &str| ms(text).map(|ms| civil(ms.div_euclid(DAY_MS)).0);
+        let year = |text: &str| ms(text).map(|ms| civil_from_days(ms.div_euclid(DAY_MS)).0);
         assert_eq!(year("Sunday, 15-Nov-26 05:00:00 GMT"), Some(2026));
         assert_eq!(year("Sunday, 14-Nov-76 05:00:00 GMT"), Some(2076));
         assert_eq!(year("Sunday, 17-Nov-76 05:00:00 GMT"), Some(1976));
         assert_eq!(year("Sunday, 06-Nov-77 05:00:00 GMT"), Some(1977));
         assert_eq!(year("Sunday, 06-Nov-00 05:00:00 GMT"), Some(2000));
         let late = parse(b"06-Nov-01 05:00:00 GMT", Wall::from_secs(4_090_000_000)).unwrap();
-        assert_eq!(civil(late.millis() / DAY_MS).0, 2101);
+        assert_eq!(civil_from_days(late.millis() / DAY_MS).0, 2101);
     }
 
     #[test]

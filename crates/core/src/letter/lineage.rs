@@ -7,7 +7,7 @@
 //! it. The effect key never changes: it names the row in the sink, so that a replay overwrites
 //! and never doubles.
 
-use super::hex;
+use crate::hex::hex;
 use alloc::string::{String, ToString};
 use sha2::{Digest, Sha256};
 

@@ -17,9 +17,3 @@ pub use class::FailureClass;
 pub use fingerprint::Fingerprint;
 pub use id::{LetterId, LetterIds};
 pub use state::LetterState;
-
-/// One lower-case hex digit per half byte.
-pub(crate) fn hex(bytes: &[u8]) -> alloc::string::String {
-    let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or('0');
-    bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect()
-}

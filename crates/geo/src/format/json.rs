@@ -1,5 +1,7 @@
 //! Writing JSON text, RFC 8259.
 
+use tidegate_core::hex;
+
 use crate::column::Value;
 use crate::number;
 
@@ -37,11 +39,9 @@ pub(crate) fn write_json(out: &mut Vec<u8>, json: &str) {
 
 /// Appends bytes as lower-case hexadecimal.
 pub(crate) fn write_hex(out: &mut Vec<u8>, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for byte in bytes {
-        out.push(DIGITS[usize::from(byte >> 4)]);
-        out.push(DIGITS[usize::from(byte & 15)]);
-    }
+    let start = out.len();
+    out.resize(start + bytes.len() * 2, 0);
+    hex::write_hex(bytes, out.get_mut(start..).unwrap_or_default());
 }
 
 /// Appends text in quotes, with what must be escaped escaped.

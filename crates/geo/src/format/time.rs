@@ -1,39 +1,19 @@
 //! Days and moments as Parquet counts them, and as text.
 
+use tidegate_core::time::calendar::{civil_from_days, days_from_civil};
+
 const MICROS_PER_DAY: i64 = 86_400_000_000;
-
-/// Days from 1970-01-01 to a day of the proleptic Gregorian calendar.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    // Years begin in March here, so that the leap day is the last.
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let of_era = year.rem_euclid(400);
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
-}
-
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year + era * 400 + i64::from(month <= 2), month, day)
-}
 
 /// The day that a text says, counted from 1970.
 pub(in crate::format) fn day_of(text: &str) -> Option<i32> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
-    i32::try_from(days(number(0, 4)?, number(5, 7)?, number(8, 10)?)).ok()
+    i32::try_from(days_from_civil(number(0, 4)?, number(5, 7)?, number(8, 10)?)).ok()
 }
 
 /// A day as text.
 #[cfg(any(feature = "parquet", test))]
 pub(in crate::format) fn day_text(day: i32) -> String {
-    let (year, month, day) = civil(day.into());
+    let (year, month, day) = civil_from_days(day.into());
     format!("{year:04}-{month:02}-{day:02}")
 }
 
@@ -76,7 +56,7 @@ pub(in crate::format) fn moment_of(text: &str) -> Option<(i64, bool)> {
 pub(in crate::format) fn moment_text(nanos: i128, utc: bool) -> String {
     let seconds = i64::try_from(nanos.div_euclid(1_000_000_000)).unwrap_or(0);
     let fraction = nanos.rem_euclid(1_000_000_000);
-    let (year, month, day) = civil(seconds.div_euclid(86_400));
+    let (year, month, day) = civil_from_days(seconds.div_euclid(86_400));
     let of_day = seconds.rem_euclid(86_400);
     let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
     let mut text = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");

@@ -85,7 +85,7 @@ pub(super) fn root(leaves: &[Hash]) -> Hash {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hex::hex;
+    use tidegate_core::hex::hex;
 
     #[test]
     fn the_tree_is_that_of_rfc_6962() {

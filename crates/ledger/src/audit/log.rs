@@ -7,8 +7,8 @@ use super::copy::Copies;
 use super::seal::{self, Checkpoint};
 use super::sign::{PublicKey, Signer};
 use super::{Act, Row};
-use crate::hex::hex;
 use crate::sql::{Sql, Val};
+use tidegate_core::hex::hex;
 
 /// A checkpoint is due after so many entries,
 const ENTRIES: i64 = 1000;

@@ -3,8 +3,8 @@
 use tidegate_core::letter::LetterId;
 
 use super::{COLUMNS, Row};
-use crate::hex::hex;
 use crate::sql::{Sql, Val};
+use tidegate_core::hex::hex;
 
 /// What was entered.
 #[derive(Clone, Debug, PartialEq)]

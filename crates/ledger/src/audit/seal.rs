@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::hex::{hex, unhex_all};
 use crate::sql::{Sql, Val, Vals};
+use tidegate_core::hex::{hex, unhex_all};
 
 /// So many bytes of an entry's hash are kept in a checkpoint, so that an entry that was replaced
 /// can be named, and not only the thousand among which it is.

@@ -17,7 +17,7 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use crate::hex::{hex, unhex};
+use tidegate_core::hex::{hex, unhex};
 
 /// The file of the secret key in a state directory.
 pub const KEY_FILE: &str = "audit.key";

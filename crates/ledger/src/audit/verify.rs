@@ -12,8 +12,8 @@ use super::log::head_message;
 use super::seal::{self, Checkpoint, MARK};
 use super::sign::PublicKey;
 use super::{COLUMNS, Row};
-use crate::hex::{hex, unhex_all};
 use crate::sql::Sql;
+use tidegate_core::hex::{hex, unhex_all};
 
 /// What those who verify hold in their hands.
 #[derive(Clone, Debug, Default)]

@@ -8,10 +8,10 @@
 use super::error::{LetterError, Result};
 use super::filter::Filter;
 use super::store::{Page, Row, Store};
-use crate::hex::hex;
 use crate::store as object;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tidegate_core::hex::hex;
 use tidegate_core::letter::LetterState;
 
 /// Letters in one file.

@@ -11,7 +11,7 @@ use super::seal::Keys;
 use super::store::{Page, Store};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_core::Wall;
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_geo::crs::Transform;
 use tidegate_geo::format::{self, Format, Options, Writer};
 use tidegate_geo::wkb::{Dim, Shape, write};
@@ -52,21 +52,6 @@ const FIELDS: [(&str, Kind); 18] = [
     ("position", Kind::Text),
 ];
 
-/// A time as RFC 3339 in UTC.
-#[must_use]
-pub fn utc(ms: i64) -> String {
-    let seconds = ms.div_euclid(1000);
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (z, _) = (days + 719_468, Wall::from_millis(ms));
-    let (era, doe) = (z.div_euclid(146_097), z.rem_euclid(146_097));
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
-    let year = yoe + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
-}
-
 /// The geometry of a letter on WGS 84 and whether it is valid. Of what cannot be shown (sealed, or
 /// no geometry of its own) the box.
 fn geometry(letter: &Letter) -> Option<(Vec<u8>, bool)> {
@@ -104,8 +89,8 @@ fn push(batch: &mut Batch, letter: &Letter, layer: &str, wkb: Option<&[u8]>) -> 
     let texts = [
         letter.id.to_string(),
         letter.fingerprint().to_string(),
-        utc(letter.first_failed_ms()),
-        utc(f.failed_ms),
+        rfc3339(letter.first_failed_ms()),
+        rfc3339(f.failed_ms),
     ];
     let [id, fingerprint, first, last] = texts.each_ref().map(|text| Value::Text(text));
     let reason = s.and_then(|s| s.defect.as_ref()).map_or(Value::Null, |d| Value::Text(&d.reason));

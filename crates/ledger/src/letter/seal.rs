@@ -12,10 +12,10 @@
 
 use super::envelope::Payload;
 use super::error::{LetterError, Result};
-use crate::hex::{hex, unhex};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload as Bound};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use sha2::{Digest, Sha256};
+use tidegate_core::hex::{hex, unhex};
 use tidegate_core::letter::LetterId;
 use x25519_dalek::{PublicKey, StaticSecret};
 use zeroize::Zeroizing;

@@ -10,8 +10,9 @@ use super::envelope::Letter;
 use super::error::{LetterError, Result};
 use super::seal::Recipient;
 use super::store::{Packed, Place, Put, Store};
+use crate::lock::lock;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_core::Rng;
 use tidegate_core::letter::{LetterId, LetterIds};
@@ -122,7 +123,7 @@ impl Letters {
     /// The next name for a letter.
     #[must_use]
     pub fn name(&self) -> LetterId {
-        let mut names = self.inner.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = lock(&self.inner.names);
         let (ids, rng) = &mut *names;
         ids.next(now_ms(), rng)
     }
@@ -160,7 +161,7 @@ impl Letters {
     /// Writes what is queued and stops the writer.
     pub fn close(&self) {
         let _ = self.inner.orders.send(Order::Close);
-        let thread = self.inner.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = lock(&self.inner.thread).take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }

@@ -145,7 +145,7 @@ fn ask(
                 VerdictKind::Throttled { .. } | VerdictKind::QuotaSpent { .. } => {
                     let wait =
                         hints.throttle_wait().map_or_else(String::new, |w| format!(" for {} s", w.as_secs()));
-                    Finding::fail(check("answer"), format!("{said}: it wants no calls{wait}"), "try later")
+                    Finding::fail(check("answer"), format!("{said}: it asks for time{wait}"), "try later")
                         .theirs()
                 }
                 _ if status >= 500 => Finding::warn(

@@ -17,13 +17,15 @@ pub use write::Outcome;
 
 use crate::lane::{Clock, Lane};
 use crate::letter::now_ms;
+use crate::lock::lock;
 use crate::source::file::{self, FilePosition};
 use crate::source::{Agreement, Job as Layer, Pager, SourceError, Tally, Trouble, Wire, WireConfig};
 use crate::store::Store;
 use crate::telemetry::{Ended, Telemetry};
 use spool::{Kept, Spool};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use tidegate_core::hex::hex;
 use tidegate_core::{Code, Wall};
 use tokio::sync::watch;
 
@@ -105,7 +107,7 @@ impl Run {
     /// What is known now.
     #[must_use]
     pub fn seen(&self) -> Seen {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.seen).clone()
     }
 
     /// Ends the run after the page that is under way.
@@ -120,7 +122,7 @@ impl Run {
     }
 
     fn tell(&self, change: impl FnOnce(&mut Seen)) {
-        change(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut lock(&self.seen));
     }
 
     async fn stopped(&self) {
@@ -177,7 +179,7 @@ fn name(id: &str, output: &Path) -> String {
         hash.update(part);
     }
     let whole: [u8; 32] = hash.finalize().into();
-    whole.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hex(&whole[..8])
 }
 
 /// Writes the output from what was spooled.

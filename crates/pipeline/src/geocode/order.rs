@@ -4,6 +4,7 @@
 //! answered meanwhile and wait here. [`Credit`] bounds how many: the reader takes credit for each
 //! row by its size and the output gives it back, so that memory does not depend on the file.
 
+use crate::lock::lock;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -65,7 +66,7 @@ impl Credit {
     /// Takes `n`, waiting for them; false when there will be no more. Never ask for more than
     /// there are.
     pub(super) fn take(&self, n: usize) -> bool {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = lock(&self.left);
         loop {
             match left.as_mut() {
                 None => return false,
@@ -82,7 +83,7 @@ impl Credit {
 
     /// Gives some back.
     pub(super) fn give(&self, n: usize) {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = lock(&self.left);
         if let Some(left) = left.as_mut() {
             *left += n;
         }
@@ -91,7 +92,7 @@ impl Credit {
 
     /// There will be no more: whoever waits stops waiting.
     pub(super) fn close(&self) {
-        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.left) = None;
         self.changed.notify_all();
     }
 }

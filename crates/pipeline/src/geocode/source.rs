@@ -13,6 +13,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use tidegate_core::Code;
+use tidegate_core::suggest::nearest;
 use tidegate_geo::format::csv::{CsvRow, Rewind, RowReader};
 
 /// A row on its way.
@@ -193,13 +194,8 @@ fn find(header: &[String], name: &str) -> Result<usize, String> {
     let exact = header.iter().position(|h| h == name);
     let loose = || header.iter().position(|h| h.eq_ignore_ascii_case(name));
     exact.or_else(loose).ok_or_else(|| {
-        let near = header
-            .iter()
-            .map(|h| (strsim::damerau_levenshtein(&h.to_lowercase(), &name.to_lowercase()), h))
-            .filter(|(distance, _)| *distance <= 2)
-            .min();
-        let hint = match near {
-            Some((_, h)) => format!("did you mean {h:?}?"),
+        let hint = match nearest(name, header.iter().map(String::as_str)) {
+            Some(h) => format!("did you mean {h:?}?"),
             None => format!("it has {}", header.join(", ")),
         };
         format!("there is no column {name:?}; {hint}")

@@ -10,13 +10,14 @@ use super::{By, End, Job, JobError, Prepared, Run, reconcile};
 use crate::cache::{self, Key, Stored, Writer};
 use crate::call::{self, Later, Outcome, Refusals, SettingsOf};
 use crate::http::{Answer, Answered, Exchange, Request};
+use crate::lock::lock;
 use crate::profile::Sniffed;
 use crate::telemetry::Ended;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_core::patience::{After, Patience};
 use tidegate_core::refusal::{RefusalClass, RepeatedRefusal};
@@ -498,10 +499,6 @@ impl Shop {
 /// The answer of an equal row: it cost this one nothing.
 fn shared(finished: &Finished) -> Arc<Finished> {
     Arc::new(Finished { attempts: 0, cached: true, ..finished.clone() })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 type Thread<T> = std::thread::JoinHandle<Result<T, JobError>>;

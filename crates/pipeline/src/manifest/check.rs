@@ -5,6 +5,7 @@
 //! JSON, from which serde builds the types.
 
 use std::collections::BTreeSet;
+use tidegate_core::suggest::nearest;
 
 use serde_json::{Map, Number, Value as Json};
 
@@ -13,8 +14,8 @@ use super::problem::{Problem, quoted};
 use super::schema::SECONDS;
 use super::tree::{Key, Node, Place, Value};
 use super::words::{
-    alike, any_scalar, bounds, chosen, expected, found, kind, numeric, options, scalar, summary,
-    takes_switch, yes_or_no,
+    any_scalar, bounds, chosen, expected, found, kind, numeric, options, scalar, summary, takes_switch,
+    yes_or_no,
 };
 
 /// Everything in the tree that fits the schema, as JSON. The rest is reported in `problems`.
@@ -207,7 +208,7 @@ impl Checker<'_> {
             other => (node.place.clone(), format!("{name} takes {}, not {}", expected(schema), found(other))),
         };
         let guess = match &node.value {
-            Value::Text(text) => alike(text, options(schema).into_iter().flatten()),
+            Value::Text(text) => nearest(text, options(schema).into_iter().flatten()),
             _ => None,
         };
         let help = match (guess, &node.value) {
@@ -229,7 +230,7 @@ impl Checker<'_> {
     /// Returns the key that was probably meant.
     fn unknown(&mut self, key: &Key, known: &Map<String, Json>, name: &str) -> Option<String> {
         let twins = known.keys().filter_map(|key| key.strip_suffix(SECONDS));
-        let guess = alike(&key.name, known.keys().map(String::as_str).chain(twins));
+        let guess = nearest(&key.name, known.keys().map(String::as_str).chain(twins));
         let help = match guess {
             Some(guess) => format!("did you mean `{guess}`?"),
             None => {

@@ -5,8 +5,8 @@
 use super::form::Check;
 use super::problem::{Problem, quoted};
 use super::tree::{Node, Place, Value};
-use super::words::alike;
 use crate::secret::SecretRef;
+use tidegate_core::suggest::nearest;
 
 struct Parts<'a> {
     problems: &'a mut Vec<Problem>,
@@ -153,7 +153,7 @@ impl Parts<'_> {
     fn service(&mut self, node: Option<&Node>, services: &[&str]) {
         let Some((node, service)) = node.and_then(|node| Some((node, node.text()?))) else { return };
         if !services.contains(&service) {
-            let help = match alike(service, services.iter().copied()) {
+            let help = match nearest(service, services.iter().copied()) {
                 Some(known) => format!("did you mean `{known}`?"),
                 None => format!("add `{service}:` to `pipeline.services`"),
             };

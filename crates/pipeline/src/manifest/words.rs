@@ -5,9 +5,6 @@ use serde_json::Value as Json;
 use super::problem::quoted;
 use super::tree::Value;
 
-/// Below this likeness (0 to 1) a known key is not offered for an unknown one.
-const LIKENESS_MIN: f64 = 0.75;
-
 /// What a schema wants: a JSON type, "choice" for a list of fixed values, "map" for keys of any
 /// name, or "scalar" for any single value.
 pub(super) fn kind(schema: &Json) -> &str {
@@ -128,22 +125,6 @@ pub(super) fn numeric(text: &str, schema: &Json) -> bool {
 /// Whether a text is what YAML 1.1 took for true or false.
 pub(super) fn yes_or_no(text: &str) -> bool {
     ["yes", "no", "on", "off", "y", "n", "true", "false"].contains(&text.to_ascii_lowercase().as_str())
-}
-
-/// The known name most like an unknown one, if any is like it at all.
-pub(super) fn alike<'a>(unknown: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let unknown: String = unknown.chars().take(64).collect::<String>().to_lowercase();
-    known
-        .map(|name| {
-            (
-                strsim::jaro_winkler(&unknown, name)
-                    .max(strsim::normalized_damerau_levenshtein(&unknown, name)),
-                name,
-            )
-        })
-        .filter(|(likeness, _)| *likeness >= LIKENESS_MIN)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, name)| name)
 }
 
 /// The first sentence of a description.

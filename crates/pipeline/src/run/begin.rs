@@ -13,9 +13,9 @@ use super::landing::check_rows;
 use super::lifecycle::{Entry, Last, Unfinished};
 use super::report::RunError;
 use super::state::Checkpoint;
-use crate::letter::export::utc;
 use crate::manifest::Mode;
 use crate::sink::{Saved, Standing};
+use tidegate_core::time::calendar::rfc3339;
 
 /// What to do.
 pub(super) enum Begin {
@@ -27,7 +27,7 @@ pub(super) enum Begin {
 
 /// When a run of the state directory began, for people.
 fn when(entry: &Entry) -> String {
-    utc(entry.began_ms)
+    rfc3339(entry.began_ms)
 }
 
 /// Decides by what is written down.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use sha2::{Digest, Sha256};
+use tidegate_core::hex::hex;
 use tidegate_geo::crs::Grids;
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
@@ -304,5 +305,5 @@ pub(super) fn fingerprint(manifest: &Manifest) -> String {
         list.push(serde_json::json!(pipeline.grids));
     }
     let hash: [u8; 32] = Sha256::digest(json.to_string().as_bytes()).into();
-    hash.iter().take(16).map(|b| format!("{b:02x}")).collect()
+    hex(&hash[..16])
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tidegate_core::Rng;
+use tidegate_core::retry::{CommitNext, CommitRetry};
 use tidegate_geo::{Batch, Schema};
 
 use super::crash;
@@ -42,8 +43,7 @@ impl Landing<'_, '_> {
     /// Makes a batch durable, with the position after it.
     pub(super) fn land(&mut self, work: Work) -> Result<(), Ended> {
         let mut rng = Rng::new(self.batches);
-        let mut attempt = 0;
-        let mut waited = Duration::ZERO;
+        let mut retry = CommitRetry::new(&self.policy.call, self.retry);
         let began = Instant::now();
         loop {
             let failed = match self.attempt(&work) {
@@ -65,15 +65,14 @@ impl Landing<'_, '_> {
             let SinkError::Transient { .. } = &error else {
                 return Err(Ended::Broken(format!("the sink: {error}")));
             };
-            attempt += 1;
-            if !self.retry || attempt >= self.policy.call.attempts_max {
-                return Err(Ended::Broken(format!(
-                    "the sink: {error}; gave up after {attempt} attempts, --resume goes on from the last batch"
-                )));
+            match retry.failed(&mut rng) {
+                CommitNext::RetryAfter(wait) => std::thread::sleep(wait),
+                CommitNext::GiveUp { attempts } => {
+                    return Err(Ended::Broken(format!(
+                        "the sink: {error}; gave up after {attempts} attempts, --resume continues after the last batch"
+                    )));
+                }
             }
-            let wait = self.policy.call.backoff.delay(attempt - 1, waited, &mut rng);
-            waited = wait;
-            std::thread::sleep(wait);
             // A commit whose answer was lost may have counted.
             if let (Some(text), Ok(Some(saved))) = (checkpoint, self.sink.saved())
                 && saved.checkpoint == text

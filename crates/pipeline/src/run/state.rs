@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tidegate_core::hex::hex;
 
 use super::counts::Counts;
 use super::lifecycle::Last;
@@ -87,7 +88,7 @@ fn folder(pipeline: &str) -> String {
         return safe;
     }
     let hash: [u8; 32] = Sha256::digest(pipeline.as_bytes()).into();
-    let short: String = hash.iter().take(4).map(|b| format!("{b:02x}")).collect();
+    let short = hex(&hash[..4]);
     format!("{safe}-{short}")
 }
 

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension};
 use sha2::{Digest, Sha256};
 use tidegate_core::Code;
+use tidegate_core::hex::hex;
 use tidegate_geo::format::gpkg::{self, Landed, Store, Writing};
 use tidegate_geo::{Batch, Error};
 
@@ -44,7 +45,7 @@ CREATE TABLE IF NOT EXISTS tidegate_seen (pipeline TEXT NOT NULL, scope INTEGER 
 /// The hidden name of a target's stage, the same for the same pipeline.
 fn stage_of(target: &Path, pipeline: &str) -> PathBuf {
     let hash: [u8; 32] = Sha256::digest(pipeline.as_bytes()).into();
-    let short: String = hash.iter().take(4).map(|b| format!("{b:02x}")).collect();
+    let short = hex(&hash[..4]);
     let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     target.with_file_name(format!(".{name}.stage-{short}"))
 }

@@ -17,6 +17,7 @@ use postgres::error::SqlState;
 use postgres::{Client, NoTls};
 use sha2::{Digest, Sha256};
 use tidegate_core::Code;
+use tidegate_core::hex::push_hex;
 use tidegate_geo::wkb::{self, Dim, Shape};
 use tidegate_geo::{Batch, Kind, Problem, Schema, Value};
 
@@ -483,17 +484,17 @@ impl Table {
                     Value::Text(text) | Value::Json(text) => escape(text, &mut out),
                     Value::Bytes(bytes) => {
                         out.push_str("\\\\x");
-                        hex(bytes, &mut out);
+                        push_hex(bytes, &mut out);
                     }
                 }
             }
             out.push('\t');
             match batch.geometry(*row) {
                 None => out.push_str("\\N"),
-                Some(wkb) if self.postgis => hex(&extended(wkb, self.srid), &mut out),
+                Some(wkb) if self.postgis => push_hex(&extended(wkb, self.srid), &mut out),
                 Some(wkb) => {
                     out.push_str("\\\\x");
-                    hex(wkb, &mut out);
+                    push_hex(wkb, &mut out);
                 }
             }
             out.push('\n');
@@ -510,16 +511,6 @@ fn escape(text: &str, out: &mut String) {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             c => out.push(c),
-        }
-    }
-}
-
-fn hex(bytes: &[u8], out: &mut String) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    out.reserve(bytes.len() * 2);
-    for byte in bytes {
-        for half in [byte >> 4, byte & 15] {
-            out.push(char::from(DIGITS.get(usize::from(half)).copied().unwrap_or(b'0')));
         }
     }
 }

@@ -73,6 +73,7 @@ use async_trait::async_trait;
 use service::Service;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
+use tidegate_core::hex::hex;
 use tidegate_geo::format::{Layer, Rejected};
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs, Schema};
@@ -168,7 +169,7 @@ impl Job {
             hash.update(part);
         }
         let whole: [u8; 32] = hash.finalize().into();
-        whole.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        hex(&whole[..8])
     }
 
     /// Opens the layer, page by page.

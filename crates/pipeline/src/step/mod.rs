@@ -39,6 +39,7 @@ mod window;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tidegate_core::suggest::nearest;
 use tidegate_core::{Code, Wall};
 use tidegate_geo::crs::{Grids, Operation};
 use tidegate_geo::wkb::Shape;
@@ -264,13 +265,8 @@ impl Flow {
     pub(crate) fn field(&self, name: &str) -> Result<usize, String> {
         self.schema.position(name).ok_or_else(|| {
             let names: Vec<&str> = self.schema.fields().iter().map(|field| field.name.as_str()).collect();
-            let near = names
-                .iter()
-                .map(|known| (strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase()), known))
-                .filter(|(likeness, _)| *likeness >= 0.75)
-                .max_by(|(a, _), (b, _)| a.total_cmp(b));
-            match near {
-                Some((_, known)) => format!("the records have no field `{name}`; did you mean `{known}`?"),
+            match nearest(name, names.iter().copied()) {
+                Some(known) => format!("the records have no field `{name}`; did you mean `{known}`?"),
                 None => format!("the records have no field `{name}`; they have {}", listed(&names)),
             }
         })

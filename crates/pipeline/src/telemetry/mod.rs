@@ -30,11 +30,12 @@ pub use tidegate_client::telemetry::{metric, otlp, sample, trace};
 use crate::gate::{Reading as GateReading, Tally};
 use crate::letter::now_ms;
 use crate::letter::store::Health;
+use crate::lock::lock;
 use line::share;
 use metric as m;
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate_client::telemetry::{add, calls, get, histogram, line};
 
 /// Records that were given up for the same reason, at the same stage of their way.
@@ -233,10 +234,6 @@ pub fn letter_samples(h: &Health, now_ms: i64) -> Vec<Sample> {
     ]
     .map(|(metric, value)| Sample::number(metric, value))
     .to_vec()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

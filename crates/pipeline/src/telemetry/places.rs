@@ -1,7 +1,8 @@
 //! Where records ended, for a map: every place up to a bound, then ever fewer.
 
+use crate::lock::lock;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Places kept of each kind, at most.
 const PLACES_MAX: usize = 20_000;
@@ -50,7 +51,7 @@ impl Places {
         if !self.wanted() || !on_the_globe {
             return;
         }
-        let mut thin = self.kinds[mark as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thin = lock(&self.kinds[mark as usize]);
         thin.seen += 1;
         if !thin.seen.is_multiple_of(1 << thin.every) {
             return;
@@ -69,7 +70,7 @@ impl Places {
     /// The places of this kind, and how many there were.
     #[must_use]
     pub fn of(&self, mark: Mark) -> (Vec<(f64, f64)>, u64) {
-        let thin = self.kinds[mark as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        let thin = lock(&self.kinds[mark as usize]);
         (thin.places.clone(), thin.seen)
     }
 }

@@ -16,7 +16,7 @@ pub(crate) use held::{of_source, of_step, uses};
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
@@ -27,6 +27,7 @@ use crate::audit::{self, Act};
 use crate::call::Outcome;
 use crate::lane::{Clock, LaneKey, LaneStates, Lanes};
 use crate::letter::now_ms;
+use crate::lock::lock;
 use crate::manifest::{Manifest, Policy};
 use crate::telemetry::{Line, Telemetry};
 
@@ -250,8 +251,4 @@ impl crate::store::CallContext for Caller {
     fn ended(&self, line: &Line, what: &str, outcome: &Outcome<()>) {
         self.ended(line, what, outcome);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -19,11 +19,11 @@ use tidegate_core::Mono;
 use tidegate_core::hint::Hints;
 use tidegate_core::limit::Feedback;
 
-use crate::did_you_mean::suggestion;
 use crate::drain::{Decision, DrainClient, DrainOutcome, DrainWorld, ServerHints, drain};
 use aimd::Aimd;
 use aws::Aws;
 use fixed::Fixed;
+use tidegate_core::suggest::question;
 use vector::Vector;
 
 /// An incumbent by name.
@@ -78,7 +78,7 @@ impl Rival {
     pub fn named(name: &str) -> Result<Rival, String> {
         Rival::ALL.into_iter().find(|r| r.name() == name).ok_or_else(|| {
             let known = Rival::ALL.map(Rival::name);
-            let guess = suggestion(name, &known);
+            let guess = question(name, &known);
             format!("unknown limiter `{name}`{guess}; known are {}", known.join(", "))
         })
     }

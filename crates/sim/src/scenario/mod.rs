@@ -11,12 +11,12 @@ use serde::Deserialize;
 
 use crate::compare;
 use crate::contention::Contention;
-use crate::did_you_mean::{nearest, suggestion};
 use crate::limiter::LimiterSpec;
 use crate::outcome::ScenarioOutcome;
 use crate::rival::Rival;
 use crate::world::{self, CaseSpec, WorldSpec};
 use expect::Expectations;
+use tidegate_core::suggest::{nearest, question};
 
 /// A file larger than this many YAML nodes is not a scenario.
 const NODES_MAX: usize = 10_000;
@@ -62,8 +62,12 @@ fn one<T: From<u8>>() -> T {
 /// The error with its place, and a guess what was meant.
 fn words(error: &serde_saphyr::Error) -> String {
     let guess = match error.without_snippet() {
-        serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => nearest(field, expected),
-        serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => nearest(variant, expected),
+        serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
+            nearest(field, expected.iter().copied())
+        }
+        serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => {
+            nearest(variant, expected.iter().copied())
+        }
         _ => None,
     };
     let text = error.to_string();
@@ -134,7 +138,7 @@ impl Scenario {
         }
         let names: Vec<&str> = self.cases.iter().map(|case| case.name.as_str()).collect();
         if let Some(stranger) = self.plot.iter().find(|name| !names.contains(&name.as_str())) {
-            return Some(format!("plot: there is no case `{stranger}`{}", suggestion(stranger, &names)));
+            return Some(format!("plot: there is no case `{stranger}`{}", question(stranger, &names)));
         }
         for (case, metrics) in &self.expect {
             for (metric, check) in metrics {

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::{Entry, Filter, KEY_FILE, Signer, Whole};
-use tidegate_ledger::letter::export::utc;
 use tidegate_ledger::letter::now_ms;
 
 use super::dlq::filter::time;
@@ -160,7 +160,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 pub(crate) fn entry(log: Option<&str>, e: &Entry) -> Value {
     let detail: Value = serde_json::from_str(&e.detail).unwrap_or_default();
     let mut value = json!({
-        "n": e.n, "at": utc(e.at_ms), "who": e.who, "act": e.act, "letter": e.letter.map(|id| id.to_string()),
+        "n": e.n, "at": rfc3339(e.at_ms), "who": e.who, "act": e.act, "letter": e.letter.map(|id| id.to_string()),
         "key": e.key, "code": e.code, "to": e.dest, "detail": detail, "hash": e.hash,
     });
     if let Some(log) = log {
@@ -208,7 +208,7 @@ fn show(args: &Show) -> Result<(Exit, String), Failed> {
         .map(|(log, e)| {
             let text = |value: &Option<String>| value.clone().unwrap_or_default();
             let key = e.key.clone().or(e.letter.map(|id| id.to_string())).unwrap_or_default();
-            let mut row = vec![e.n.to_string(), utc(e.at_ms), e.who.clone(), e.act.clone()];
+            let mut row = vec![e.n.to_string(), rfc3339(e.at_ms), e.who.clone(), e.act.clone()];
             row.extend([key, text(&e.code), text(&e.dest), e.detail.clone()]);
             if many {
                 row.insert(0, log.clone());

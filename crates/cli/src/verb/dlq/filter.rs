@@ -2,6 +2,7 @@
 
 use tidegate_core::Code;
 use tidegate_core::letter::{FailureClass, Fingerprint, LetterId, LetterState};
+use tidegate_core::time::calendar::{days_from_civil, days_in_month};
 use tidegate_ledger::letter::Filter;
 use tidegate_pipeline::manifest::duration;
 
@@ -89,11 +90,10 @@ pub(in crate::verb) fn time(text: &str, now_ms: i64) -> Result<i64, String> {
     else {
         return Err(wrong());
     };
-    let (y, m) = if *month <= 2 { (year - 1, month + 9) } else { (*year, month - 3) };
-    let era = y.div_euclid(400);
-    let doy = (153 * m + 2) / 5 + day - 1;
-    let yoe = y.rem_euclid(400);
-    let days = era * 146_097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 719_468;
+    if !(0..=9999).contains(year) || *day > days_in_month(*year, *month) {
+        return Err(wrong());
+    }
+    let days = days_from_civil(*year, *month, *day);
     Ok((days * 86_400 + hour * 3600 + minute * 60 + second) * 1000)
 }
 

@@ -3,8 +3,8 @@
 use serde_json::json;
 use tidegate_client::store as object;
 use tidegate_core::letter::LetterState;
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::letter::archive;
-use tidegate_ledger::letter::export::utc;
 use tidegate_ledger::letter::store::{Amend, Page};
 use tidegate_ledger::letter::{Filter, Letter};
 
@@ -258,7 +258,7 @@ pub(super) fn incidents(args: &Incidents, desk: &mut Desk) -> Done {
             .map(|i| {
                 json!({
                     "incident": i.incident, "pipeline": i.pipeline, "code": i.code, "message": i.message,
-                    "failed": i.failed, "batch": i.batch, "opened": utc(i.opened_ms),
+                    "failed": i.failed, "batch": i.batch, "opened": rfc3339(i.opened_ms),
                     "fingerprint": i.fingerprint.to_string(),
                 })
             })

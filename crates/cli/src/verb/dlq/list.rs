@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::Act;
 use tidegate_ledger::letter::Letter;
-use tidegate_ledger::letter::export::{self, utc};
+use tidegate_ledger::letter::export;
 use tidegate_ledger::letter::store::{By, Health, Page};
 use tidegate_pipeline::telemetry;
 
@@ -191,7 +192,7 @@ pub(super) fn stats(args: &Stats, desk: &mut Desk) -> Done {
     let values = groups.iter().map(|g| {
         json!({
             "name": g.name, "code": g.code, "class": g.class, "message": g.message, "letters": g.count,
-            "open": g.open, "first_failed": utc(g.first_ms), "last_failed": utc(g.last_ms),
+            "open": g.open, "first_failed": rfc3339(g.first_ms), "last_failed": rfc3339(g.last_ms),
         })
     });
     match desk.format {

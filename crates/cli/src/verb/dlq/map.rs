@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::Act;
-use tidegate_ledger::letter::export::utc;
 use tidegate_ledger::letter::store::Page;
 use tidegate_ledger::letter::{Filter, Letter, LetterError, Store};
 
@@ -87,7 +87,7 @@ impl Drawing {
 
     /// The page. One that is served has a number that its style and its script must know.
     pub(in crate::verb) fn page(&self, now_ms: i64, served: Option<&str>) -> String {
-        html(&self.letters, self.exact, &self.told(), &utc(now_ms), served)
+        html(&self.letters, self.exact, &self.told(), &rfc3339(now_ms), served)
     }
 }
 
@@ -115,7 +115,7 @@ fn dot(letter: &Letter, exact: bool) -> Value {
     json!({
         "id": letter.id.to_string(), "code": f.code.as_str(), "class": f.class.as_str(), "state": letter.state.as_str(),
         "message": if exact { f.message.clone() } else { blur(&f.message) }, "normal": letter.normal_message(), "fingerprint": letter.fingerprint().to_string(),
-        "pipeline": letter.pipeline, "stage": letter.stage, "service": f.service, "failed": utc(f.failed_ms),
+        "pipeline": letter.pipeline, "stage": letter.stage, "service": f.service, "failed": rfc3339(f.failed_ms),
         "generation": letter.lineage.generation, "crs": s.map(|s| s.source_crs.as_str()),
         "defect": s.and_then(|s| s.defect.as_ref()).map(|d| d.reason.as_str()),
         "source": format!("{} {}", letter.source.uri, letter.source.position).trim(),

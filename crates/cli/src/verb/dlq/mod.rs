@@ -41,7 +41,7 @@ Examples:
   tidegate dlq archive --state resolved --to s3://cold/letters && tidegate dlq purge --archived --all
 
 Exit codes: 0 done; 1 failure; 2 usage, such as an empty filter without --all; 4 a replay ended with
-letters that died again; 75 the other side is not ready, try later.")]
+letters that died again; 75 a service or the sink is not ready, try later.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,

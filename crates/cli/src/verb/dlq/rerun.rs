@@ -56,7 +56,7 @@ impl Rerun for Geocode {
         std::fs::write(&input, format!("{}\n", columns.join(","))).map_err(|e| e.to_string())?;
         match geocode::rerun(&self.options, &input, &dir.0.join("none.geojsonl"), None)? {
             Ok(End::Done) => Ok(()),
-            Ok(_) => Err("the service wants no calls now".into()),
+            Ok(_) => Err("the service asks for time: try later".into()),
             Err(why) => Err(why.to_string()),
         }
     }

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use serde_json::json;
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::{Act, Entry};
-use tidegate_ledger::letter::export::utc;
 
 use super::list::{blur, plain};
 use super::table::{ago, table};
@@ -37,7 +37,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
     let id = desk.id(&args.id)?;
     let Some(mut row) = desk.store.get(id)? else {
         return Err(usage(match desk.store.tombstone(id)? {
-            Some((at, why)) => format!("letter {id} was purged on {}: {why}", utc(at)),
+            Some((at, why)) => format!("letter {id} was purged on {}: {why}", rfc3339(at)),
             None => format!("there is no letter {id}"),
         }));
     };
@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
         "state",
         match (&letter.not_before_ms, &letter.hold) {
             (_, Some(why)) => format!("{}, held: {why}", letter.state),
-            (Some(at), _) => format!("{}, not before {}", letter.state, utc(*at)),
+            (Some(at), _) => format!("{}, not before {}", letter.state, rfc3339(*at)),
             _ => letter.state.to_string(),
         },
     );
@@ -109,14 +109,14 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
     }
     say(
         "first failed",
-        format!("{} ({} ago)", utc(letter.first_failed_ms()), ago(letter.first_failed_ms(), desk.now_ms)),
+        format!("{} ({} ago)", rfc3339(letter.first_failed_ms()), ago(letter.first_failed_ms(), desk.now_ms)),
     );
     for (n, a) in f.attempts.iter().enumerate() {
         let status = a.status.map_or_else(String::new, |s| format!(" {s}"));
         let waited = if a.delay_ms > 0 { format!(", {} ms later", a.delay_ms) } else { String::new() };
-        say(&format!("attempt {}", n + 1), format!("{} {}{status}{waited}", utc(a.at_ms), a.verdict));
+        say(&format!("attempt {}", n + 1), format!("{} {}{status}{waited}", rfc3339(a.at_ms), a.verdict));
     }
-    say("given up", utc(f.failed_ms));
+    say("given up", rfc3339(f.failed_ms));
     say(
         "deaths",
         match letter.lineage.parent {
@@ -131,12 +131,12 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
     say("keys", format!("{} → {}", letter.idempotency_key, letter.effect_key));
     say("group", letter.fingerprint().to_string());
     for r in &letter.remedies {
-        say("remedy", format!("{} {} by {}: {}", utc(r.at_ms), r.rule, r.who, r.note));
+        say("remedy", format!("{} {} by {}: {}", rfc3339(r.at_ms), r.rule, r.who, r.note));
     }
-    say("kept until", utc(letter.retain_until_ms));
+    say("kept until", rfc3339(letter.retain_until_ms));
     say("archive", letter.archive.clone().unwrap_or_default());
     for e in &audit {
-        say("audit", format!("{} {} by {} {}", utc(e.at_ms), e.act, e.who, e.detail));
+        say("audit", format!("{} {} by {} {}", rfc3339(e.at_ms), e.act, e.who, e.detail));
     }
     match (&row.sealed, exact) {
         (_, true) => {
@@ -173,7 +173,14 @@ pub(super) fn audit(args: &Audit, desk: &mut Desk) -> Done {
                 .map(|e| {
                     let letter = e.letter.map(|id| id.to_string()).unwrap_or_default();
                     let short = letter.get(24..).map(|end| format!("…{end}")).unwrap_or_default();
-                    vec![e.n.to_string(), utc(e.at_ms), e.who.clone(), e.act.clone(), short, e.detail.clone()]
+                    vec![
+                        e.n.to_string(),
+                        rfc3339(e.at_ms),
+                        e.who.clone(),
+                        e.act.clone(),
+                        short,
+                        e.detail.clone(),
+                    ]
                 })
                 .collect();
             out::data(&table(&["n", "at", "who", "act", "letter", "detail"], &rows, &[0]))?;

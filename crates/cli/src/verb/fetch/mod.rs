@@ -40,7 +40,7 @@ Examples:
 A filter goes into the URL, in the service's own words: ?cql_filter=…, ?where=…, ?bbox=….
 
 Exit codes: 0 all features are in the output; 4 some cannot be held by it, a file beside it says which and
-why; 75 the service wants no calls for now, run again with --resume; 2 the job cannot work as given; 1 a page
+why; 75 the service asks for time, run again with --resume; 2 the job cannot work as given; 1 a page
 could not be had, or received is not declared.")]
 #[command(
     mut_arg("attempts", |a| a.help("Attempts per page, at most; throttles and outages do not count")),

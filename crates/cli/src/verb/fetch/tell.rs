@@ -7,12 +7,13 @@ use tidegate_ledger::letter::now_ms;
 use tidegate_pipeline::fetch::{End, Run, Seen};
 use tidegate_pipeline::source::{Agreement, SourceError, Trouble};
 
-use super::super::geocode::{utc, waiting};
+use super::super::geocode::waiting;
 use super::Args;
 use crate::observe::Seen as Watched;
 use crate::out;
 use crate::progress::{span, thousands};
 use crate::report::{self, Report, Tone};
+use tidegate_core::time::calendar::rfc3339;
 
 /// How fast it goes, about the last two seconds.
 pub(super) struct Pace {
@@ -172,7 +173,7 @@ pub(super) fn report(args: &Args, run: &Run, ended: &Result<End, SourceError>, s
         title: &known.layer,
         ended: &said,
         tone,
-        when: &utc(now_ms()),
+        when: &rfc3339(now_ms()),
         telemetry: &run.telemetry,
         added: 0,
         seen,

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::BoxFuture;
 use serde_json::json;
 use tidegate_client::secret::{self, SecretRef};
+use tidegate_core::hex::hex;
 use tidegate_ledger::audit::Act;
 use tidegate_ledger::letter::{Filter, LetterError, Place, Store, now_ms};
 use tidegate_pipeline::alert::PATIENCE;
@@ -306,7 +307,7 @@ fn draw(desk: &Desk) -> Answer {
     if getrandom::fill(&mut chance).is_err() {
         return Answer::text("500 Internal Server Error", "there is no randomness\n");
     }
-    let nonce: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
+    let nonce = hex(&chance);
     let mut drawing = Drawing::new(desk.reveal.is_some());
     for place in &desk.places {
         if let Err(why) = draw_store(desk, place, &mut drawing) {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use tidegate_ledger::letter::export::utc;
+use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::letter::store::Group;
 use tidegate_pipeline::run::{LastRun, Status};
 use tidegate_sim::report::{escape, html};
@@ -25,7 +25,7 @@ pub(super) fn page(view: &View, now_ms: i64) -> String {
     let footer = format!(
         "Tidegate {}. Seen at {}; load the page again for a newer look.",
         env!("CARGO_PKG_VERSION"),
-        utc(view.at_ms)
+        rfc3339(view.at_ms)
     );
     html::page("Tidegate", &header(view), &main, &footer)
 }
@@ -47,12 +47,12 @@ fn header(view: &View) -> String {
         }
         (0, 0, 1.., _) => ("bad", format!("✗ {}", many(bad_runs, "pipeline", "pipelines", "did not finish"))),
         (0, 0, 0, 1..) => ("fair", format!("! {}", many(firing, "alert", "alerts", "to look at"))),
-        _ => ("good", "✓ nothing needs a person".to_owned()),
+        _ => ("good", "✓ nothing to do".to_owned()),
     };
     let mut out = format!(
         "<p class=\"kind\">serve · {}</p><h1>Pipelines and dead letters</h1>\
          <p class=\"badge {class}\">{}</p>",
-        utc(view.at_ms),
+        rfc3339(view.at_ms),
         escape(&said)
     );
     if !faults.is_empty() {
@@ -81,7 +81,7 @@ fn tiles(view: &View, now_ms: i64) -> String {
         (thousands(open), "open dead letters", ""),
         (oldest.map_or_else(|| "none".into(), |ms| ago(ms, now_ms)), "age of the oldest open letter", ""),
         (thousands(hour), "letters in the last hour", ""),
-        (thousands(drained), "letters brought home by replays", ""),
+        (thousands(drained), "letters resolved by replays", ""),
         (thousands(firing as u64), "alerts", if firing > 0 { "fair" } else { "" }),
     ];
     let mut out = String::from("<section aria-label=\"Summary\"><dl class=\"tiles\">");
@@ -197,7 +197,7 @@ fn pipelines(view: &View, now_ms: i64) -> String {
         let _ = write!(
             out,
             "<td><time datetime=\"{0}\" title=\"{0}\">{1} ago</time></td></tr>",
-            utc(run.at_ms),
+            rfc3339(run.at_ms),
             ago(run.at_ms, now_ms)
         );
     }

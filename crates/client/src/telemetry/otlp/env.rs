@@ -6,6 +6,7 @@
 use super::Attributes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::time::Duration;
+use tidegate_core::hex::unhex_byte;
 use url::Url;
 
 /// Where and how to push.
@@ -201,9 +202,8 @@ fn pairs(name: &str, text: &str) -> Result<Attributes, String> {
         let mut bytes = part.trim().as_bytes().iter();
         while let Some(&byte) = bytes.next() {
             let pair = (byte == b'%').then(|| {
-                let rest = bytes.as_slice();
-                let hex = rest.get(..2).and_then(|h| std::str::from_utf8(h).ok());
-                hex.and_then(|h| u8::from_str_radix(h, 16).ok())
+                let pair = bytes.as_slice().first_chunk::<2>();
+                pair.and_then(|[high, low]| unhex_byte(*high, *low))
             });
             match pair.flatten() {
                 Some(value) => {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use tidegate_core::Code;
+use tidegate_core::hex::unhex_all;
 
 use super::record::CsvOptions;
 use super::write::system_file;
@@ -121,13 +122,8 @@ fn geometry_of_text(text: &str, out: &mut Vec<u8>) -> Result<(), Problem> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) {
         return wkt::read(text, out).map(|_| ());
     }
-    let broken =
-        || Problem::new(Code::INVALID_GEOMETRY, "the geometry is neither WKT nor WKB in hexadecimal");
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).ok_or_else(broken);
-    let pairs = text.as_bytes().chunks(2).map(|pair| match pair {
-        [high, low] => Ok((digit(high)? * 16 + digit(low)?) as u8),
-        _ => Err(broken()),
-    });
-    let bytes = pairs.collect::<Result<Vec<u8>, Problem>>()?;
+    let bytes = unhex_all(text).ok_or_else(|| {
+        Problem::new(Code::INVALID_GEOMETRY, "the geometry is neither WKT nor WKB in hexadecimal")
+    })?;
     wkb::canonicalise(&bytes, out).map(|_| ())
 }

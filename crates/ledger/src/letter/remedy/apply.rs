@@ -2,7 +2,6 @@
 
 use super::Rule;
 use super::rules::{Said, say};
-use crate::hex::hex;
 use crate::letter::envelope::{Letter, Remedied};
 use crate::letter::error::{LetterError, Result};
 use crate::letter::feature::Feature;
@@ -10,6 +9,7 @@ use crate::letter::filter::Filter;
 use crate::letter::seal::Keys;
 use crate::letter::store::{Amend, Page, Row, Store};
 use sha2::{Digest, Sha256};
+use tidegate_core::hex::hex;
 use tidegate_core::letter::LetterState;
 use tidegate_core::letter::lineage::{Replayed, replay_key};
 

@@ -1,10 +1,10 @@
 //! Letters into the store.
 
 use super::{Act, Db, Pen, Result, Store, Val, audit, broken, words};
-use crate::hex::hex;
 use crate::letter::envelope::{Letter, RETENTION_DAYS};
 use crate::letter::seal::Recipient;
 use sha2::{Digest, Sha256};
+use tidegate_core::hex::hex;
 use tidegate_core::letter::{LetterId, LetterState, fingerprint};
 
 /// The largest payload beside its envelope; a larger one is a blob.

@@ -1,0 +1,67 @@
+//! Bytes as hexadecimal text, in lower case.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+fn digits(byte: u8) -> [u8; 2] {
+    [byte >> 4, byte & 15].map(|half| if half < 10 { b'0' + half } else { b'a' + half - 10 })
+}
+
+/// Bytes as text.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len() * 2);
+    push_hex(bytes, &mut out);
+    out
+}
+
+/// Appends bytes as text.
+pub fn push_hex(bytes: &[u8], out: &mut String) {
+    out.extend(bytes.iter().flat_map(|byte| digits(*byte)).map(char::from));
+}
+
+/// Writes two digits for each byte, without asking for memory.
+pub fn write_hex(bytes: &[u8], out: &mut [u8]) {
+    for (byte, place) in bytes.iter().zip(out.chunks_exact_mut(2)) {
+        place.copy_from_slice(&digits(*byte));
+    }
+}
+
+/// The byte of two digits, of either case.
+#[must_use]
+pub fn unhex_byte(high: u8, low: u8) -> Option<u8> {
+    let digit = |c: u8| char::from(c).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    Some(digit(high)? << 4 | digit(low)?)
+}
+
+/// So many bytes from text.
+#[must_use]
+pub fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    unhex_all(text)?.try_into().ok()
+}
+
+/// Bytes from text.
+#[must_use]
+pub fn unhex_all(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2).map(|pair| match pair {
+        [high, low] => unhex_byte(*high, *low),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let text = hex(&bytes);
+        assert!(text.starts_with("000102") && text.ends_with("fdfeff"));
+        assert_eq!(unhex_all(&text), Some(bytes.clone()));
+        assert_eq!(unhex_all(&text.to_uppercase()), Some(bytes));
+        assert_eq!((unhex_all("0"), unhex_all("0g"), unhex_all("+1")), (None, None, None));
+        assert_eq!((unhex::<2>("00ff"), unhex::<2>("00")), (Some([0, 255]), None));
+    }
+}
