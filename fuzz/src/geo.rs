@@ -58,7 +58,7 @@ pub fn wkt(data: &[u8]) {
 pub fn geojson(data: &[u8]) {
     for rules in [Rules::Refuse, Rules::Pass] {
         let Ok(inferred) = geojson::infer(data, 1 << 20) else { continue };
-        let mut reader = geojson::Reader::new(data, inferred.schema, options(rules));
+        let mut reader = geojson::GeoJsonReader::new(data, inferred.schema, options(rules));
         let mut rejected = Vec::new();
         while let Ok(Some(batch)) = reader.next_batch(&mut rejected) {
             for row in 0..batch.len() {

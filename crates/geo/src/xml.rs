@@ -99,13 +99,13 @@ pub fn parse(body: &[u8]) -> Result<Node, Problem> {
     let mut root = None;
     loop {
         match xml.next().map_err(of_problem)? {
-            Token::Start(_) | Token::Empty(_) if root.is_some() => return Err(broken("two roots")),
-            Token::Start(node) => {
+            XmlToken::Start(_) | XmlToken::Empty(_) if root.is_some() => return Err(broken("two roots")),
+            XmlToken::Start(node) => {
                 root = Some(xml.rest(node, usize::MAX).map_err(of_problem)?);
             }
-            Token::Empty(node) => root = Some(node),
-            Token::End | Token::Text => return Err(broken("text outside of the root")),
-            Token::Eof => return root.ok_or_else(|| broken("there is none")),
+            XmlToken::Empty(node) => root = Some(node),
+            XmlToken::End | XmlToken::Text => return Err(broken("text outside of the root")),
+            XmlToken::Eof => return root.ok_or_else(|| broken("there is none")),
         }
     }
 }
@@ -119,7 +119,7 @@ fn of_problem(error: Error) -> Problem {
 }
 
 /// What comes next in a stream.
-pub(crate) enum Token {
+pub(crate) enum XmlToken {
     Start(Node),
     /// An element without content.
     Empty(Node),
@@ -149,16 +149,16 @@ impl<R: BufRead> Xml<R> {
         self.reader.buffer_position()
     }
 
-    pub(crate) fn next(&mut self) -> Result<Token, Error> {
+    pub(crate) fn next(&mut self) -> Result<XmlToken, Error> {
         loop {
             let at = self.position();
             match event(&mut self.reader, &mut self.buffer, self.len_max)? {
-                Event::Start(start) => return Ok(Token::Start(Node::open(&start).map_err(|p| p.at(at))?)),
-                Event::Empty(start) => return Ok(Token::Empty(Node::open(&start).map_err(|p| p.at(at))?)),
-                Event::End(_) => return Ok(Token::End),
-                Event::Text(text) if !text.trim_ascii().is_empty() => return Ok(Token::Text),
-                Event::CData(_) | Event::GeneralRef(_) => return Ok(Token::Text),
-                Event::Eof => return Ok(Token::Eof),
+                Event::Start(start) => return Ok(XmlToken::Start(Node::open(&start).map_err(|p| p.at(at))?)),
+                Event::Empty(start) => return Ok(XmlToken::Empty(Node::open(&start).map_err(|p| p.at(at))?)),
+                Event::End(_) => return Ok(XmlToken::End),
+                Event::Text(text) if !text.trim_ascii().is_empty() => return Ok(XmlToken::Text),
+                Event::CData(_) | Event::GeneralRef(_) => return Ok(XmlToken::Text),
+                Event::Eof => return Ok(XmlToken::Eof),
                 Event::DocType(_) => return Err(broken("a document type is not allowed").at(at).into()),
                 Event::Text(_) | Event::Comment(_) | Event::PI(_) | Event::Decl(_) => {}
             }
@@ -309,7 +309,7 @@ mod tests {
     fn no_part_of_a_stream_is_larger_than_the_limit() {
         for text in ["<a><!-- 0123456789", "<a>0123456789</a>", "<a><b>0</b><b>1</b><b>2</b></a>"] {
             let mut xml = Xml::new(text.as_bytes(), 9);
-            let Ok(Token::Start(node)) = xml.next() else { panic!("{text}") };
+            let Ok(XmlToken::Start(node)) = xml.next() else { panic!("{text}") };
             assert_eq!(xml.rest(node, 10).unwrap_err().code(), Code::PAYLOAD_TOO_LARGE, "{text}");
         }
     }

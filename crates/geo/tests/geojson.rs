@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tidegate_core::Code;
 use tidegate_geo::format::Rejected;
-use tidegate_geo::format::geojson::{ReadOptions, Reader, Rules, infer};
+use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions, Rules, infer};
 use tidegate_geo::{Batch, Error, Kind, Schema, Value, wkt};
 
 /// A source that gives a few bytes at a time, so that every cut of the window happens.
@@ -24,7 +24,7 @@ impl Read for Drip<'_> {
 
 fn read_all(text: &[u8], options: &ReadOptions) -> Result<(Vec<Batch>, Vec<Rejected>), Error> {
     let inferred = infer(text, options.record_len_max)?;
-    let mut reader = Reader::new(text, inferred.schema, options.clone());
+    let mut reader = GeoJsonReader::new(text, inferred.schema, options.clone());
     let (mut batches, mut rejected) = (Vec::new(), Vec::new());
     while let Some(batch) = reader.next_batch(&mut rejected)? {
         batches.push(batch);
@@ -230,7 +230,7 @@ fn a_given_schema_holds_or_the_record_is_refused() {
         "\n",
     );
     let options = ReadOptions { keep_raw: true, ..ReadOptions::default() };
-    let mut reader = Reader::new(text.as_bytes(), schema, options);
+    let mut reader = GeoJsonReader::new(text.as_bytes(), schema, options);
     let mut rejected = Vec::new();
     let batch = reader.next_batch(&mut rejected).unwrap().unwrap();
     assert_eq!((batch.len(), batch.origin(0).1), (1, text.lines().next().unwrap().as_bytes()));
@@ -290,7 +290,7 @@ proptest! {
         let text = &text.as_bytes()[..cut.min(text.len())];
         let run = |read: &mut dyn Read| {
             let schema = Arc::new(Schema::new([("a", Kind::Text), ("b", Kind::Real)]));
-            let mut reader = Reader::new(read, schema, ReadOptions::default());
+            let mut reader = GeoJsonReader::new(read, schema, ReadOptions::default());
             let mut rows = Vec::new();
             loop {
                 match reader.next_batch(&mut Vec::new()) {

@@ -183,7 +183,7 @@ pub fn check(path: &Path, checks: &Checks, watch: &mut dyn Watch) -> Result<Repo
             // What breaks a rule of GeoJSON may still have a place on the map.
             if is_geojson && outs.wants_invalid() {
                 let read = ReadOptions { rules: geojson::Rules::Pass, ..checks.read.clone() };
-                let mut again = geojson::Reader::new(one.raw.as_slice(), schema.clone(), read);
+                let mut again = geojson::GeoJsonReader::new(one.raw.as_slice(), schema.clone(), read);
                 if let Ok(Some(batch)) = again.next_batch(&mut Vec::new()) {
                     outs.rejected(one, &batch, &mut checker)?;
                 }

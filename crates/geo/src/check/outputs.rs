@@ -14,16 +14,16 @@ use crate::validity::{Checker, Flaw, Warning};
 use crate::wkb::Shape;
 
 /// One output and what waits for it.
-struct Out {
+struct CheckOutput {
     writer: Box<dyn Writer>,
     batch: Batch,
 }
 
-impl Out {
-    fn new(to: Option<&PathBuf>, schema: &Arc<Schema>, crs: &Crs) -> Result<Option<Out>, Error> {
-        let open = |to: &PathBuf| -> Result<Out, Error> {
+impl CheckOutput {
+    fn new(to: Option<&PathBuf>, schema: &Arc<Schema>, crs: &Crs) -> Result<Option<CheckOutput>, Error> {
+        let open = |to: &PathBuf| -> Result<CheckOutput, Error> {
             let writer = format::create(to, schema, crs, &Options::default())?;
-            Ok(Out { writer, batch: Batch::new(schema.clone()) })
+            Ok(CheckOutput { writer, batch: Batch::new(schema.clone()) })
         };
         to.map(open).transpose()
     }
@@ -45,9 +45,9 @@ impl Out {
 
 /// The three outputs, those that are wanted.
 pub(super) struct Outs {
-    valid: Option<Out>,
-    invalid: Option<Out>,
-    defects: Option<Out>,
+    valid: Option<CheckOutput>,
+    invalid: Option<CheckOutput>,
+    defects: Option<CheckOutput>,
 }
 
 impl Outs {
@@ -56,9 +56,9 @@ impl Outs {
         let of_defects = [("record", Kind::Int), ("severity", Kind::Text), ("reason", Kind::Text)];
         let of_defects = Arc::new(Schema::new(of_defects).of_shape(Shape::Point));
         Ok(Outs {
-            valid: Out::new(outputs.valid.as_ref(), &layer.schema, &crs)?,
-            invalid: Out::new(outputs.invalid.as_ref(), &layer.schema, &crs)?,
-            defects: Out::new(outputs.defects.as_ref(), &of_defects, &crs)?,
+            valid: CheckOutput::new(outputs.valid.as_ref(), &layer.schema, &crs)?,
+            invalid: CheckOutput::new(outputs.invalid.as_ref(), &layer.schema, &crs)?,
+            defects: CheckOutput::new(outputs.defects.as_ref(), &of_defects, &crs)?,
         })
     }
 
@@ -125,12 +125,12 @@ impl Outs {
         Ok(())
     }
 
-    fn all(&mut self) -> impl Iterator<Item = &mut Out> {
+    fn all(&mut self) -> impl Iterator<Item = &mut CheckOutput> {
         [&mut self.valid, &mut self.invalid, &mut self.defects].into_iter().flatten()
     }
 
     pub(super) fn flush(&mut self) -> Result<(), Error> {
-        self.all().try_for_each(Out::flush)
+        self.all().try_for_each(CheckOutput::flush)
     }
 
     pub(super) fn finish(self) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use std::f64::consts::FRAC_PI_2;
 
 use proj4rs::Proj;
 
-use super::lanes::{Lanes, around, in_blocks};
+use super::simd::{Simd, around, in_blocks};
 
 /// Up to this tangent four terms of its series give an angle to the last bit.
 const SMALL: f64 = 0.003;
@@ -38,16 +38,18 @@ impl Ellipsoid {
 /// A datum with parameters that lead to WGS 84.
 #[derive(Debug)]
 pub(super) struct Datum {
-    to_wgs84: Shift,
-    from_wgs84: Shift,
+    to_wgs84: Helmert,
+    from_wgs84: Helmert,
 }
 
-/// From the ellipsoid `from` to `to`: by a matrix, then a step.
+/// A Helmert transformation from the ellipsoid `from` to `to`.
 #[derive(Debug)]
-struct Shift {
+struct Helmert {
     from: Ellipsoid,
     to: Ellipsoid,
+    /// Rotation times scale.
     matrix: [[f64; 3]; 3],
+    /// Translation, in metres.
     step: [f64; 3],
 }
 
@@ -73,32 +75,32 @@ impl Datum {
         let turned = |x: f64, y: f64, z: f64, scale: f64| {
             [[1.0, -z, y], [z, 1.0, -x], [-y, x, 1.0]].map(|row| row.map(|number| number * scale))
         };
-        let back = turned(-x, -y, -z, 1.0 / scale);
-        let back_step = back.map(|row| -(row[0] * step[0] + row[1] * step[1] + row[2] * step[2]));
+        let inverse = turned(-x, -y, -z, 1.0 / scale);
+        let inverse_step = inverse.map(|row| -(row[0] * step[0] + row[1] * step[1] + row[2] * step[2]));
         Some(Datum {
-            to_wgs84: Shift { from: here, to: WGS84, matrix: turned(x, y, z, scale), step },
-            from_wgs84: Shift { from: WGS84, to: here, matrix: back, step: back_step },
+            to_wgs84: Helmert { from: here, to: WGS84, matrix: turned(x, y, z, scale), step },
+            from_wgs84: Helmert { from: WGS84, to: here, matrix: inverse, step: inverse_step },
         })
     }
 
     /// Longitudes and latitudes in radians to WGS 84, at height 0; NaN beyond the poles.
-    pub(super) fn there(&self, x: &mut [f64], y: &mut [f64]) {
+    pub(super) fn to_wgs84(&self, x: &mut [f64], y: &mut [f64]) {
         self.to_wgs84.all(x, y);
     }
 
-    /// Back from [`Datum::there`].
-    pub(super) fn back(&self, x: &mut [f64], y: &mut [f64]) {
+    /// Back from [`Datum::to_wgs84`].
+    pub(super) fn from_wgs84(&self, x: &mut [f64], y: &mut [f64]) {
         self.from_wgs84.all(x, y);
     }
 }
 
-impl Shift {
+impl Helmert {
     fn all(&self, x: &mut [f64], y: &mut [f64]) {
-        in_blocks(x, y, |x, y| self.lanes(x, y), |x, y| self.lanes(x, y));
+        in_blocks(x, y, |x, y| self.block(x, y), |x, y| self.block(x, y));
     }
 
     #[inline]
-    fn lanes<const N: usize>(&self, lon: Lanes<N>, lat: Lanes<N>) -> (Lanes<N>, Lanes<N>) {
+    fn block<const N: usize>(&self, lon: Simd<N>, lat: Simd<N>) -> (Simd<N>, Simd<N>) {
         let (sin_lon, cos_lon) = lon.sin_cos();
         let (sin, cos) = lat.sin_cos();
         // Out into space.
@@ -121,21 +123,21 @@ impl Shift {
         let up = to_z + square / (1.0 - square) * b * (up * up * up);
         let along = out - square * a * (along * along * along);
         let turned_lat = small_angle(up * cos - along * sin, along * cos + up * sin);
-        let placed = |angle: Lanes<N>| angle.only(lat, |lat| lat.abs() <= LATITUDE_MAX);
+        let placed = |angle: Simd<N>| angle.only(lat, |lat| lat.abs() <= LATITUDE_MAX);
         (placed((lon + turned_lon).map(around)), placed(lat + turned_lat))
     }
 }
 
 /// The angle of a place, which is small unless a pole is near.
 #[inline]
-fn small_angle<const N: usize>(y: Lanes<N>, x: Lanes<N>) -> Lanes<N> {
+fn small_angle<const N: usize>(y: Simd<N>, x: Simd<N>) -> Simd<N> {
     let tangent = y / x;
     let is_small = |tangent: f64, x: f64| x > 0.0 && tangent.abs() <= SMALL;
     let small = tangent.small_atan();
     if tangent.0.iter().zip(x.0).all(|(tangent, x)| is_small(*tangent, x)) {
         return small;
     }
-    Lanes(std::array::from_fn(
+    Simd(std::array::from_fn(
         |i| {
             if is_small(tangent.0[i], x.0[i]) { small.0[i] } else { y.0[i].atan2(x.0[i]) }
         },

@@ -17,16 +17,16 @@ const WRAPPERS: [&str; 4] = ["COMPD_CS", "COMPOUNDCRS", "BOUNDCRS", "SOURCECRS"]
 
 /// One `KEYWORD[value, …, NODE[…]]`.
 #[derive(Debug, Default)]
-struct Node {
+struct WktNode {
     keyword: String,
     values: Vec<String>,
-    nodes: Vec<Node>,
+    nodes: Vec<WktNode>,
 }
 
-impl Node {
+impl WktNode {
     /// The first complete node of a text.
-    fn parse(text: &str) -> Option<Node> {
-        let mut open: Vec<Node> = Vec::new();
+    fn parse(text: &str) -> Option<WktNode> {
+        let mut open: Vec<WktNode> = Vec::new();
         let mut word = String::new();
         let mut chars = text.chars();
         while let Some(c) = chars.next() {
@@ -36,7 +36,7 @@ impl Node {
                     if open.len() >= DEPTH_MAX {
                         return None;
                     }
-                    open.push(Node { keyword, ..Node::default() });
+                    open.push(WktNode { keyword, ..WktNode::default() });
                 }
                 ']' | ')' => {
                     let mut node = open.pop()?;
@@ -61,7 +61,7 @@ impl Node {
         }
     }
 
-    fn node(&self, keywords: &[&str]) -> Option<&Node> {
+    fn node(&self, keywords: &[&str]) -> Option<&WktNode> {
         self.nodes.iter().find(|node| keywords.contains(&node.keyword.as_str()))
     }
 
@@ -76,7 +76,7 @@ impl Node {
 
 /// The system that a text defines, if it is one of the table.
 pub(super) fn identify(text: &str) -> Option<Crs> {
-    let root = Node::parse(text)?;
+    let root = WktNode::parse(text)?;
     let mut system = &root;
     while WRAPPERS.contains(&system.keyword.as_str()) {
         system = system.nodes.first()?;
@@ -91,7 +91,7 @@ pub(super) fn identify(text: &str) -> Option<Crs> {
     }
     let given = Numbers::of(system);
     if let Some(number) = table::code_of_name(system.name()) {
-        let known = text::esri(number).and_then(|text| Some(Numbers::of(&Node::parse(&text)?)));
+        let known = text::esri(number).and_then(|text| Some(Numbers::of(&WktNode::parse(&text)?)));
         if known.as_ref().is_none_or(|known| !given.contradicts(known)) {
             // The same name on another datum: perhaps there is a system with that.
             let other = known.filter(|known| known.datum != given.datum).and_then(|_| given.find());
@@ -125,7 +125,7 @@ struct Numbers {
 
 impl Numbers {
     /// Of well-known text of the first version; of the second only the ellipsoid is read.
-    fn of(system: &Node) -> Numbers {
+    fn of(system: &WktNode) -> Numbers {
         let projected = matches!(system.keyword.as_str(), "PROJCS" | "PROJCRS" | "PROJECTEDCRS");
         let geographic =
             if projected { system.node(&["GEOGCS", "BASEGEOGCRS", "BASEGEODCRS"]) } else { Some(system) };
@@ -218,7 +218,7 @@ fn systems() -> &'static [System] {
             if number == table::SHARED {
                 return;
             }
-            if let Some(node) = Node::parse(text) {
+            if let Some(node) = WktNode::parse(text) {
                 let outdated = table::entry(number).is_none_or(|entry| entry.deprecated);
                 all.push(System { number, outdated, numbers: Numbers::of(&node) });
             }

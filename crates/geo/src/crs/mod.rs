@@ -10,16 +10,16 @@
 //! whatever order the authority writes. A service that sends latitude first is turned when it is
 //! read ([`Crs::is_north_first`] tells).
 
-mod cone;
 mod datum;
 mod definition;
 pub mod grid;
-mod lanes;
-mod mercator;
+mod lambert_conformal;
 mod parse;
+mod simd;
 pub mod table;
 mod text;
 mod transform;
+mod transverse_mercator;
 
 pub use grid::Grids;
 pub use transform::{Missing, Operation, Transform};

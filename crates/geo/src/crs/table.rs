@@ -46,7 +46,7 @@ pub struct Entry {
 pub fn entry(code: u32) -> Option<Entry> {
     let table = table();
     let at = table.offsets.get(&code)?;
-    Input { bytes: FILE, at: *at }.entry(&table.words)
+    TableInput { bytes: FILE, at: *at }.entry(&table.words)
 }
 
 /// The EPSG code of the system to which ESRI gives this number, if it has one.
@@ -74,17 +74,17 @@ fn plain(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric() || *c == '+').flat_map(char::to_lowercase).collect()
 }
 
-struct Table {
+struct CrsTable {
     words: Vec<String>,
     offsets: HashMap<u32, usize>,
     names: HashMap<String, u32>,
     same: HashMap<u32, u32>,
 }
 
-fn table() -> &'static Table {
-    static TABLE: OnceLock<Table> = OnceLock::new();
+fn table() -> &'static CrsTable {
+    static TABLE: OnceLock<CrsTable> = OnceLock::new();
     TABLE.get_or_init(|| {
-        read().unwrap_or(Table {
+        read().unwrap_or(CrsTable {
             words: Vec::new(),
             offsets: HashMap::new(),
             names: HashMap::new(),
@@ -93,8 +93,8 @@ fn table() -> &'static Table {
     })
 }
 
-fn read() -> Option<Table> {
-    let mut input = Input { bytes: FILE, at: 0 };
+fn read() -> Option<CrsTable> {
+    let mut input = TableInput { bytes: FILE, at: 0 };
     let words: Vec<String> = (0..input.u32()?).map(|_| input.text()).collect::<Option<_>>()?;
     let (mut offsets, mut names, mut same) = (HashMap::new(), HashMap::new(), HashMap::new());
     // A name that is still in use counts before one that is not, whoever gave it.
@@ -125,15 +125,15 @@ fn read() -> Option<Table> {
     for (name, code) in outdated {
         names.entry(name).or_insert(code);
     }
-    Some(Table { words, offsets, names, same })
+    Some(CrsTable { words, offsets, names, same })
 }
 
-struct Input<'a> {
+struct TableInput<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Input<'_> {
+impl TableInput<'_> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let taken = self.bytes.get(self.at..)?.first_chunk::<N>()?;
         self.at += N;

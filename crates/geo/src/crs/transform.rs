@@ -5,11 +5,11 @@ use proj4rs::transform::{Transform as Positions, TransformClosure, transform};
 use tidegate_core::Code;
 
 use super::Crs;
-use super::cone::Cone;
 use super::datum::Datum;
-use super::grid::{Grids, Known, Shift};
-use super::lanes::Projects;
-use super::mercator::TransverseMercator;
+use super::grid::{GridShift, Grids, Known};
+use super::lambert_conformal::LambertConformal;
+use super::simd::BlockProjection;
+use super::transverse_mercator::TransverseMercator;
 use crate::bounds::Bounds;
 use crate::error::Problem;
 use crate::wkb;
@@ -60,16 +60,16 @@ struct Side {
     geographic: bool,
     is_wgs84: bool,
     /// The grids that do so instead, the most accurate first.
-    shifts: Vec<Shift>,
+    shifts: Vec<GridShift>,
     /// Where the system is meant to be used, in degrees.
     area: Bounds,
 }
 
 enum Projection {
     /// Our own.
-    Mercator(Box<TransverseMercator>),
+    TransverseMercator(Box<TransverseMercator>),
     /// Our own.
-    Cone(Box<Cone>),
+    LambertConformal(Box<LambertConformal>),
     /// Everything else, by proj4rs; the datum is left alone.
     Other(Box<Proj>),
 }
@@ -80,48 +80,48 @@ impl Side {
     /// Over the first grid that holds the position, in degrees.
     fn shifted(&self, x: f64, y: f64, to_wgs84: bool) -> Option<(f64, f64)> {
         let (lon, lat) = (x.to_degrees(), y.to_degrees());
-        let over = |shift: &Shift| {
-            if to_wgs84 { shift.there(lon, lat) } else { shift.back(lon, lat) }
+        let over = |shift: &GridShift| {
+            if to_wgs84 { shift.to_wgs84(lon, lat) } else { shift.from_wgs84(lon, lat) }
         };
         self.shifts.iter().find_map(over).map(|(lon, lat)| (lon.to_radians(), lat.to_radians()))
     }
 
     /// All positions to WGS 84, in radians. What has no place becomes NaN, or is an error.
-    fn there(&self, wgs84: &Proj, all: &mut Places<'_>) -> Result<(), NoPlace> {
+    fn to_wgs84(&self, wgs84: &Proj, all: &mut CoordinateColumns<'_>) -> Result<(), NoPlace> {
         if self.is_wgs84 {
             return Ok(());
         }
         match &self.projection {
-            Projection::Mercator(projection) => projection.unproject(all.x, all.y),
-            Projection::Cone(projection) => projection.unproject(all.x, all.y),
+            Projection::TransverseMercator(projection) => projection.unproject(all.x, all.y),
+            Projection::LambertConformal(projection) => projection.unproject(all.x, all.y),
             Projection::Other(proj) => transform(proj, wgs84, all)?,
         }
         if let Some(datum) = &self.datum {
-            datum.there(all.x, all.y);
+            datum.to_wgs84(all.x, all.y);
         }
         self.shift(all, true);
         Ok(())
     }
 
-    /// Back from [`Side::there`].
-    fn back(&self, wgs84: &Proj, all: &mut Places<'_>) -> Result<(), NoPlace> {
+    /// Back from [`Side::to_wgs84`].
+    fn from_wgs84(&self, wgs84: &Proj, all: &mut CoordinateColumns<'_>) -> Result<(), NoPlace> {
         if self.is_wgs84 {
             return Ok(());
         }
         self.shift(all, false);
         if let Some(datum) = &self.datum {
-            datum.back(all.x, all.y);
+            datum.from_wgs84(all.x, all.y);
         }
         match &self.projection {
-            Projection::Mercator(projection) => projection.project(all.x, all.y),
-            Projection::Cone(projection) => projection.project(all.x, all.y),
+            Projection::TransverseMercator(projection) => projection.project(all.x, all.y),
+            Projection::LambertConformal(projection) => projection.project(all.x, all.y),
             Projection::Other(proj) => transform(wgs84, proj, all)?,
         }
         Ok(())
     }
 
     /// As [`Side::shifted`]; a position outside every grid becomes NaN.
-    fn shift(&self, all: &mut Places<'_>, to_wgs84: bool) {
+    fn shift(&self, all: &mut CoordinateColumns<'_>, to_wgs84: bool) {
         if !self.shifts.is_empty() {
             for (x, y) in all.x.iter_mut().zip(all.y.iter_mut()) {
                 (*x, *y) = self.shifted(*x, *y, to_wgs84).unwrap_or((f64::NAN, f64::NAN));
@@ -192,9 +192,9 @@ impl Transform {
     pub fn position(&self, x: f64, y: f64, z: f64) -> Result<(f64, f64, f64), Problem> {
         let unit = |x: f64| if self.from.geographic { x.to_radians() } else { x };
         let (mut to_x, mut to_y) = ([unit(x)], [unit(y)]);
-        let mut all = Places { x: &mut to_x, y: &mut to_y };
-        let done = self.from.there(&self.wgs84, &mut all);
-        let done = done.and_then(|()| self.to.back(&self.wgs84, &mut all));
+        let mut all = CoordinateColumns { x: &mut to_x, y: &mut to_y };
+        let done = self.from.to_wgs84(&self.wgs84, &mut all);
+        let done = done.and_then(|()| self.to.from_wgs84(&self.wgs84, &mut all));
         let unit = |x: f64| if self.to.geographic { x.to_degrees() } else { x };
         let ([to_x], [to_y]) = (to_x.map(unit), to_y.map(unit));
         if done.is_err() || !to_x.is_finite() || !to_y.is_finite() {
@@ -225,10 +225,10 @@ impl Transform {
             xs.push(unit(*x));
             ys.push(unit(*y));
         });
-        let mut all = Places { x: &mut xs, y: &mut ys };
-        let done = self.from.there(&self.wgs84, &mut all);
+        let mut all = CoordinateColumns { x: &mut xs, y: &mut ys };
+        let done = self.from.to_wgs84(&self.wgs84, &mut all);
         let inside = bounds(&all).is_none_or(|found| self.from.holds(found) && self.to.holds(found));
-        let done = done.and_then(|()| self.to.back(&self.wgs84, &mut all));
+        let done = done.and_then(|()| self.to.from_wgs84(&self.wgs84, &mut all));
         if done.is_err() || xs.iter().chain(&ys).any(|number| !number.is_finite()) {
             return self.one_by_one(wkb).map(|()| inside);
         }
@@ -259,7 +259,7 @@ impl Transform {
 }
 
 /// The box around positions in radians, in degrees.
-fn bounds(all: &Places<'_>) -> Option<Bounds> {
+fn bounds(all: &CoordinateColumns<'_>) -> Option<Bounds> {
     let mut found: Option<Bounds> = None;
     for (x, y) in all.x.iter().zip(all.y.iter()) {
         if x.is_finite() && y.is_finite() {
@@ -314,8 +314,11 @@ fn side(crs: &Crs, grids: &Grids) -> Result<Ready, Problem> {
     let proj =
         Proj::from_proj_string(&projected).map_err(|e| refuse(&format!("cannot be projected: {e}")))?;
     let datum = Datum::of(&proj, &definition);
-    let mercator = TransverseMercator::of(&proj, &projected).map(|own| Projection::Mercator(Box::new(own)));
-    let own = mercator.or_else(|| Cone::of(&proj, &projected).map(|own| Projection::Cone(Box::new(own))));
+    let mercator =
+        TransverseMercator::of(&proj, &projected).map(|own| Projection::TransverseMercator(Box::new(own)));
+    let own = mercator.or_else(|| {
+        LambertConformal::of(&proj, &projected).map(|own| Projection::LambertConformal(Box::new(own)))
+    });
     let projection = own.unwrap_or_else(|| Projection::Other(Box::new(proj)));
     let (geographic, is_wgs84, area) = (entry.geographic, crs.is_wgs84(), entry.area);
     if let [first, rest @ ..] = shifts.as_slice() {
@@ -338,12 +341,12 @@ fn without(definition: &str, start: &str) -> String {
 }
 
 /// Positions on their way, all x and all y. Each step takes them at height 0.
-struct Places<'a> {
+struct CoordinateColumns<'a> {
     x: &'a mut [f64],
     y: &'a mut [f64],
 }
 
-impl Positions for Places<'_> {
+impl Positions for CoordinateColumns<'_> {
     #[inline]
     fn transform_coordinates<F: TransformClosure>(&mut self, f: &mut F) -> proj4rs::errors::Result<()> {
         for (x, y) in self.x.iter_mut().zip(self.y.iter_mut()) {
@@ -357,7 +360,7 @@ impl Positions for Places<'_> {
 mod tests {
     use super::*;
 
-    /// Places computed by PROJ 9.5 with the same operations.
+    /// CoordinateColumns computed by PROJ 9.5 with the same operations.
     #[test]
     fn known_places_agree_with_proj() {
         for (code, lon, lat, x, y) in [

@@ -15,20 +15,20 @@ use crate::wkb;
 /// A condition that fits a schema.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    root: Node,
+    root: Expression,
 }
 
 #[derive(Clone, Debug)]
-enum Node {
+enum Expression {
     Field(usize, String),
     Own(Own),
     Literal(Literal),
-    Unary(Unary, Box<Node>),
+    Unary(Unary, Box<Expression>),
     /// All of a row of `and`, or of `or`: the value that decides, and the parts.
-    Logic(bool, Vec<Node>),
-    Binary(Binary, Box<Node>, Box<Node>),
-    In(Box<Node>, Vec<Node>),
-    Call(Function, Vec<Node>),
+    Logic(bool, Vec<Expression>),
+    Binary(Binary, Box<Expression>, Box<Expression>),
+    In(Box<Expression>, Vec<Expression>),
+    Call(Function, Vec<Expression>),
 }
 
 /// A value on the way.
@@ -73,15 +73,15 @@ impl Filter {
 
 /// The name and the place of a field that the schema does not have, else the expression with the
 /// places of its fields.
-fn bind(expr: &Expr, schema: &Schema) -> Result<Node, (String, usize)> {
+fn bind(expr: &Expr, schema: &Schema) -> Result<Expression, (String, usize)> {
     let all = |list: &[Expr]| list.iter().map(|expr| bind(expr, schema)).collect::<Result<Vec<_>, _>>();
     Ok(match expr {
         Expr::Field(name, at) => {
-            Node::Field(find(name, schema).ok_or_else(|| (name.clone(), *at))?, name.clone())
+            Expression::Field(find(name, schema).ok_or_else(|| (name.clone(), *at))?, name.clone())
         }
-        Expr::Own(own) => Node::Own(*own),
-        Expr::Literal(literal) => Node::Literal(literal.clone()),
-        Expr::Unary(operator, inner) => Node::Unary(*operator, Box::new(bind(inner, schema)?)),
+        Expr::Own(own) => Expression::Own(*own),
+        Expr::Literal(literal) => Expression::Literal(literal.clone()),
+        Expr::Unary(operator, inner) => Expression::Unary(*operator, Box::new(bind(inner, schema)?)),
         Expr::Binary(operator @ (Binary::And | Binary::Or), left, right) => {
             // A long row is a deep tree, which need not be walked by recursion.
             let (mut parts, mut rest) = (vec![bind(right, schema)?], left.as_ref());
@@ -93,13 +93,13 @@ fn bind(expr: &Expr, schema: &Schema) -> Result<Node, (String, usize)> {
             }
             parts.push(bind(rest, schema)?);
             parts.reverse();
-            Node::Logic(*operator == Binary::Or, parts)
+            Expression::Logic(*operator == Binary::Or, parts)
         }
         Expr::Binary(operator, left, right) => {
-            Node::Binary(*operator, Box::new(bind(left, schema)?), Box::new(bind(right, schema)?))
+            Expression::Binary(*operator, Box::new(bind(left, schema)?), Box::new(bind(right, schema)?))
         }
-        Expr::In(left, list) => Node::In(Box::new(bind(left, schema)?), all(list)?),
-        Expr::Call(function, list) => Node::Call(*function, all(list)?),
+        Expr::In(left, list) => Expression::In(Box::new(bind(left, schema)?), all(list)?),
+        Expr::Call(function, list) => Expression::Call(*function, all(list)?),
     })
 }
 
@@ -119,9 +119,9 @@ fn show(word: &Word<'_>) -> String {
 
 type Said<'a> = Result<Word<'a>, Problem>;
 
-fn eval<'a>(node: &'a Node, batch: &'a Batch, row: usize) -> Said<'a> {
+fn eval<'a>(node: &'a Expression, batch: &'a Batch, row: usize) -> Said<'a> {
     Ok(match node {
-        Node::Field(at, name) => match batch.value(row, *at) {
+        Expression::Field(at, name) => match batch.value(row, *at) {
             Value::Null => Word::Null,
             Value::Bool(b) => Word::Bool(b),
             Value::Int(i) => Word::Int(i),
@@ -129,20 +129,22 @@ fn eval<'a>(node: &'a Node, batch: &'a Batch, row: usize) -> Said<'a> {
             Value::Text(text) | Value::Json(text) => Word::Text(text.into()),
             Value::Bytes(_) => return Err(refuse("bytes cannot be compared".into()).under(name)),
         },
-        Node::Own(Own::Shape) => {
+        Expression::Own(Own::Shape) => {
             let shape = batch.geometry(row).and_then(wkb::head);
             shape.map_or(Word::Null, |(shape, _)| Word::Text(shape.name().into()))
         }
-        Node::Own(Own::Id) => batch.id(row).map_or(Word::Null, |id| Word::Text(id.trim_matches('"').into())),
-        Node::Own(Own::Record) => Word::Int(i64::try_from(batch.record(row)).unwrap_or(i64::MAX)),
-        Node::Literal(Literal::Null) => Word::Null,
-        Node::Literal(Literal::Bool(b)) => Word::Bool(*b),
-        Node::Literal(Literal::Int(i)) => Word::Int(*i),
-        Node::Literal(Literal::Real(x)) => Word::Real(*x),
-        Node::Literal(Literal::Text(text)) => Word::Text(text.as_str().into()),
-        Node::Unary(Unary::IsNull, inner) => Word::Bool(eval(inner, batch, row)? == Word::Null),
-        Node::Unary(Unary::Not, inner) => said(truth(eval(inner, batch, row))?.map(|b| !b)),
-        Node::Unary(Unary::Minus, inner) => match eval(inner, batch, row)? {
+        Expression::Own(Own::Id) => {
+            batch.id(row).map_or(Word::Null, |id| Word::Text(id.trim_matches('"').into()))
+        }
+        Expression::Own(Own::Record) => Word::Int(i64::try_from(batch.record(row)).unwrap_or(i64::MAX)),
+        Expression::Literal(Literal::Null) => Word::Null,
+        Expression::Literal(Literal::Bool(b)) => Word::Bool(*b),
+        Expression::Literal(Literal::Int(i)) => Word::Int(*i),
+        Expression::Literal(Literal::Real(x)) => Word::Real(*x),
+        Expression::Literal(Literal::Text(text)) => Word::Text(text.as_str().into()),
+        Expression::Unary(Unary::IsNull, inner) => Word::Bool(eval(inner, batch, row)? == Word::Null),
+        Expression::Unary(Unary::Not, inner) => said(truth(eval(inner, batch, row))?.map(|b| !b)),
+        Expression::Unary(Unary::Minus, inner) => match eval(inner, batch, row)? {
             Word::Null => Word::Null,
             Word::Int(i) => i.checked_neg().map_or(Word::Real(-(i as f64)), Word::Int),
             other => {
@@ -151,17 +153,19 @@ fn eval<'a>(node: &'a Node, batch: &'a Batch, row: usize) -> Said<'a> {
                 Word::Real(-number?)
             }
         },
-        Node::Logic(decides, parts) => any(parts.iter().map(|part| truth(eval(part, batch, row))), *decides)?,
-        Node::Binary(operator, left, right) => {
+        Expression::Logic(decides, parts) => {
+            any(parts.iter().map(|part| truth(eval(part, batch, row))), *decides)?
+        }
+        Expression::Binary(operator, left, right) => {
             binary(*operator, eval(left, batch, row)?, eval(right, batch, row)?)?
         }
-        Node::In(left, list) => {
+        Expression::In(left, list) => {
             let left = eval(left, batch, row)?;
             let same = |item| truth(binary(Binary::Equal, left.clone(), eval(item, batch, row)?));
             any(list.iter().map(same), true)?
         }
-        Node::Call(Function::HasGeometry, _) => Word::Bool(batch.geometry(row).is_some()),
-        Node::Call(Function::Coalesce, list) => {
+        Expression::Call(Function::HasGeometry, _) => Word::Bool(batch.geometry(row).is_some()),
+        Expression::Call(Function::Coalesce, list) => {
             for item in list {
                 let word = eval(item, batch, row)?;
                 if word != Word::Null {
@@ -170,7 +174,7 @@ fn eval<'a>(node: &'a Node, batch: &'a Batch, row: usize) -> Said<'a> {
             }
             Word::Null
         }
-        Node::Call(function, list) => {
+        Expression::Call(function, list) => {
             let Some(inner) = list.first() else { return Ok(Word::Null) };
             call(*function, eval(inner, batch, row)?)?
         }

@@ -12,13 +12,13 @@ use crate::bounds::Bounds;
 
 /// A box of single precision around a row or node.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct BoxEntry {
     pub(super) id: i64,
     /// min x, max x, min y, max y.
     pub(super) bounds: [f32; 4],
 }
 
-impl Item for Entry {
+impl Item for BoxEntry {
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let mut bytes = [0; 24];
         let (id, bounds) = bytes.split_at_mut(8);
@@ -29,19 +29,19 @@ impl Item for Entry {
         out.write_all(&bytes)
     }
 
-    fn read(from: &mut impl Read) -> io::Result<Entry> {
+    fn read(from: &mut impl Read) -> io::Result<BoxEntry> {
         let id = i64::from_le_bytes(sort::bytes(from)?);
         let mut bounds = [0.0; 4];
         for slot in &mut bounds {
             *slot = f32::from_le_bytes(sort::bytes(from)?);
         }
-        Ok(Entry { id, bounds })
+        Ok(BoxEntry { id, bounds })
     }
 }
 
 /// The bounds of all rows, collected until the tree is packed.
 pub(super) struct Collector {
-    boxes: Sorter<Entry>,
+    boxes: Sorter<BoxEntry>,
     total: Option<Bounds>,
 }
 
@@ -64,7 +64,7 @@ impl Collector {
     pub(super) fn push(&mut self, id: i64, bounds: Bounds, near: &Path) -> io::Result<()> {
         self.total = Some(self.total.map_or(bounds, |total| total.union(bounds)));
         let bounds = [down(bounds.min_x), up(bounds.max_x), down(bounds.min_y), up(bounds.max_y)];
-        self.boxes.push(Entry { id, bounds }, near)
+        self.boxes.push(BoxEntry { id, bounds }, near)
     }
 
     /// All entries along the Hilbert curve.
@@ -72,7 +72,7 @@ impl Collector {
         self,
         total: Bounds,
         near: &Path,
-    ) -> io::Result<Box<dyn Iterator<Item = io::Result<Entry>>>> {
+    ) -> io::Result<Box<dyn Iterator<Item = io::Result<BoxEntry>>>> {
         self.boxes.sorted(move |entry| u64::from(hilbert(entry, total)), near)
     }
 }
@@ -88,7 +88,7 @@ fn up(x: f64) -> f32 {
 }
 
 /// The place of a box's centre along a Hilbert curve through a grid of 65,536 by 65,536.
-fn hilbert(entry: &Entry, total: Bounds) -> u32 {
+fn hilbert(entry: &BoxEntry, total: Bounds) -> u32 {
     let [min_x, max_x, min_y, max_y] = entry.bounds.map(f64::from);
     let cell = |middle: f64, low: f64, high: f64| -> u32 {
         let share = (middle - low) / (high - low);
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn neighbours_on_the_curve_are_neighbours_on_the_grid() {
         let total = Bounds { min_x: 0.0, min_y: 0.0, max_x: 65_535.0, max_y: 65_535.0 };
-        let at = |x: f32, y: f32| hilbert(&Entry { id: 0, bounds: [x, x, y, y] }, total);
+        let at = |x: f32, y: f32| hilbert(&BoxEntry { id: 0, bounds: [x, x, y, y] }, total);
         let mut places: Vec<(u32, i32, i32)> = Vec::new();
         for x in 0..16 {
             for y in 0..16 {

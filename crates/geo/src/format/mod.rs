@@ -255,16 +255,16 @@ pub fn open(path: &Path, options: &geojson::ReadOptions) -> Result<Box<dyn Reade
         Some(Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq) => {
             Ok(Box::new(geojson::open(path, options.clone())?))
         }
-        Some(Format::Shapefile) => Ok(Box::new(shp::Reader::open(path, options.clone())?)),
-        Some(Format::EsriJson) => Ok(Box::new(esri::Reader::open(path, options.clone())?)),
-        Some(Format::Gml) => Ok(Box::new(gml::Reader::open(path, options.clone())?)),
+        Some(Format::Shapefile) => Ok(Box::new(shp::ShapefileReader::open(path, options.clone())?)),
+        Some(Format::EsriJson) => Ok(Box::new(esri::EsriJsonReader::open(path, options.clone())?)),
+        Some(Format::Gml) => Ok(Box::new(gml::GmlReader::open(path, options.clone())?)),
         #[cfg(feature = "parquet")]
-        Some(Format::GeoParquet) => Ok(Box::new(parquet::Reader::open(path, options)?)),
+        Some(Format::GeoParquet) => Ok(Box::new(parquet::ParquetReader::open(path, options)?)),
         #[cfg(not(feature = "parquet"))]
         Some(Format::GeoParquet) => Err(no_parquet()),
-        Some(Format::FlatGeobuf) => Ok(Box::new(fgb::Reader::open(path, options.clone())?)),
-        Some(Format::Csv) => Ok(Box::new(csv::Reader::open(path, options.clone())?)),
-        Some(Format::GeoPackage) => Ok(Box::new(gpkg::Reader::open(path, options.layer.as_deref())?)),
+        Some(Format::FlatGeobuf) => Ok(Box::new(fgb::FlatGeobufReader::open(path, options.clone())?)),
+        Some(Format::Csv) => Ok(Box::new(csv::CsvReader::open(path, options.clone())?)),
+        Some(Format::GeoPackage) => Ok(Box::new(gpkg::GpkgReader::open(path, options.layer.as_deref())?)),
         None => {
             let message = format!("no format that can be read is known by the name {}", path.display());
             Err(Problem::new(Code::UNPROCESSABLE, message).into())
@@ -347,13 +347,13 @@ pub fn create(
         return create_stream(Box::new(std::io::stdout()), format, schema, crs, options);
     }
     match format {
-        Format::GeoPackage => Ok(Box::new(gpkg::Writer::create(path, schema, crs, options)?)),
-        Format::Shapefile => Ok(Box::new(shp::Writer::create(path, schema, crs, options)?)),
+        Format::GeoPackage => Ok(Box::new(gpkg::GpkgWriter::create(path, schema, crs, options)?)),
+        Format::Shapefile => Ok(Box::new(shp::ShapefileWriter::create(path, schema, crs, options)?)),
         #[cfg(feature = "parquet")]
-        Format::GeoParquet => Ok(Box::new(parquet::Writer::create(path, schema, crs, options)?)),
+        Format::GeoParquet => Ok(Box::new(parquet::ParquetWriter::create(path, schema, crs, options)?)),
         #[cfg(not(feature = "parquet"))]
         Format::GeoParquet => Err(no_parquet()),
-        Format::FlatGeobuf => Ok(Box::new(fgb::Writer::create(path, schema, crs, options)?)),
+        Format::FlatGeobuf => Ok(Box::new(fgb::FlatGeobufWriter::create(path, schema, crs, options)?)),
         text => {
             let file = atomic::Pending::new(path)?;
             let out = std::io::BufWriter::with_capacity(1 << 18, file);
@@ -388,14 +388,20 @@ fn text_writer(
         Format::GeoPackage | Format::FlatGeobuf | Format::GeoParquet | Format::Shapefile => {
             return Err(Problem::new(Code::UNPROCESSABLE, "this format cannot be streamed").into());
         }
-        Format::GeoJson => Box::new(geojson::Writer::new(out, geojson::Frame::Collection, schema, crs)?),
-        Format::GeoJsonLines => Box::new(geojson::Writer::new(out, geojson::Frame::Lines, schema, crs)?),
-        Format::GeoJsonSeq => Box::new(geojson::Writer::new(out, geojson::Frame::Sequence, schema, crs)?),
-        Format::Csv => Box::new(csv::Writer::new(out, schema, crs, options, path)?),
-        Format::EsriJson => Box::new(esri::Writer::new(out, schema, crs)?),
+        Format::GeoJson => {
+            Box::new(geojson::GeoJsonWriter::new(out, geojson::Frame::Collection, schema, crs)?)
+        }
+        Format::GeoJsonLines => {
+            Box::new(geojson::GeoJsonWriter::new(out, geojson::Frame::Lines, schema, crs)?)
+        }
+        Format::GeoJsonSeq => {
+            Box::new(geojson::GeoJsonWriter::new(out, geojson::Frame::Sequence, schema, crs)?)
+        }
+        Format::Csv => Box::new(csv::CsvWriter::new(out, schema, crs, options, path)?),
+        Format::EsriJson => Box::new(esri::EsriJsonWriter::new(out, schema, crs)?),
         Format::Gml => {
             let stem = path.and_then(Path::file_stem).and_then(|stem| stem.to_str());
-            Box::new(gml::Writer::new(out, schema, crs, options, stem.unwrap_or("features"))?)
+            Box::new(gml::GmlWriter::new(out, schema, crs, options, stem.unwrap_or("features"))?)
         }
     })
 }

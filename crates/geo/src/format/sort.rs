@@ -98,22 +98,22 @@ fn rewound(file: BufWriter<File>, buffer: usize) -> io::Result<BufReader<File>> 
 }
 
 /// A sorted part that lies in a file.
-struct Run<T> {
+struct SortedRun<T> {
     file: BufReader<File>,
     left: usize,
     next: Option<T>,
 }
 
-fn run<T: Item>(mut part: Vec<T>, key: impl Fn(&T) -> u64, near: &Path) -> io::Result<Run<T>> {
+fn run<T: Item>(mut part: Vec<T>, key: impl Fn(&T) -> u64, near: &Path) -> io::Result<SortedRun<T>> {
     part.sort_by_cached_key(key);
     let mut file = BufWriter::with_capacity(1 << 16, unnamed_file(near)?);
     part.iter().try_for_each(|item| item.write(&mut file))?;
-    Ok(Run { file: rewound(file, 1 << 15)?, left: part.len(), next: None })
+    Ok(SortedRun { file: rewound(file, 1 << 15)?, left: part.len(), next: None })
 }
 
 /// The sorted parts as one.
 struct Merge<T, K> {
-    runs: Vec<Run<T>>,
+    runs: Vec<SortedRun<T>>,
     key: K,
     /// The key of each part's next item, and the part.
     least: BinaryHeap<Reverse<(u64, usize)>>,

@@ -38,7 +38,7 @@ fn broken(message: impl Into<String>) -> Error {
 
 /// A file in the archive.
 #[derive(Clone, Debug)]
-struct Entry {
+struct ZipEntry {
     /// The name without folders.
     name: String,
     method: u16,
@@ -49,7 +49,7 @@ struct Entry {
     at: u64,
 }
 
-impl Entry {
+impl ZipEntry {
     fn path(&self) -> &Path {
         Path::new(&self.name)
     }
@@ -58,7 +58,7 @@ impl Entry {
         self.path().file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
     }
 
-    fn is_companion_of(&self, shapes: &Entry) -> bool {
+    fn is_companion_of(&self, shapes: &ZipEntry) -> bool {
         let extension = self.path().extension().map(|extension| extension.to_string_lossy().to_lowercase());
         self.stem() == shapes.stem() && extension.is_some_and(|found| COMPANIONS.contains(&found.as_str()))
     }
@@ -122,16 +122,16 @@ pub(super) fn open(path: &Path, options: &ReadOptions) -> Result<Box<dyn Reader>
 }
 
 /// The files that are something by themselves.
-fn data_sets(all: &[Entry]) -> Vec<&Entry> {
-    let is_one = |entry: &&Entry| {
+fn data_sets(all: &[ZipEntry]) -> Vec<&ZipEntry> {
+    let is_one = |entry: &&ZipEntry| {
         // What macOS and others leave beside a file is hidden.
         !entry.name.starts_with('.') && Format::of_path(entry.path()).is_some()
     };
-    let found: Vec<&Entry> = all.iter().filter(is_one).collect();
-    let is_shapes = |entry: &&&Entry| Format::of_path(entry.path()) == Some(Format::Shapefile);
+    let found: Vec<&ZipEntry> = all.iter().filter(is_one).collect();
+    let is_shapes = |entry: &&&ZipEntry| Format::of_path(entry.path()) == Some(Format::Shapefile);
     let shapes: HashSet<&str> = found.iter().filter(is_shapes).map(|entry| entry.name.as_str()).collect();
     // `roads.shp.xml` describes `roads.shp`.
-    let describes = |entry: &Entry| {
+    let describes = |entry: &ZipEntry| {
         let mut ends = entry.name.rmatch_indices('.').take(3);
         ends.any(|(at, _)| entry.name.get(..at).is_some_and(|name| shapes.contains(name)))
     };
@@ -144,8 +144,8 @@ struct Unpacked {
     _folder: tempfile::TempDir,
 }
 
-fn unpack(archive: &Path, chosen: &Entry, all: &[Entry]) -> Result<Unpacked, Error> {
-    let mut parts: Vec<&Entry> = vec![chosen];
+fn unpack(archive: &Path, chosen: &ZipEntry, all: &[ZipEntry]) -> Result<Unpacked, Error> {
+    let mut parts: Vec<&ZipEntry> = vec![chosen];
     if Format::of_path(chosen.path()) == Some(Format::Shapefile) {
         parts.extend(all.iter().filter(|entry| entry.is_companion_of(chosen) && entry.name != chosen.name));
     }
@@ -172,14 +172,14 @@ fn unpack(archive: &Path, chosen: &Entry, all: &[Entry]) -> Result<Unpacked, Err
 
 /// A name in a folder of our own, without anything that means more than a name, and with the
 /// extension in the case that readers look for.
-fn safe(entry: &Entry) -> String {
+fn safe(entry: &ZipEntry) -> String {
     let plain = |c: char| if c.is_alphanumeric() || "-_. ".contains(c) { c } else { '_' };
     let stem: String = entry.stem().chars().map(plain).take(100).collect();
     let extension = entry.path().extension().map_or_else(String::new, |e| e.to_string_lossy().to_lowercase());
     format!("{stem}.{}", extension.chars().filter(char::is_ascii_alphanumeric).collect::<String>())
 }
 
-fn write_out(file: &mut File, entry: &Entry, to: &Path) -> Result<(), Error> {
+fn write_out(file: &mut File, entry: &ZipEntry, to: &Path) -> Result<(), Error> {
     let differs = || broken(format!("{}: the archive does not hold what it says", entry.name));
     let mut head = [0; 30];
     file.seek(SeekFrom::Start(entry.at))?;
@@ -230,7 +230,7 @@ fn longest(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// The list of files, which stands at the end of an archive.
-fn directory(path: &Path) -> Result<Vec<Entry>, Error> {
+fn directory(path: &Path) -> Result<Vec<ZipEntry>, Error> {
     let mut file = File::open(path)?;
     let len = file.metadata()?.len();
     let tail_len = len.min(66_000);
@@ -271,7 +271,7 @@ fn directory(path: &Path) -> Result<Vec<Entry>, Error> {
 }
 
 /// One line of the list, and its length; a folder is none.
-fn entry(line: &[u8]) -> Option<(Option<Entry>, usize)> {
+fn entry(line: &[u8]) -> Option<(Option<ZipEntry>, usize)> {
     if !line.starts_with(b"PK\x01\x02") {
         return None;
     }
@@ -299,7 +299,7 @@ fn entry(line: &[u8]) -> Option<(Option<Entry>, usize)> {
     let full = String::from_utf8_lossy(name).replace('\\', "/");
     let name = full.rsplit('/').next().unwrap_or_default().to_owned();
     let hidden = full.starts_with("__MACOSX/");
-    let made = (!name.is_empty() && !hidden).then(|| Entry {
+    let made = (!name.is_empty() && !hidden).then(|| ZipEntry {
         name,
         method: short(line, 10),
         encrypted: short(line, 8) & 1 != 0,

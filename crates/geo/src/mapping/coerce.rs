@@ -149,7 +149,7 @@ fn is_midnight(clock: &str) -> bool {
 }
 
 #[derive(Default)]
-struct Parts {
+struct DateParts {
     year: u32,
     month: u32,
     day: u32,
@@ -158,7 +158,7 @@ struct Parts {
     second: u32,
 }
 
-impl Parts {
+impl DateParts {
     fn date(&self) -> String {
         format!("{:04}-{:02}-{:02}", self.year, self.month, self.day)
     }
@@ -169,8 +169,8 @@ impl Parts {
 }
 
 /// Reads a date by a pattern of `%Y %m %d %H %M %S` and letters that stand for themselves.
-fn read_date(text: &str, format: &str) -> Option<Parts> {
-    let mut parts = Parts::default();
+fn read_date(text: &str, format: &str) -> Option<DateParts> {
+    let mut parts = DateParts::default();
     let mut rest = text;
     let mut pattern = format.chars();
     while let Some(c) = pattern.next() {

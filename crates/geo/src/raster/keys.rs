@@ -29,30 +29,30 @@ fn parts(citation: &str) -> impl Iterator<Item = &str> {
     citation.split('|').map(|part| part.split_once(" = ").map_or(part, |(_, text)| text).trim())
 }
 
-enum Value {
+enum KeyValue {
     Short(u64),
     Double(f64),
     Text(String),
 }
 
 /// The keys of a file.
-pub(super) struct Keys(Vec<(u64, Value)>);
+pub(super) struct Keys(Vec<(u64, KeyValue)>);
 
 impl Keys {
     pub(super) fn read(tags: &Tags) -> Option<Keys> {
         let directory = tags.numbers(34735);
         let (doubles, text) = (tags.doubles(34736), tags.text(34737).unwrap_or_default());
         let entries = directory.chunks_exact(4).skip(1);
-        let keys: Vec<(u64, Value)> = entries
+        let keys: Vec<(u64, KeyValue)> = entries
             .filter_map(|entry| {
                 let [key, place, count, at] = entry else { return None };
                 let from = usize::try_from(*at).ok()?;
                 let value = match place {
-                    0 => Value::Short(*at),
-                    34736 => Value::Double(*doubles.get(from)?),
+                    0 => KeyValue::Short(*at),
+                    34736 => KeyValue::Double(*doubles.get(from)?),
                     34737 => {
                         let to = from.checked_add(usize::try_from(*count).ok()?)?;
-                        Value::Text(text.get(from..to.min(text.len()))?.trim_end_matches('|').to_owned())
+                        KeyValue::Text(text.get(from..to.min(text.len()))?.trim_end_matches('|').to_owned())
                     }
                     _ => return None,
                 };
@@ -64,14 +64,14 @@ impl Keys {
 
     fn short(&self, wanted: u64) -> Option<u64> {
         self.0.iter().find_map(|(key, value)| match value {
-            Value::Short(n) if *key == wanted => Some(*n),
+            KeyValue::Short(n) if *key == wanted => Some(*n),
             _ => None,
         })
     }
 
     fn text(&self, wanted: u64) -> Option<&str> {
         self.0.iter().find_map(|(key, value)| match value {
-            Value::Text(text) if *key == wanted => Some(text.as_str()),
+            KeyValue::Text(text) if *key == wanted => Some(text.as_str()),
             _ => None,
         })
     }
@@ -92,7 +92,7 @@ impl Keys {
     fn double(&self, wanted: &[u64]) -> Option<f64> {
         wanted.iter().find_map(|wanted| {
             self.0.iter().find_map(|(key, value)| match value {
-                Value::Double(x) if key == wanted => Some(*x),
+                KeyValue::Double(x) if key == wanted => Some(*x),
                 _ => None,
             })
         })

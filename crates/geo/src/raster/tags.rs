@@ -39,14 +39,14 @@ fn broken() -> Error {
 impl Tags {
     /// The tags of the first picture that its head needs.
     pub(super) fn read(file: &mut (impl Read + Seek)) -> Result<Tags, Error> {
-        let (form, list) = Form::read(file)?;
+        let (form, list) = TiffLayout::read(file)?;
         Ok(form.tags(file, list, &WANTED, &mut VALUES_LEN_MAX.clone())?.0)
     }
 
     /// The tags of all pictures that their pixels need.
     pub(crate) fn all(file: &mut (impl Read + Seek)) -> Result<Vec<Tags>, Error> {
         let wanted = [&WANTED[..], &WANTED_FOR_PIXELS].concat();
-        let (form, mut next) = Form::read(file)?;
+        let (form, mut next) = TiffLayout::read(file)?;
         let (mut all, mut seen, mut budget) = (Vec::new(), HashSet::new(), VALUES_LEN_MAX);
         while next != 0 {
             if !seen.insert(next) || all.len() == PICTURES_MAX {
@@ -100,16 +100,16 @@ impl Tags {
 }
 
 /// How a file is laid out: its byte order; the lengths of a list's count, of an entry, of a place.
-struct Form {
+struct TiffLayout {
     big_endian: bool,
     count_len: u64,
     entry_len: u64,
     place_len: usize,
 }
 
-impl Form {
+impl TiffLayout {
     /// The form of a file, and where its first list begins.
-    fn read(file: &mut (impl Read + Seek)) -> Result<(Form, u64), Error> {
+    fn read(file: &mut (impl Read + Seek)) -> Result<(TiffLayout, u64), Error> {
         let head = take(file, 0, 16)?;
         let big_endian = head.starts_with(b"MM");
         let order = Order(big_endian);
@@ -120,7 +120,7 @@ impl Form {
         };
         let list = if big { order.number(&head, 8, 8) } else { order.number(&head, 4, 4) };
         let (count_len, entry_len, place_len) = if big { (8, 20, 8) } else { (2, 12, 4) };
-        Ok((Form { big_endian, count_len, entry_len, place_len }, list.ok_or_else(broken)?))
+        Ok((TiffLayout { big_endian, count_len, entry_len, place_len }, list.ok_or_else(broken)?))
     }
 
     /// The tags of a list, and where the next one begins; 0 if there is none.
@@ -131,7 +131,7 @@ impl Form {
         wanted: &[u16],
         budget: &mut u64,
     ) -> Result<(Tags, u64), Error> {
-        let Form { big_endian, count_len, entry_len, place_len } = *self;
+        let TiffLayout { big_endian, count_len, entry_len, place_len } = *self;
         let order = Order(big_endian);
         let count = order.number(&take(file, list, count_len)?, 0, count_len as usize).ok_or_else(broken)?;
         if count > TAGS_MAX {

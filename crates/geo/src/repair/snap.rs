@@ -24,7 +24,7 @@ pub(super) fn tolerances(segments: &[Segment]) -> impl Iterator<Item = f64> + us
 
 /// The pieces of segments, which may still meet in rare cases.
 pub(super) fn node(whole: &[Piece], tolerance: f64) -> Vec<Piece> {
-    let mut places = Places { tolerance, cells: HashMap::new() };
+    let mut places = SnapIndex { tolerance, cells: HashMap::new() };
     let moved = whole.iter().map(|((a, b), source)| ((places.at(*a), places.at(*b)), *source));
     let whole: Vec<Piece> = moved.filter(|((a, b), _)| a != b).collect();
     let segments: Vec<Segment> = whole.iter().map(|(ends, _)| *ends).collect();
@@ -56,12 +56,12 @@ fn lies_by(p: Point, a: Point, b: Point, tolerance: f64) -> bool {
 }
 
 /// The places that are taken, by squares of the tolerance.
-struct Places {
+struct SnapIndex {
     tolerance: f64,
     cells: HashMap<[i64; 2], Vec<Point>>,
 }
 
-impl Places {
+impl SnapIndex {
     /// The nearest place within the tolerance, else the given one, which is then taken too.
     fn at(&mut self, p: Point) -> Point {
         // A cast of what is too large for it ends at the largest.

@@ -33,7 +33,7 @@ pub fn canonicalise(wkb: &[u8], out: &mut Vec<u8>) -> Result<Head, Problem> {
         out.extend_from_slice(wkb);
         return Ok(head);
     }
-    let mut input = Input { wkb, at: 0, big: false };
+    let mut input = WkbInput { wkb, at: 0, big: false };
     let mut levels: Vec<(Shape, Dim, usize)> = Vec::new();
     let mut outermost = None;
     loop {
@@ -96,13 +96,13 @@ fn already(wkb: &[u8]) -> Option<Head> {
     }
 }
 
-struct Input<'a> {
+struct WkbInput<'a> {
     wkb: &'a [u8],
     at: usize,
     big: bool,
 }
 
-impl Input<'_> {
+impl WkbInput<'_> {
     fn u32(&mut self) -> Result<u32, Problem> {
         let bytes = self.wkb.get(self.at..).and_then(|rest| rest.first_chunk());
         let Some(bytes) = bytes else {

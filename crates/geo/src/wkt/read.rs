@@ -11,7 +11,7 @@ use crate::wkb::{DEPTH_MAX, Dim, Head, Shape, write};
 /// `INVALID_GEOMETRY` with the byte at which the text stops being well-known text. `out` may then
 /// hold a part.
 pub fn read(text: &str, out: &mut Vec<u8>) -> Result<Head, Problem> {
-    let mut reader = Reader { text: text.as_bytes(), at: 0, dim: Dim::Xy };
+    let mut reader = WktParser { text: text.as_bytes(), at: 0, dim: Dim::Xy };
     let srid = reader.srid()?;
     let shape = reader.keyword()?;
     reader.dim = match reader.tag() {
@@ -26,13 +26,13 @@ pub fn read(text: &str, out: &mut Vec<u8>) -> Result<Head, Problem> {
     Ok(Head { shape, dim: reader.dim, srid })
 }
 
-struct Reader<'a> {
+struct WktParser<'a> {
     text: &'a [u8],
     at: usize,
     dim: Dim,
 }
 
-impl Reader<'_> {
+impl WktParser<'_> {
     fn broken(&self, message: impl Into<String>) -> Problem {
         Problem::new(Code::INVALID_GEOMETRY, message).at(self.at as u64)
     }
@@ -110,7 +110,7 @@ impl Reader<'_> {
 
     /// Without a tag at the start, a tag of a member decides, else the size of the first position.
     fn guess_dim(&self) -> Dim {
-        let mut ahead = Reader { text: self.text, at: self.at, dim: Dim::Xy };
+        let mut ahead = WktParser { text: self.text, at: self.at, dim: Dim::Xy };
         loop {
             ahead.space();
             match ahead.rest().first() {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tidegate_core::letter::LetterId;
 use tidegate_core::{Code, Rng};
 use tidegate_geo::format::Rejected;
-use tidegate_geo::format::geojson::{ReadOptions, Reader};
+use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions};
 use tidegate_geo::{Batch, Problem, Schema};
 
 use super::build::{Parts, Start, build_from};
@@ -262,7 +262,7 @@ fn read(
         return Ok(());
     }
     let options = ReadOptions { keep_raw: true, ..ReadOptions::default() };
-    let mut reader = Reader::new(Cursor::new(text), schema.clone(), options);
+    let mut reader = GeoJsonReader::new(Cursor::new(text), schema.clone(), options);
     let mut rejected: Vec<Rejected> = Vec::new();
     let found = reader.next_batch(&mut rejected);
     match found {

@@ -74,7 +74,7 @@ impl Rewrite {
         };
         if matches!(self.format, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq) {
             let file = fs::File::open(path).map_err(|e| at(&e))?;
-            let mut reader = geojson::Reader::new(file, self.schema.clone(), options);
+            let mut reader = geojson::GeoJsonReader::new(file, self.schema.clone(), options);
             while let Some(batch) = reader.next_batch(&mut rejected).map_err(|e| at(&e))? {
                 see(batch).map_err(|e| at(&e))?;
             }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use std::sync::Arc;
 use tidegate_core::Code;
 use tidegate_geo::format::Layer;
-use tidegate_geo::format::geojson::{ReadOptions, Reader, infer};
+use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions, infer};
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
 
@@ -107,7 +107,7 @@ impl Source for Batches {
         };
         let text = lines(&pulled);
         let schema = self.layer.schema.clone();
-        let mut reader = Reader::new(text.as_slice(), schema.clone(), self.options.clone());
+        let mut reader = GeoJsonReader::new(text.as_slice(), schema.clone(), self.options.clone());
         let mut rejected = Vec::new();
         let batch = reader.next_batch(&mut rejected).map_err(unreadable)?;
         let first_record = self.records;

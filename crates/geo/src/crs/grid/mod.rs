@@ -64,7 +64,7 @@ impl Grids {
     /// # Errors
     /// If a file cannot be read or is broken: a grid that is there and not used would be a silent
     /// loss of accuracy.
-    pub(super) fn find(&self, entry: &Entry) -> Result<(Vec<Shift>, Option<Known>), Problem> {
+    pub(super) fn find(&self, entry: &Entry) -> Result<(Vec<GridShift>, Option<Known>), Problem> {
         let mut known = entry.base.map_or_else(Vec::new, listed);
         known.retain(|grid| {
             entry.accuracy.is_none_or(|stated| grid.accuracy < stated) && meet(grid.area, entry.area)
@@ -84,7 +84,7 @@ impl Grids {
                     let grid_of = Grid::open(&path).map_err(|e| {
                         Problem::new(Code::CRS_NOT_FOUND, format!("the grid {}: {e}", path.display()))
                     })?;
-                    shifts.push(Shift { grid: Arc::new(grid_of), known: grid, path, reversed });
+                    shifts.push(GridShift { grid: Arc::new(grid_of), known: grid, path, reversed });
                 }
                 None if missing.is_none() && shifts.is_empty() && holds_middle(grid.area, entry.area) => {
                     missing = Some(grid);
@@ -135,21 +135,21 @@ fn listed(base: u32) -> Vec<Known> {
 
 /// A grid in use.
 #[derive(Clone, Debug)]
-pub(super) struct Shift {
+pub(super) struct GridShift {
     grid: Arc<Grid>,
     pub(super) known: Known,
     pub(super) path: PathBuf,
     reversed: bool,
 }
 
-impl Shift {
+impl GridShift {
     /// From the system to WGS 84, in degrees; nothing outside the grid.
-    pub(super) fn there(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
+    pub(super) fn to_wgs84(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
         if self.reversed { self.grid.backward(lon, lat) } else { self.grid.forward(lon, lat) }
     }
 
     /// From WGS 84 to the system.
-    pub(super) fn back(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
+    pub(super) fn from_wgs84(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
         if self.reversed { self.grid.forward(lon, lat) } else { self.grid.backward(lon, lat) }
     }
 }
@@ -157,15 +157,17 @@ impl Shift {
 /// The shifts of a file.
 #[derive(Debug)]
 pub struct Grid {
-    parts: Vec<Part>,
+    parts: Vec<Subgrid>,
 }
 
 /// One rectangle of a file. A finer one may lie inside a coarser one.
 #[derive(Debug)]
-struct Part {
+struct Subgrid {
+    /// Southern edge, in degrees.
     south: f64,
+    /// Eastern edge, in degrees.
     east: f64,
-    /// The size of a cell.
+    /// Size of a cell, in degrees.
     step: (f64, f64),
     columns: usize,
     rows: usize,
@@ -234,7 +236,7 @@ impl Grid {
     }
 }
 
-impl Part {
+impl Subgrid {
     /// The shift at a position, between the four nodes around it.
     fn shift(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
         // A part may lie beyond the antimeridian.

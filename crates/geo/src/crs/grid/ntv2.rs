@@ -2,23 +2,23 @@
 
 use std::io::Read;
 
-use super::{NODES_MAX, Part, broken};
+use super::{NODES_MAX, Subgrid, broken};
 use crate::error::Error;
 
 const RECORD_LEN: usize = 16;
 const HEAD_LEN: usize = 11 * RECORD_LEN;
 const PARTS_MAX: u32 = 10_000;
 
-struct Head {
+struct Ntv2Header {
     bytes: [u8; HEAD_LEN],
     big_endian: bool,
 }
 
-impl Head {
-    fn read(file: &mut impl Read, big_endian: bool) -> Result<Head, Error> {
+impl Ntv2Header {
+    fn read(file: &mut impl Read, big_endian: bool) -> Result<Ntv2Header, Error> {
         let mut bytes = [0; HEAD_LEN];
         file.read_exact(&mut bytes).map_err(|_| broken("the file ends within a header of NTv2"))?;
-        Ok(Head { bytes, big_endian })
+        Ok(Ntv2Header { bytes, big_endian })
     }
 
     /// The value of a record, which stands in its second half.
@@ -44,8 +44,8 @@ impl Head {
     }
 }
 
-pub(super) fn read(file: &mut impl Read) -> Result<Vec<Part>, Error> {
-    let mut head = Head::read(file, false)?;
+pub(super) fn read(file: &mut impl Read) -> Result<Vec<Subgrid>, Error> {
+    let mut head = Ntv2Header::read(file, false)?;
     head.big_endian = head.int(0) != 11;
     if !head.starts(0, b"NUM_OREC") || head.int(0) != 11 || head.int(1) != 11 {
         return Err(broken("the file is not NTv2"));
@@ -64,16 +64,16 @@ pub(super) fn read(file: &mut impl Read) -> Result<Vec<Part>, Error> {
     }
     let (mut parts, mut nodes) = (Vec::new(), 0);
     for _ in 0..count {
-        let part = Part::read(file, big_endian, unit, NODES_MAX - nodes)?;
+        let part = Subgrid::read(file, big_endian, unit, NODES_MAX - nodes)?;
         nodes += part.shifts.len();
         parts.push(part);
     }
     Ok(parts)
 }
 
-impl Part {
-    fn read(file: &mut impl Read, big_endian: bool, unit: f64, nodes_max: usize) -> Result<Part, Error> {
-        let head = Head::read(file, big_endian)?;
+impl Subgrid {
+    fn read(file: &mut impl Read, big_endian: bool, unit: f64, nodes_max: usize) -> Result<Subgrid, Error> {
+        let head = Ntv2Header::read(file, big_endian)?;
         if !head.starts(0, b"SUB_NAME") {
             return Err(broken("a part of the grid has no name"));
         }
@@ -103,6 +103,6 @@ impl Part {
             });
             shifts.push([-west, north]);
         }
-        Ok(Part { south, east: -east, step: (step_x, step_y), columns, rows, unit: [unit; 2], shifts })
+        Ok(Subgrid { south, east: -east, step: (step_x, step_y), columns, rows, unit: [unit; 2], shifts })
     }
 }

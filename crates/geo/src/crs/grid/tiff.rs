@@ -5,7 +5,7 @@
 
 use std::io::{Read, Seek};
 
-use super::{NODES_MAX, Part, broken};
+use super::{NODES_MAX, Subgrid, broken};
 use crate::error::Error;
 use crate::raster::{self, Pixels, Tags};
 use crate::xml::{self, Node};
@@ -30,7 +30,7 @@ impl Default for Bands {
     }
 }
 
-pub(super) fn read(file: &mut (impl Read + Seek)) -> Result<Vec<Part>, Error> {
+pub(super) fn read(file: &mut (impl Read + Seek)) -> Result<Vec<Subgrid>, Error> {
     let mut bands = Bands::default();
     let (mut parts, mut nodes, mut budget) = (Vec::new(), 0, BYTES_MAX);
     for tags in Tags::all(file)? {
@@ -44,7 +44,7 @@ pub(super) fn read(file: &mut (impl Read + Seek)) -> Result<Vec<Part>, Error> {
             return Err(broken("the GeoTIFF is a grid of something else than horizontal shifts"));
         }
         bands = bands.with(&words)?;
-        let part = Part::of_picture(file, &tags, &bands, NODES_MAX - nodes, &mut budget)?;
+        let part = Subgrid::of_picture(file, &tags, &bands, NODES_MAX - nodes, &mut budget)?;
         nodes += part.shifts.len();
         parts.push(part);
     }
@@ -113,14 +113,14 @@ impl Bands {
     }
 }
 
-impl Part {
+impl Subgrid {
     fn of_picture(
         file: &mut (impl Read + Seek),
         tags: &Tags,
         bands: &Bands,
         nodes_max: usize,
         budget: &mut u64,
-    ) -> Result<Part, Error> {
+    ) -> Result<Subgrid, Error> {
         let pixels = Pixels::new(tags, nodes_max)?;
         let (columns, rows) = (pixels.width, pixels.height);
         if bands.at.iter().any(|band| *band >= pixels.bands) {
@@ -152,7 +152,7 @@ impl Part {
                 shifts[last - at][way] = scaled;
             })?;
         }
-        Ok(Part { south, east, step: (step_x, step_y), columns, rows, unit: bands.unit, shifts })
+        Ok(Subgrid { south, east, step: (step_x, step_y), columns, rows, unit: bands.unit, shifts })
     }
 }
 

@@ -26,7 +26,7 @@ use crate::schema::{FIELDS_MAX, FreeNames, Kind, Schema, too_many_fields};
 use crate::wkb::Shape;
 
 /// A CSV file being read.
-pub struct Reader {
+pub struct CsvReader {
     lexer: Lexer<File>,
     geometry: GeometryColumns,
     names: Vec<String>,
@@ -35,12 +35,12 @@ pub struct Reader {
     options: ReadOptions,
 }
 
-impl Reader {
+impl CsvReader {
     /// Opens a file and reads its header.
     ///
     /// # Errors
     /// If there is no header, or it is not UTF-8.
-    pub fn open(path: &Path, options: ReadOptions) -> Result<Reader, Error> {
+    pub fn open(path: &Path, options: ReadOptions) -> Result<CsvReader, Error> {
         let csv = CsvOptions {
             cell_max: options.record_len_max,
             row_max: options.record_len_max,
@@ -74,7 +74,7 @@ impl Reader {
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
         let crs = geometry.crs(path, &names, &csv)?;
         let layer = Layer { name, schema: Arc::new(schema), crs, records: None };
-        Ok(Reader { lexer, geometry, names, layer, record: 0, options })
+        Ok(CsvReader { lexer, geometry, names, layer, record: 0, options })
     }
 
     fn push(&self, batch: &mut Batch) -> Result<(), Problem> {
@@ -94,7 +94,7 @@ impl Reader {
     }
 }
 
-impl crate::format::Reader for Reader {
+impl crate::format::Reader for CsvReader {
     fn layer(&self) -> &Layer {
         &self.layer
     }
@@ -170,7 +170,7 @@ mod tests {
         let path = dir.path().join("a.csv");
         std::fs::write(&path, text).unwrap();
         let mut reader =
-            Reader::open(&path, ReadOptions { keep_raw: true, ..ReadOptions::default() }).unwrap();
+            CsvReader::open(&path, ReadOptions { keep_raw: true, ..ReadOptions::default() }).unwrap();
         let (mut rows, mut rejected) = (Vec::new(), Vec::new());
         while let Some(batch) = reader.next_batch(&mut rejected).unwrap() {
             for row in 0..batch.len() {

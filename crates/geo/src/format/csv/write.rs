@@ -37,7 +37,7 @@ pub enum Geometry {
 }
 
 /// A CSV file being written.
-pub struct Writer {
+pub struct CsvWriter {
     out: Out,
     geometry: Geometry,
     neutralise: bool,
@@ -48,14 +48,14 @@ pub struct Writer {
     system: Option<(PathBuf, String)>,
 }
 
-impl Writer {
+impl CsvWriter {
     pub(crate) fn new(
         out: Out,
         schema: &Arc<Schema>,
         crs: &Crs,
         options: &Options,
         path: Option<&Path>,
-    ) -> Result<Writer, Error> {
+    ) -> Result<CsvWriter, Error> {
         let in_degrees = crs.entry().is_none_or(|entry| entry.geographic);
         let geometry = match options.csv_geometry {
             Geometry::Auto if schema.shape == Some(Shape::Point) => Geometry::LonLat,
@@ -83,7 +83,7 @@ impl Writer {
         let neutralise = options.csv_neutralise;
         let system = path.filter(|_| geometry != Geometry::None).and_then(|path| beside(path, crs));
         let written = Written::default();
-        Ok(Writer { out, geometry, neutralise, buffer, scratch: Vec::new(), written, system })
+        Ok(CsvWriter { out, geometry, neutralise, buffer, scratch: Vec::new(), written, system })
     }
 
     fn row(&mut self, batch: &Batch, row: usize) {
@@ -129,7 +129,7 @@ impl Writer {
     }
 }
 
-impl super::super::Writer for Writer {
+impl super::super::Writer for CsvWriter {
     fn write(&mut self, batch: &Batch) -> Result<(), Error> {
         for row in 0..batch.len() {
             self.row(batch, row);

@@ -16,8 +16,8 @@ mod write;
 
 pub use fields::{EsriFields, crs, date_text};
 pub use geojson::{SetFlags, write_geojson};
-pub use read::Reader;
-pub use write::Writer;
+pub use read::EsriJsonReader;
+pub use write::EsriJsonWriter;
 
 /// Whether the first bytes of a JSON text are those of ESRI JSON.
 pub(super) fn is_likely(head: &[u8]) -> bool {

@@ -19,7 +19,7 @@ use crate::schema::{FIELDS_MAX, Kind, Schema, too_many_fields};
 use crate::wkb::{Dim, Shape};
 
 /// A feature set being read.
-pub struct Reader {
+pub struct EsriJsonReader {
     stream: Stream<File>,
     layer: Layer,
     fields: EsriFields,
@@ -28,12 +28,12 @@ pub struct Reader {
     options: ReadOptions,
 }
 
-impl Reader {
+impl EsriJsonReader {
     /// Opens a file and looks through it for its fields and its system.
     ///
     /// # Errors
     /// If it is not JSON, holds a server's error, or names a system that is unknown.
-    pub fn open(path: &Path, options: ReadOptions) -> Result<Reader, Error> {
+    pub fn open(path: &Path, options: ReadOptions) -> Result<EsriJsonReader, Error> {
         let mut first = Stream::new(File::open(path)?, options.record_len_max);
         let mut inferred = Schema::default();
         let records = loop {
@@ -83,7 +83,7 @@ impl Reader {
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
         let layer = Layer { name, schema: Arc::new(schema), crs, records: Some(records) };
         let stream = Stream::new(File::open(path)?, options.record_len_max);
-        Ok(Reader { stream, layer, fields, dim, key, options })
+        Ok(EsriJsonReader { stream, layer, fields, dim, key, options })
     }
 
     fn push(&self, text: &[u8], batch: &mut Batch) -> Result<(), Problem> {
@@ -106,7 +106,7 @@ impl Reader {
     }
 }
 
-impl crate::format::Reader for Reader {
+impl crate::format::Reader for EsriJsonReader {
     fn layer(&self) -> &Layer {
         &self.layer
     }

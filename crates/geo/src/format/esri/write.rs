@@ -19,7 +19,7 @@ use crate::schema::{Kind, Schema};
 use crate::wkb::{self, Cursor, Dim, Event, Run, Shape};
 
 /// A feature set being written.
-pub struct Writer {
+pub struct EsriJsonWriter {
     out: Out,
     /// `"name":` and kind of every field.
     keys: Vec<(Vec<u8>, Kind)>,
@@ -35,8 +35,8 @@ fn refuse(message: impl Into<String>) -> Problem {
     Problem::new(Code::UNPROCESSABLE, message)
 }
 
-impl Writer {
-    pub(crate) fn new(out: Out, schema: &Arc<Schema>, crs: &Crs) -> Result<Writer, Error> {
+impl EsriJsonWriter {
+    pub(crate) fn new(out: Out, schema: &Arc<Schema>, crs: &Crs) -> Result<EsriJsonWriter, Error> {
         let Some(number) = crs.number() else {
             return Err(refuse(format!("{crs} has no number to stand in ESRI JSON")).into());
         };
@@ -64,7 +64,7 @@ impl Writer {
         }
         buffer.extend_from_slice(b"],\"features\":[\n");
         let said = family.is_some();
-        Ok(Writer { out, keys, family, said, dim: Dim::Xy, buffer, written: Written::default() })
+        Ok(EsriJsonWriter { out, keys, family, said, dim: Dim::Xy, buffer, written: Written::default() })
     }
 
     fn feature(&mut self, batch: &Batch, row: usize) -> Result<(), Problem> {
@@ -103,7 +103,7 @@ impl Writer {
     }
 }
 
-impl super::super::Writer for Writer {
+impl super::super::Writer for EsriJsonWriter {
     fn write(&mut self, batch: &Batch) -> Result<(), Error> {
         for row in 0..batch.len() {
             self.feature(batch, row).map_err(|problem| problem.of_record(batch.record(row)))?;

@@ -6,7 +6,7 @@
 
 /// A field of a table.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Field {
+pub(super) enum TableField {
     U8(u8),
     U16(u16),
     I32(i32),
@@ -15,13 +15,13 @@ pub(super) enum Field {
     To,
 }
 
-impl Field {
+impl TableField {
     fn size(self) -> usize {
         match self {
-            Field::U8(_) => 1,
-            Field::U16(_) => 2,
-            Field::I32(_) | Field::To => 4,
-            Field::U64(_) => 8,
+            TableField::U8(_) => 1,
+            TableField::U16(_) => 2,
+            TableField::I32(_) | TableField::To => 4,
+            TableField::U64(_) => 8,
         }
     }
 }
@@ -70,7 +70,7 @@ impl Flat {
 
     /// Writes a table that the field at `from` refers to. Returns the places of its fields, to be
     /// referred from; there may be eight.
-    pub(super) fn table(&mut self, from: usize, fields: &[(u16, Field)]) -> [usize; 8] {
+    pub(super) fn table(&mut self, from: usize, fields: &[(u16, TableField)]) -> [usize; 8] {
         let slots = fields.iter().map(|(slot, _)| usize::from(*slot) + 1).max().unwrap_or(0);
         let vtable_len = 4 + slots * 2;
         self.align(8, vtable_len + 4);
@@ -90,11 +90,11 @@ impl Flat {
                 bytes.copy_from_slice(&offset);
             }
             match *field {
-                Field::U8(x) => self.out.push(x),
-                Field::U16(x) => self.out.extend_from_slice(&x.to_le_bytes()),
-                Field::I32(x) => self.out.extend_from_slice(&x.to_le_bytes()),
-                Field::U64(x) => self.out.extend_from_slice(&x.to_le_bytes()),
-                Field::To => self.out.extend_from_slice(&[0; 4]),
+                TableField::U8(x) => self.out.push(x),
+                TableField::U16(x) => self.out.extend_from_slice(&x.to_le_bytes()),
+                TableField::I32(x) => self.out.extend_from_slice(&x.to_le_bytes()),
+                TableField::U64(x) => self.out.extend_from_slice(&x.to_le_bytes()),
+                TableField::To => self.out.extend_from_slice(&[0; 4]),
             }
         }
         let table_len = u16::try_from(self.out.len() - table).unwrap_or(0);

@@ -3,27 +3,27 @@
 //! A simple shape is one list of positions and, if it has several lines or rings, the list of where
 //! each ends. A multipolygon or collection is a list of parts.
 
-use super::flat::{Field, Flat};
+use super::flat::{Flat, TableField};
 use crate::error::Problem;
 use crate::wkb::{Cursor, Dim, Event, Run, Shape};
 
 /// One geometry taken apart: its runs, or its parts.
 #[derive(Debug)]
-struct Part {
+struct GeometryParts {
     shape: Shape,
     dim: Dim,
     runs: Vec<Run>,
-    parts: Vec<Part>,
+    parts: Vec<GeometryParts>,
 }
 
 /// Writes a geometry that the field at `from` refers to.
 pub(super) fn write(flat: &mut Flat, from: usize, wkb: &[u8]) -> Result<(), Problem> {
     let mut cursor = Cursor::default();
-    let mut open: Vec<Part> = Vec::new();
+    let mut open: Vec<GeometryParts> = Vec::new();
     while let Some(event) = cursor.next(wkb)? {
         match event {
             Event::Begin { shape, dim, .. } => {
-                open.push(Part { shape, dim, runs: Vec::new(), parts: Vec::new() });
+                open.push(GeometryParts { shape, dim, runs: Vec::new(), parts: Vec::new() });
             }
             Event::Coords(run) => {
                 if let Some(part) = open.last_mut() {
@@ -49,10 +49,10 @@ pub(super) fn write(flat: &mut Flat, from: usize, wkb: &[u8]) -> Result<(), Prob
     Ok(())
 }
 
-fn write_part(flat: &mut Flat, from: usize, wkb: &[u8], part: &Part) {
-    let kind = (6, Field::U8(part.shape as u8));
+fn write_part(flat: &mut Flat, from: usize, wkb: &[u8], part: &GeometryParts) {
+    let kind = (6, TableField::U8(part.shape as u8));
     if matches!(part.shape, Shape::MultiPolygon | Shape::GeometryCollection) {
-        let places = flat.table(from, &[(7, Field::To), kind]);
+        let places = flat.table(from, &[(7, TableField::To), kind]);
         let first = flat.objects(places[0], part.parts.len());
         for (at, inner) in part.parts.iter().enumerate() {
             write_part(flat, first + at * 4, wkb, inner);
@@ -68,11 +68,11 @@ fn write_part(flat: &mut Flat, from: usize, wkb: &[u8], part: &Part) {
         .copied()
         .filter(|run| !(is_point && run.xy(wkb).all(|(x, y)| x.is_nan() && y.is_nan())))
         .collect();
-    let mut fields = vec![(1, Field::To), kind];
+    let mut fields = vec![(1, TableField::To), kind];
     let (z, m) = (part.dim.has_z(), part.dim.has_m());
     for (slot, there) in [(2, z), (3, m), (0, has_ends)] {
         if there {
-            fields.push((slot, Field::To));
+            fields.push((slot, TableField::To));
         }
     }
     let places = flat.table(from, &fields);

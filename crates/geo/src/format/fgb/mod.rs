@@ -15,5 +15,5 @@ mod read;
 mod table;
 mod write;
 
-pub use read::Reader;
-pub use write::Writer;
+pub use read::FlatGeobufReader;
+pub use write::FlatGeobufWriter;

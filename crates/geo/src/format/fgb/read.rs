@@ -1,7 +1,7 @@
 //! Reading FlatGeobuf.
 //!
 //! The file is not trusted: every distance and count is checked against the bytes that are there
-//! before it is followed (`Table`), and parts nest no deeper than well-known binary allows. The
+//! before it is followed (`FlatTable`), and parts nest no deeper than well-known binary allows. The
 //! index is passed over; features are read in the order of the file.
 
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tidegate_core::Code;
 
-use super::table::Table;
+use super::table::FlatTable;
 use super::write::{MAGIC, NODE_LEN};
 use crate::batch::{Batch, Span};
 use crate::column::Value;
@@ -26,7 +26,7 @@ use crate::wkb::{DEPTH_MAX, Dim, Shape, write};
 const HEADER_LEN_MAX: usize = 16 << 20;
 
 /// A FlatGeobuf file being read.
-pub struct Reader {
+pub struct FlatGeobufReader {
     input: BufReader<File>,
     layer: Layer,
     types: Vec<u8>,
@@ -42,12 +42,12 @@ fn broken(message: &str) -> Problem {
     Problem::new(Code::CORRUPTED_HEADER, format!("not a FlatGeobuf file of version 3: {message}"))
 }
 
-impl Reader {
+impl FlatGeobufReader {
     /// Opens a file and reads its header.
     ///
     /// # Errors
     /// If it is not FlatGeobuf of version 3.
-    pub fn open(path: &Path, options: ReadOptions) -> Result<Reader, Error> {
+    pub fn open(path: &Path, options: ReadOptions) -> Result<FlatGeobufReader, Error> {
         let mut input = BufReader::with_capacity(1 << 18, File::open(path)?);
         let mut head = [0; 12];
         input.read_exact(&mut head).map_err(|_| broken("too short"))?;
@@ -60,7 +60,7 @@ impl Reader {
         }
         let mut header = vec![0; len];
         input.read_exact(&mut header).map_err(|_| broken("the header is cut"))?;
-        let table = Table::root(&header).ok_or_else(|| broken("no header"))?;
+        let table = FlatTable::root(&header).ok_or_else(|| broken("no header"))?;
         let (mut schema, mut types) = (Schema::default(), Vec::new());
         for column in table.tables(7) {
             let column = column.ok_or_else(|| broken("a column leads outside the header"))?;
@@ -92,7 +92,17 @@ impl Reader {
         input.seek_relative(i64::try_from(index_len).map_err(|_| broken("the index is too long"))?)?;
         let layer = Layer { name, schema: Arc::new(schema), crs, records: (count > 0).then_some(count) };
         let offset = (12 + len) as u64 + index_len;
-        Ok(Reader { input, layer, types, shape, dim, record: 0, offset, bytes: Vec::new(), options })
+        Ok(FlatGeobufReader {
+            input,
+            layer,
+            types,
+            shape,
+            dim,
+            record: 0,
+            offset,
+            bytes: Vec::new(),
+            options,
+        })
     }
 
     fn advance(&mut self) -> Result<bool, Error> {
@@ -125,7 +135,7 @@ impl Reader {
     }
 
     fn push(&self, batch: &mut Batch) -> Result<(), Problem> {
-        let feature = Table::root(&self.bytes).ok_or_else(|| bad("the record is no table"))?;
+        let feature = FlatTable::root(&self.bytes).ok_or_else(|| bad("the record is no table"))?;
         let mut values = vec![Owned::Null; self.types.len()];
         properties(feature.bytes(1).unwrap_or_default(), &self.types, &mut values)?;
         batch.push_with(
@@ -145,7 +155,7 @@ impl Reader {
     /// written is held to a multiple of what was read.
     fn geometry(
         &self,
-        table: Table<'_>,
+        table: FlatTable<'_>,
         outer: u8,
         depth: usize,
         len_max: usize,
@@ -176,7 +186,7 @@ impl Reader {
             write::fill(out, hole, count);
             return Ok(());
         }
-        let positions = Positions { dim: self.dim, xy: table.f64s(1), z: table.f64s(2), m: table.f64s(3) };
+        let positions = FgbPositions { dim: self.dim, xy: table.f64s(1), z: table.f64s(2), m: table.f64s(3) };
         let count = positions.xy.len() / 16;
         match shape {
             Shape::Point if count == 0 => {
@@ -223,14 +233,14 @@ fn bad(message: &str) -> Problem {
     Problem::new(Code::INVALID_GEOMETRY, message)
 }
 
-struct Positions<'a> {
+struct FgbPositions<'a> {
     dim: Dim,
     xy: &'a [u8],
     z: &'a [u8],
     m: &'a [u8],
 }
 
-impl Positions<'_> {
+impl FgbPositions<'_> {
     fn write(&self, from: usize, to: usize, out: &mut Vec<u8>) -> Result<(), Problem> {
         let Some(xy) = self.xy.get(from * 16..to * 16) else { return Err(bad("too few positions")) };
         if self.dim == Dim::Xy {
@@ -339,7 +349,7 @@ fn property(value: &[u8], number: u8) -> Result<Owned, Problem> {
     })
 }
 
-impl crate::format::Reader for Reader {
+impl crate::format::Reader for FlatGeobufReader {
     fn layer(&self) -> &Layer {
         &self.layer
     }

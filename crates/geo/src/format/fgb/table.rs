@@ -3,7 +3,7 @@
 
 /// A table, by its place in the buffer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Table<'a> {
+pub(super) struct FlatTable<'a> {
     buffer: &'a [u8],
     at: usize,
 }
@@ -16,15 +16,15 @@ fn u32_at(buffer: &[u8], at: usize) -> Option<usize> {
     take(buffer, at).map(|bytes| u32::from_le_bytes(bytes) as usize)
 }
 
-impl<'a> Table<'a> {
+impl<'a> FlatTable<'a> {
     /// The root of a buffer.
-    pub(super) fn root(buffer: &'a [u8]) -> Option<Table<'a>> {
-        Table::at(buffer, u32_at(buffer, 0)?)
+    pub(super) fn root(buffer: &'a [u8]) -> Option<FlatTable<'a>> {
+        FlatTable::at(buffer, u32_at(buffer, 0)?)
     }
 
     /// The table at a place, if it and the list of its fields lie in the buffer.
-    fn at(buffer: &'a [u8], at: usize) -> Option<Table<'a>> {
-        let table = Table { buffer, at };
+    fn at(buffer: &'a [u8], at: usize) -> Option<FlatTable<'a>> {
+        let table = FlatTable { buffer, at };
         let (vtable, vtable_len) = table.vtable()?;
         (vtable_len >= 4 && buffer.len() >= vtable.checked_add(vtable_len)?).then_some(table)
     }
@@ -71,8 +71,8 @@ impl<'a> Table<'a> {
     }
 
     /// The table that a field leads to, if there is one; `Some(None)` if it leads outside.
-    pub(super) fn table(&self, slot: usize) -> Option<Option<Table<'a>>> {
-        self.field(slot).map(|_| self.target(slot).and_then(|at| Table::at(self.buffer, at)))
+    pub(super) fn table(&self, slot: usize) -> Option<Option<FlatTable<'a>>> {
+        self.field(slot).map(|_| self.target(slot).and_then(|at| FlatTable::at(self.buffer, at)))
     }
 
     /// The bytes of a list of items of this size; empty if it is not there or not whole.
@@ -104,13 +104,13 @@ impl<'a> Table<'a> {
     }
 
     /// The tables of a list; `None` for one that lies outside.
-    pub(super) fn tables(&self, slot: usize) -> impl Iterator<Item = Option<Table<'a>>> + 'a {
+    pub(super) fn tables(&self, slot: usize) -> impl Iterator<Item = Option<FlatTable<'a>>> + 'a {
         let (start, bytes) = self.list(slot, 4);
         let buffer = self.buffer;
         bytes.chunks_exact(4).enumerate().map(move |(at, item)| {
             let place = start + at * 4;
             let to = u32::from_le_bytes(item.try_into().ok()?) as usize;
-            Table::at(buffer, place.checked_add(to)?)
+            FlatTable::at(buffer, place.checked_add(to)?)
         })
     }
 }

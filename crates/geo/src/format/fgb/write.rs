@@ -13,7 +13,7 @@ use super::super::atomic::Pending;
 use super::super::hilbert::Collector;
 use super::super::sort::unnamed_file;
 use super::super::{Options, Written};
-use super::flat::{Field, Flat};
+use super::flat::{Flat, TableField};
 use super::geometry;
 use crate::batch::Batch;
 use crate::bounds::Bounds;
@@ -29,7 +29,7 @@ const NODE_SIZE: u64 = 16;
 pub(super) const NODE_LEN: u64 = 40;
 
 /// A FlatGeobuf file being written.
-pub struct Writer {
+pub struct FlatGeobufWriter {
     file: Pending,
     /// The features as they came.
     features: BufWriter<File>,
@@ -53,16 +53,21 @@ pub struct Writer {
 const WINDOW: usize = 32 << 20;
 const WINDOWS_MAX: u64 = 16;
 
-impl Writer {
+impl FlatGeobufWriter {
     /// Opens a new file.
     ///
     /// # Errors
     /// If it cannot be made.
-    pub fn create(path: &Path, schema: &Arc<Schema>, crs: &Crs, options: &Options) -> Result<Writer, Error> {
+    pub fn create(
+        path: &Path,
+        schema: &Arc<Schema>,
+        crs: &Crs,
+        options: &Options,
+    ) -> Result<FlatGeobufWriter, Error> {
         let file = Pending::new(path)?;
         let features = BufWriter::with_capacity(1 << 18, unnamed_file(file.path())?);
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer");
-        Ok(Writer {
+        Ok(FlatGeobufWriter {
             file,
             features,
             count: 0,
@@ -89,14 +94,14 @@ impl Writer {
         let places = flat.table(
             flat.root(),
             &[
-                (0, Field::To),
-                (1, Field::To),
-                (7, Field::To),
-                (10, Field::To),
-                (8, Field::U64(self.count)),
-                (9, Field::U16(if indexed { NODE_SIZE as u16 } else { 0 })),
-                (2, Field::U8(shape)),
-                (3, Field::U8(u8::from(self.dim.has_z()))),
+                (0, TableField::To),
+                (1, TableField::To),
+                (7, TableField::To),
+                (10, TableField::To),
+                (8, TableField::U64(self.count)),
+                (9, TableField::U16(if indexed { NODE_SIZE as u16 } else { 0 })),
+                (2, TableField::U8(shape)),
+                (3, TableField::U8(u8::from(self.dim.has_z()))),
             ],
         );
         flat.text(places[0], &self.name);
@@ -104,12 +109,12 @@ impl Writer {
         flat.f64s(places[1], 4, bounds.into_iter());
         let first = flat.objects(places[2], self.schema.fields().len());
         for (at, field) in self.schema.fields().iter().enumerate() {
-            let column =
-                flat.table(first + at * 4, &[(0, Field::To), (1, Field::U8(column_type(field.kind)))]);
+            let column = flat
+                .table(first + at * 4, &[(0, TableField::To), (1, TableField::U8(column_type(field.kind)))]);
             flat.text(column[0], &field.name);
         }
         let code = self.crs.number().and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
-        let crs = flat.table(places[3], &[(0, Field::To), (1, Field::I32(code))]);
+        let crs = flat.table(places[3], &[(0, TableField::To), (1, TableField::I32(code))]);
         flat.text(crs[0], self.crs.organization());
     }
 
@@ -208,7 +213,7 @@ fn open_at(path: &Path, at: u64) -> std::io::Result<BufWriter<File>> {
     Ok(BufWriter::with_capacity(1 << 18, file))
 }
 
-impl super::super::Writer for Writer {
+impl super::super::Writer for FlatGeobufWriter {
     fn write(&mut self, batch: &Batch) -> Result<(), Error> {
         for row in 0..batch.len() {
             self.properties.clear();
@@ -218,7 +223,7 @@ impl super::super::Writer for Writer {
             let geometry = batch.geometry(row);
             self.flat.begin();
             let root = self.flat.root();
-            let fields = [(1, Field::To), (0, Field::To)];
+            let fields = [(1, TableField::To), (0, TableField::To)];
             let places = self
                 .flat
                 .table(root, if geometry.is_some() { &fields } else { fields.get(..1).unwrap_or(&fields) });
@@ -461,7 +466,8 @@ mod tests {
         }
         let [jumps, some, one] = [1, 10_000, 1 << 20].map(|window| {
             let path = dir.path().join("a.fgb");
-            let mut writer = Writer::create(&path, &schema, &Crs::wgs84(), &Options::default()).unwrap();
+            let mut writer =
+                FlatGeobufWriter::create(&path, &schema, &Crs::wgs84(), &Options::default()).unwrap();
             writer.window = window;
             let mut writer: Box<dyn format::Writer> = Box::new(writer);
             writer.write(&batch).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_core::Code;
 
 use super::geometry::{Geometries, Rules, raw};
-use super::issues::{Issues, Step};
+use super::issues::{Issues, PathStep};
 use super::scan::{Scan, Stop, Text, unescape};
 use crate::batch::{Batch, Span};
 use crate::column::Value;
@@ -91,7 +91,7 @@ impl Features {
                 }
                 b"properties" => {
                     has_properties = true;
-                    self.issues.push(Step::Name("properties"));
+                    self.issues.push(PathStep::Name("properties"));
                     self.properties(scan)?;
                     self.issues.pop();
                 }
@@ -191,7 +191,7 @@ impl Features {
         if scan.peek()? == b'n' {
             return scan.word(b"null");
         }
-        self.issues.push(Step::Name("geometry"));
+        self.issues.push(PathStep::Name("geometry"));
         self.geometries.object(scan, &mut self.wkb, &mut self.issues)?;
         self.issues.pop();
         Ok(())

@@ -6,7 +6,7 @@ use std::path::Path;
 use tidegate_core::Code;
 
 use super::infer::infer;
-use super::read::{ReadOptions, Reader};
+use super::read::{GeoJsonReader, ReadOptions};
 use super::scan::Scan;
 use crate::batch::Batch;
 use crate::crs::Crs;
@@ -24,7 +24,7 @@ pub(in crate::format) fn open(path: &Path, options: ReadOptions) -> Result<FileR
     let crs = inferred.legacy_crs.as_deref().map_or_else(|| Ok(Crs::wgs84()), legacy_crs)?;
     let layer =
         Layer { name, schema: inferred.schema.clone(), crs: Some(crs), records: Some(inferred.records) };
-    Ok(FileReader { layer, reader: Reader::new(File::open(path)?, inferred.schema, options) })
+    Ok(FileReader { layer, reader: GeoJsonReader::new(File::open(path)?, inferred.schema, options) })
 }
 
 /// The system that a `crs` member of the standard of 2008 names. `null` there means unknown, which
@@ -48,7 +48,7 @@ fn legacy_crs(text: &str) -> Result<Crs, Problem> {
 /// A GeoJSON file being read.
 pub(in crate::format) struct FileReader {
     layer: Layer,
-    reader: Reader<File>,
+    reader: GeoJsonReader<File>,
 }
 
 impl crate::format::Reader for FileReader {

@@ -7,7 +7,7 @@
 
 use tidegate_core::Code;
 
-use super::issues::{Issues, Step};
+use super::issues::{Issues, PathStep};
 use super::scan::{Scan, Stop, Text};
 use crate::wkb::{DEPTH_MAX, Dim, Shape, write};
 
@@ -32,8 +32,6 @@ pub(super) struct Geometries {
     pub(super) crs: Option<(usize, usize)>,
 }
 
-type Scanned = Result<(), Stop>;
-
 impl Geometries {
     pub(super) fn new(rules: Rules) -> Geometries {
         Geometries { rules, ..Geometries::default() }
@@ -41,7 +39,12 @@ impl Geometries {
 
     /// Reads a geometry object and appends it. Problems go to `issues`; what was appended then
     /// means nothing.
-    pub(super) fn object(&mut self, scan: &mut Scan<'_>, out: &mut Vec<u8>, issues: &mut Issues) -> Scanned {
+    pub(super) fn object(
+        &mut self,
+        scan: &mut Scan<'_>,
+        out: &mut Vec<u8>,
+        issues: &mut Issues,
+    ) -> Result<(), Stop> {
         self.dim = first_dim(scan);
         let (from, start, found) = (*scan, out.len(), issues.found.len());
         self.widest = 2;
@@ -62,7 +65,7 @@ impl Geometries {
         out: &mut Vec<u8>,
         issues: &mut Issues,
         depth: usize,
-    ) -> Scanned {
+    ) -> Result<(), Stop> {
         let start = scan.at;
         if !scan.eat(b'{')? {
             issues.add(Code::INVALID_GEOMETRY, scan.at, "a geometry must be an object");
@@ -146,15 +149,15 @@ impl Geometries {
         out: &mut Vec<u8>,
         issues: &mut Issues,
         depth: usize,
-    ) -> Scanned {
+    ) -> Result<(), Stop> {
         if shape == Shape::GeometryCollection {
-            issues.push(Step::Name("geometries"));
+            issues.push(PathStep::Name("geometries"));
             write::begin(out, shape, self.dim);
             self.list(scan, out, issues, |this, scan, out, issues| {
                 this.nested(scan, out, issues, depth + 1)
             })?;
         } else {
-            issues.push(Step::Name("coordinates"));
+            issues.push(PathStep::Name("coordinates"));
             self.coordinates(scan, shape, out, issues)?;
         }
         issues.pop();
@@ -167,7 +170,7 @@ impl Geometries {
         shape: Shape,
         out: &mut Vec<u8>,
         issues: &mut Issues,
-    ) -> Scanned {
+    ) -> Result<(), Stop> {
         write::begin(out, shape, self.dim);
         match shape {
             Shape::Point => {
@@ -201,8 +204,8 @@ impl Geometries {
         scan: &mut Scan<'_>,
         out: &mut Vec<u8>,
         issues: &mut Issues,
-        item: impl Fn(&mut Self, &mut Scan<'_>, &mut Vec<u8>, &mut Issues) -> Scanned,
-    ) -> Scanned {
+        item: impl Fn(&mut Self, &mut Scan<'_>, &mut Vec<u8>, &mut Issues) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
         let hole = write::hole(out);
         if !scan.eat(b'[')? {
             issues.add(Code::INVALID_GEOMETRY, scan.at, "expected an array");
@@ -211,7 +214,7 @@ impl Geometries {
         if scan.eat(b']')? {
             return Ok(());
         }
-        issues.push(Step::Index(0));
+        issues.push(PathStep::Index(0));
         let mut count = 0;
         loop {
             issues.set_index(count);
@@ -226,7 +229,7 @@ impl Geometries {
         Ok(())
     }
 
-    fn line(&mut self, scan: &mut Scan<'_>, out: &mut Vec<u8>, issues: &mut Issues) -> Scanned {
+    fn line(&mut self, scan: &mut Scan<'_>, out: &mut Vec<u8>, issues: &mut Issues) -> Result<(), Stop> {
         let (at, start) = (scan.at, out.len());
         self.list(scan, out, issues, Self::position)?;
         let positions = (out.len() - start).saturating_sub(4) / (self.dim.size() * 8);
@@ -236,7 +239,7 @@ impl Geometries {
         Ok(())
     }
 
-    fn ring(&mut self, scan: &mut Scan<'_>, out: &mut Vec<u8>, issues: &mut Issues) -> Scanned {
+    fn ring(&mut self, scan: &mut Scan<'_>, out: &mut Vec<u8>, issues: &mut Issues) -> Result<(), Stop> {
         let (at, start) = (scan.at, out.len() + 4);
         self.list(scan, out, issues, Self::position)?;
         if self.rules == Rules::Pass {
@@ -258,7 +261,7 @@ impl Geometries {
     }
 
     #[inline]
-    fn position(&mut self, scan: &mut Scan<'_>, out: &mut Vec<u8>, issues: &mut Issues) -> Scanned {
+    fn position(&mut self, scan: &mut Scan<'_>, out: &mut Vec<u8>, issues: &mut Issues) -> Result<(), Stop> {
         let at = scan.at;
         if !scan.eat(b'[')? {
             issues.add(Code::INVALID_GEOMETRY, scan.at, "a position must be an array of numbers");

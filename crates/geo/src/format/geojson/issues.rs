@@ -11,7 +11,7 @@ use crate::error::Problem;
 
 /// A step down into a record.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Step {
+pub(super) enum PathStep {
     Name(&'static str),
     Index(usize),
 }
@@ -23,7 +23,7 @@ const PER_RECORD_MAX: usize = 100;
 #[derive(Debug, Default)]
 pub(super) struct Issues {
     pub(super) found: Vec<Problem>,
-    steps: Vec<Step>,
+    steps: Vec<PathStep>,
     root: String,
     record: u64,
     /// The place in the source of the first byte of the scanned text.
@@ -43,7 +43,7 @@ impl Issues {
         (self.record, self.base) = (record, base);
     }
 
-    pub(super) fn push(&mut self, step: Step) {
+    pub(super) fn push(&mut self, step: PathStep) {
         self.steps.push(step);
     }
 
@@ -54,7 +54,7 @@ impl Issues {
     #[inline]
     pub(super) fn set_index(&mut self, index: usize) {
         if let Some(last) = self.steps.last_mut() {
-            *last = Step::Index(index);
+            *last = PathStep::Index(index);
         }
     }
 
@@ -62,8 +62,8 @@ impl Issues {
         let mut path = self.root.clone();
         for step in &self.steps {
             let _ = match step {
-                Step::Name(name) => write!(path, ".{name}"),
-                Step::Index(index) => write!(path, "[{index}]"),
+                PathStep::Name(name) => write!(path, ".{name}"),
+                PathStep::Index(index) => write!(path, "[{index}]"),
             };
         }
         path

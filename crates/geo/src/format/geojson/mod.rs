@@ -13,6 +13,6 @@ mod write;
 pub(super) use file::open;
 pub use geometry::Rules;
 pub use infer::{Inferred, infer};
-pub use read::{ReadOptions, Reader};
+pub use read::{GeoJsonReader, ReadOptions};
 pub(in crate::format) use write::is_clockwise;
-pub use write::{Frame, Writer, geometry};
+pub use write::{Frame, GeoJsonWriter, geometry};

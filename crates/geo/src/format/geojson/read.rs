@@ -49,20 +49,20 @@ impl Default for ReadOptions {
 }
 
 /// A GeoJSON source being read.
-pub struct Reader<R> {
+pub struct GeoJsonReader<R> {
     stream: Stream<R>,
     features: Features,
     schema: Arc<Schema>,
     options: ReadOptions,
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> GeoJsonReader<R> {
     /// Reads records of this schema. [`super::infer`] finds the schema of a file.
     #[must_use]
-    pub fn new(input: R, schema: Arc<Schema>, options: ReadOptions) -> Reader<R> {
+    pub fn new(input: R, schema: Arc<Schema>, options: ReadOptions) -> GeoJsonReader<R> {
         let mut features = Features::new(schema.clone(), options.rules, options.drop_unknown);
         features.keep_foreign = options.keep_foreign;
-        Reader { stream: Stream::new(input, options.record_len_max), features, schema, options }
+        GeoJsonReader { stream: Stream::new(input, options.record_len_max), features, schema, options }
     }
 
     /// The text of the legacy `crs` member of a collection, if one has been passed.

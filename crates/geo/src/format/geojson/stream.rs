@@ -235,9 +235,9 @@ enum Went {
     Member(String, usize, usize),
 }
 
-type Step = Result<Went, Stop>;
+type StreamStep = Result<Went, Stop>;
 
-fn top(scan: &mut Scan<'_>, base: u64, handle: impl FnOnce(&mut Scan<'_>) -> Result<(), Stop>) -> Step {
+fn top(scan: &mut Scan<'_>, base: u64, handle: impl FnOnce(&mut Scan<'_>) -> Result<(), Stop>) -> StreamStep {
     if base == 0 && scan.at == 0 && scan.bytes.starts_with(BOM) {
         scan.at = 3;
     }
@@ -282,7 +282,7 @@ fn is_collection(mut scan: Scan<'_>) -> Result<bool, Stop> {
     Ok(false)
 }
 
-fn member(scan: &mut Scan<'_>, first: bool) -> Step {
+fn member(scan: &mut Scan<'_>, first: bool) -> StreamStep {
     if first {
         if scan.eat(b'}')? {
             return Ok(Went::To(State::Top));
@@ -307,7 +307,11 @@ fn member(scan: &mut Scan<'_>, first: bool) -> Step {
     }
 }
 
-fn feature(scan: &mut Scan<'_>, first: bool, handle: impl FnOnce(&mut Scan<'_>) -> Result<(), Stop>) -> Step {
+fn feature(
+    scan: &mut Scan<'_>,
+    first: bool,
+    handle: impl FnOnce(&mut Scan<'_>) -> Result<(), Stop>,
+) -> StreamStep {
     let ends = if first { scan.eat(b']')? } else { !scan.comma_or(b']')? };
     if ends {
         return Ok(Went::To(State::Members { first: false }));
@@ -320,7 +324,7 @@ fn feature(scan: &mut Scan<'_>, first: bool, handle: impl FnOnce(&mut Scan<'_>) 
 
 /// From the start of a broken record, goes to the next place that looks like the start of one: a
 /// separator, or a brace at the start of a line.
-fn lost(scan: &mut Scan<'_>, ended: bool) -> Step {
+fn lost(scan: &mut Scan<'_>, ended: bool) -> StreamStep {
     let rest = scan.bytes.get(scan.at..).unwrap_or_default();
     let starts = |at: usize| match rest.get(at) {
         Some(&SEPARATOR) => true,

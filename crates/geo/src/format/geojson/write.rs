@@ -29,7 +29,7 @@ pub enum Frame {
 }
 
 /// A GeoJSON file being written.
-pub struct Writer {
+pub struct GeoJsonWriter {
     out: Out,
     frame: Frame,
     /// `"name":` of every field, escaped once.
@@ -38,8 +38,13 @@ pub struct Writer {
     written: Written,
 }
 
-impl Writer {
-    pub(crate) fn new(out: Out, frame: Frame, schema: &Arc<Schema>, crs: &Crs) -> Result<Writer, Error> {
+impl GeoJsonWriter {
+    pub(crate) fn new(
+        out: Out,
+        frame: Frame,
+        schema: &Arc<Schema>,
+        crs: &Crs,
+    ) -> Result<GeoJsonWriter, Error> {
         if !crs.is_wgs84() {
             let message = format!("GeoJSON holds only WGS 84 longitude and latitude, not {crs}");
             return Err(Problem::new(Code::UNPROCESSABLE, message).into());
@@ -54,7 +59,7 @@ impl Writer {
             Frame::Collection => b"{\"type\":\"FeatureCollection\",\"features\":[\n".to_vec(),
             Frame::Lines | Frame::Sequence => Vec::new(),
         };
-        Ok(Writer { out, frame, keys: keys.collect(), buffer, written: Written::default() })
+        Ok(GeoJsonWriter { out, frame, keys: keys.collect(), buffer, written: Written::default() })
     }
 
     fn feature(&mut self, batch: &Batch, row: usize) -> Result<(), Problem> {
@@ -96,7 +101,7 @@ impl Writer {
     }
 }
 
-impl super::super::Writer for Writer {
+impl super::super::Writer for GeoJsonWriter {
     fn write(&mut self, batch: &Batch) -> Result<(), Error> {
         for row in 0..batch.len() {
             self.feature(batch, row).map_err(|problem| problem.of_record(batch.record(row)))?;

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Number, Value, json};
 
-use super::geometry::{self, Frame, geometry_of, system_of};
+use super::geometry::{self, PositionLayout, geometry_of, system_of};
 use crate::error::Problem;
 use crate::format::geojson;
 use crate::schema::{Kind, Schema};
@@ -59,7 +59,7 @@ pub fn to_geojson(
 fn text(shape: &Node, turned: bool) -> Vec<u8> {
     let made = || -> Result<Vec<u8>, Problem> {
         let (mut raw, mut checked, mut text) = (Vec::new(), Vec::new(), Vec::new());
-        geometry::geometry(shape, Frame::of(shape, turned)?, &mut raw)?;
+        geometry::geometry(shape, PositionLayout::of(shape, turned)?, &mut raw)?;
         wkb::canonicalise(&raw, &mut checked)?;
         geojson::geometry(&checked, &mut text)?;
         Ok(text)

@@ -52,16 +52,16 @@ pub(super) fn system_of(node: &Node) -> Option<&str> {
 
 /// What holds for all positions of a geometry.
 #[derive(Clone, Copy)]
-pub(super) struct Frame {
+pub(super) struct PositionLayout {
     dim: Dim,
     /// Whether y stands before x.
     turned: bool,
 }
 
-impl Frame {
-    pub(super) fn of(shape: &Node, turned: bool) -> Result<Frame, Problem> {
+impl PositionLayout {
+    pub(super) fn of(shape: &Node, turned: bool) -> Result<PositionLayout, Problem> {
         match dimension(shape).or_else(|| guess(shape)).unwrap_or(2) {
-            size @ (2 | 3) => Ok(Frame { dim: Dim::new(size == 3, false), turned }),
+            size @ (2 | 3) => Ok(PositionLayout { dim: Dim::new(size == 3, false), turned }),
             size => Err(broken(format!("positions of {size} numbers are not understood"))),
         }
     }
@@ -107,7 +107,7 @@ pub(super) fn guess(node: &Node) -> Option<usize> {
 }
 
 /// Appends a geometry.
-pub(super) fn geometry(node: &Node, frame: Frame, out: &mut Vec<u8>) -> Result<(), Problem> {
+pub(super) fn geometry(node: &Node, frame: PositionLayout, out: &mut Vec<u8>) -> Result<(), Problem> {
     match node.name.as_str() {
         "Point" => {
             let positions = positions(node, frame)?;
@@ -171,7 +171,7 @@ fn gather<'a>(node: &'a Node, found: &mut Vec<&'a Node>) {
     }
 }
 
-fn members(parts: &[&Node], shape: Shape, frame: Frame, out: &mut Vec<u8>) -> Result<(), Problem> {
+fn members(parts: &[&Node], shape: Shape, frame: PositionLayout, out: &mut Vec<u8>) -> Result<(), Problem> {
     write::begin(out, shape, frame.dim);
     write::count(out, parts.len());
     for part in parts {
@@ -183,7 +183,7 @@ fn members(parts: &[&Node], shape: Shape, frame: Frame, out: &mut Vec<u8>) -> Re
     Ok(())
 }
 
-fn polygon(node: &Node, frame: Frame, out: &mut Vec<u8>) -> Result<(), Problem> {
+fn polygon(node: &Node, frame: PositionLayout, out: &mut Vec<u8>) -> Result<(), Problem> {
     let shells = node.children.iter().filter(|c| matches!(c.name.as_str(), "exterior" | "outerBoundaryIs"));
     let holes = node.children.iter().filter(|c| matches!(c.name.as_str(), "interior" | "innerBoundaryIs"));
     let rings: Vec<&Node> = shells.chain(holes).flat_map(|boundary| &boundary.children).collect();
@@ -195,11 +195,11 @@ fn polygon(node: &Node, frame: Frame, out: &mut Vec<u8>) -> Result<(), Problem> 
     Ok(())
 }
 
-fn envelope(node: &Node, frame: Frame, out: &mut Vec<u8>) -> Result<(), Problem> {
+fn envelope(node: &Node, frame: PositionLayout, out: &mut Vec<u8>) -> Result<(), Problem> {
     let corner = |name: &str| -> Result<Vec<f64>, Problem> {
         let node = node.child(name).ok_or_else(|| broken(format!("an Envelope without {name}")))?;
         let mut numbers = Vec::new();
-        push(&node.text, " ", Frame { dim: Dim::Xy, ..frame }, &mut numbers)?;
+        push(&node.text, " ", PositionLayout { dim: Dim::Xy, ..frame }, &mut numbers)?;
         Ok(numbers)
     };
     let (low, high) = (corner("lowerCorner")?, corner("upperCorner")?);
@@ -214,7 +214,7 @@ fn envelope(node: &Node, frame: Frame, out: &mut Vec<u8>) -> Result<(), Problem>
 }
 
 /// The positions of a line, a ring or a curve of straight segments, one after another.
-fn line(node: &Node, frame: Frame) -> Result<Vec<f64>, Problem> {
+fn line(node: &Node, frame: PositionLayout) -> Result<Vec<f64>, Problem> {
     let mut all = positions(node, frame)?;
     for child in &node.children {
         let inner = match child.name.as_str() {
@@ -240,7 +240,7 @@ fn line(node: &Node, frame: Frame) -> Result<Vec<f64>, Problem> {
 
 /// The positions that stand directly in an element, in any of the four spellings. All numbers in one
 /// list: a list for each position would take many times the room of the text.
-fn positions(node: &Node, frame: Frame) -> Result<Vec<f64>, Problem> {
+fn positions(node: &Node, frame: PositionLayout) -> Result<Vec<f64>, Problem> {
     let mut all = Vec::new();
     for child in &node.children {
         match child.name.as_str() {
@@ -262,7 +262,7 @@ fn positions(node: &Node, frame: Frame) -> Result<Vec<f64>, Problem> {
 }
 
 /// Appends the numbers of a text that has this between them, or space, turned to x before y.
-fn push(text: &str, between: &str, frame: Frame, all: &mut Vec<f64>) -> Result<(), Problem> {
+fn push(text: &str, between: &str, frame: PositionLayout, all: &mut Vec<f64>) -> Result<(), Problem> {
     let from = all.len();
     for tuple in text.split_ascii_whitespace() {
         let words = tuple.split(|c: char| between.contains(c)).filter(|word| !word.is_empty());
@@ -282,7 +282,7 @@ fn push(text: &str, between: &str, frame: Frame, all: &mut Vec<f64>) -> Result<(
     Ok(())
 }
 
-fn run(positions: &[f64], frame: Frame, out: &mut Vec<u8>) {
+fn run(positions: &[f64], frame: PositionLayout, out: &mut Vec<u8>) {
     write::count(out, positions.len() / frame.size());
     write::position(out, positions);
 }

@@ -16,5 +16,5 @@ mod read;
 mod write;
 
 pub use feature::{system_name, to_geojson};
-pub use read::Reader;
-pub use write::Writer;
+pub use read::GmlReader;
+pub use write::GmlWriter;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tidegate_core::Code;
 
-use super::geometry::{self, Frame, geometry_of, system_of};
+use super::geometry::{self, PositionLayout, geometry_of, system_of};
 use crate::batch::{Batch, Span};
 use crate::crs::Crs;
 use crate::error::{Error, Problem};
@@ -17,11 +17,11 @@ use crate::format::{Layer, Rejected, json};
 use crate::mapping::Owned;
 use crate::schema::{FIELDS_MAX, Kind, Schema, is_date, is_date_time, too_many_fields};
 use crate::wkb::{Dim, Shape};
-use crate::xml::{self, DEPTH_MAX, ELEMENTS_MAX, Node, Token, Xml};
+use crate::xml::{self, DEPTH_MAX, ELEMENTS_MAX, Node, Xml, XmlToken};
 
 /// A feature collection being read.
-pub struct Reader {
-    features: Features,
+pub struct GmlReader {
+    features: GmlFeatures,
     layer: Layer,
     /// The system that geometries without a name of their own are in, and its axis order.
     system: Option<(Crs, bool)>,
@@ -29,14 +29,14 @@ pub struct Reader {
     options: ReadOptions,
 }
 
-impl Reader {
+impl GmlReader {
     /// Opens a file and looks through it for its fields and its system.
     ///
     /// # Errors
     /// If it is not XML, holds a server's exception, or its features are in several systems.
-    pub fn open(path: &Path, options: ReadOptions) -> Result<Reader, Error> {
-        let mut features = Features::open(path, options.record_len_max)?;
-        let mut found = Found::default();
+    pub fn open(path: &Path, options: ReadOptions) -> Result<GmlReader, Error> {
+        let mut features = GmlFeatures::open(path, options.record_len_max)?;
+        let mut found = FirstPass::default();
         let mut records = 0;
         while let Some(feature) = features.next()? {
             found.see(&feature);
@@ -57,8 +57,8 @@ impl Reader {
         let name = found.name.clone().unwrap_or_else(|| stem.to_owned());
         let crs = system.as_ref().map(|(crs, _)| crs.clone());
         let layer = Layer { name, schema: Arc::new(found.schema()), crs, records: Some(records) };
-        Ok(Reader {
-            features: Features::open(path, options.record_len_max)?,
+        Ok(GmlReader {
+            features: GmlFeatures::open(path, options.record_len_max)?,
             layer,
             system,
             record: 0,
@@ -76,7 +76,7 @@ impl Reader {
                         Some(own) => geometry::system(own)?.1,
                         None => self.system.as_ref().is_some_and(|(_, turned)| *turned),
                     };
-                    let frame = Frame::of(shape, turned)?;
+                    let frame = PositionLayout::of(shape, turned)?;
                     geometry::geometry(shape, frame, &mut wkb).map_err(|problem| problem.under(name))?;
                 }
                 continue;
@@ -98,7 +98,7 @@ impl Reader {
     }
 }
 
-impl crate::format::Reader for Reader {
+impl crate::format::Reader for GmlReader {
     fn layer(&self) -> &Layer {
         &self.layer
     }
@@ -131,7 +131,7 @@ impl crate::format::Reader for Reader {
 }
 
 /// The features of a file, one after another.
-struct Features {
+struct GmlFeatures {
     xml: Xml<BufReader<File>>,
     /// Whether the stream stands in an element that holds features, and how deep.
     within: bool,
@@ -142,18 +142,24 @@ struct Features {
     rooted: bool,
 }
 
-impl Features {
-    fn open(path: &Path, len_max: usize) -> Result<Features, Error> {
+impl GmlFeatures {
+    fn open(path: &Path, len_max: usize) -> Result<GmlFeatures, Error> {
         let input = BufReader::with_capacity(1 << 18, File::open(path)?);
-        Ok(Features { xml: Xml::new(input, len_max), within: false, depth: 0, system: None, rooted: false })
+        Ok(GmlFeatures {
+            xml: Xml::new(input, len_max),
+            within: false,
+            depth: 0,
+            system: None,
+            rooted: false,
+        })
     }
 
     fn next(&mut self) -> Result<Option<Node>, Error> {
         loop {
             let at = self.xml.position();
             match self.xml.next()? {
-                Token::Start(node) if self.within => return self.xml.rest(node, ELEMENTS_MAX).map(Some),
-                Token::Start(node) => {
+                XmlToken::Start(node) if self.within => return self.xml.rest(node, ELEMENTS_MAX).map(Some),
+                XmlToken::Start(node) => {
                     match node.name.as_str() {
                         "featureMember" | "featureMembers" | "member" => self.within = true,
                         "boundedBy" => {
@@ -175,19 +181,19 @@ impl Features {
                         return Err(xml::broken("elements nest too deep").at(at).into());
                     }
                 }
-                Token::Empty(_) => self.rooted = true,
-                Token::End => {
+                XmlToken::Empty(_) => self.rooted = true,
+                XmlToken::End => {
                     self.depth = self.depth.saturating_sub(1);
                     self.within = false;
                 }
-                Token::Text if self.depth > 0 => {}
-                Token::Text => return Err(xml::broken("text outside of the root").at(at).into()),
-                Token::Eof if self.depth > 0 => {
+                XmlToken::Text if self.depth > 0 => {}
+                XmlToken::Text => return Err(xml::broken("text outside of the root").at(at).into()),
+                XmlToken::Eof if self.depth > 0 => {
                     let problem = Problem::new(Code::TRUNCATED_BODY, "the text ends within the collection");
                     return Err(problem.at(at).into());
                 }
-                Token::Eof if !self.rooted => return Err(xml::broken("there is none in the file").into()),
-                Token::Eof => return Ok(None),
+                XmlToken::Eof if !self.rooted => return Err(xml::broken("there is none in the file").into()),
+                XmlToken::Eof => return Ok(None),
             }
         }
     }
@@ -228,7 +234,7 @@ pub(super) fn grouped(feature: &Node) -> Vec<(&str, Vec<&Node>)> {
 
 /// What a first pass finds.
 #[derive(Default)]
-struct Found {
+struct FirstPass {
     name: Option<String>,
     fields: Schema,
     shape: Option<Shape>,
@@ -237,7 +243,7 @@ struct Found {
     systems: Vec<String>,
 }
 
-impl Found {
+impl FirstPass {
     fn see(&mut self, feature: &Node) {
         self.name.get_or_insert_with(|| feature.name.clone());
         for (name, properties) in grouped(feature) {

@@ -20,7 +20,7 @@ use crate::schema::{Schema, free_name};
 use crate::wkb::{Cursor, Dim, Event, Run, Shape};
 
 /// A collection being written.
-pub struct Writer {
+pub struct GmlWriter {
     out: Out,
     /// The element of a feature, and those of its properties.
     name: String,
@@ -38,14 +38,14 @@ fn refuse(message: impl Into<String>) -> Problem {
     Problem::new(Code::UNPROCESSABLE, message)
 }
 
-impl Writer {
+impl GmlWriter {
     pub(crate) fn new(
         out: Out,
         schema: &Arc<Schema>,
         crs: &Crs,
         options: &Options,
         stem: &str,
-    ) -> Result<Writer, Error> {
+    ) -> Result<GmlWriter, Error> {
         let mut fields: Vec<String> = Vec::new();
         for field in schema.fields() {
             fields.push(free_name(&xml_name(&field.name), |name| fields.iter().any(|taken| taken == name)));
@@ -60,7 +60,7 @@ impl Writer {
             <app:FeatureCollection gml:id=\"features\" xmlns:app=\"urn:tidegate:features\" \
             xmlns:gml=\"http://www.opengis.net/gml/3.2\">\n"
             .to_vec();
-        Ok(Writer {
+        Ok(GmlWriter {
             out,
             name: xml_name(options.layer.as_deref().unwrap_or(stem)),
             fields,
@@ -105,7 +105,7 @@ impl Writer {
     }
 }
 
-impl super::super::Writer for Writer {
+impl super::super::Writer for GmlWriter {
     fn write(&mut self, batch: &Batch) -> Result<(), Error> {
         for row in 0..batch.len() {
             self.feature(batch, row).map_err(|problem| problem.of_record(batch.record(row)))?;

@@ -14,9 +14,9 @@ mod rtree;
 mod store;
 mod write;
 
-pub use read::{Reader, body, layers};
+pub use read::{GpkgReader, body, layers};
 pub use store::{Landed, Store, Writing};
-pub use write::Writer;
+pub use write::GpkgWriter;
 
 use rusqlite::Connection;
 use tidegate_core::Code;

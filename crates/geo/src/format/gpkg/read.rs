@@ -39,7 +39,7 @@ const VALUE_LEN_MAX: i32 = 64 << 20;
 const WORDS_LEN_MAX: i32 = 1 << 20;
 
 /// A layer of a GeoPackage being read.
-pub struct Reader {
+pub struct GpkgReader {
     db: Connection,
     layer: Layer,
     select: String,
@@ -109,12 +109,12 @@ fn not_a_geopackage(e: &rusqlite::Error) -> Error {
     Problem::new(Code::CORRUPTED_HEADER, format!("the file is not a GeoPackage: {e}")).into()
 }
 
-impl Reader {
+impl GpkgReader {
     /// Opens a layer; the first one if none is named.
     ///
     /// # Errors
     /// If the file is not a GeoPackage or has no such layer.
-    pub fn open(path: &Path, layer: Option<&str>) -> Result<Reader, Error> {
+    pub fn open(path: &Path, layer: Option<&str>) -> Result<GpkgReader, Error> {
         let (db, steps) = open_guarded(path)?;
         let names = layer_names(&db)?;
         let name = match layer {
@@ -139,7 +139,7 @@ impl Reader {
         let values = if is_table { 1 } else { i32::try_from(schema.fields().len() + 2).unwrap_or(i32::MAX) };
         db.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_LEN_MAX / values)?;
         let layer = Layer { name, schema: Arc::new(schema), crs, records: None };
-        Ok(Reader { db, layer, select, next_key: i64::MIN, record: 0, steps, ended: false })
+        Ok(GpkgReader { db, layer, select, next_key: i64::MIN, record: 0, steps, ended: false })
     }
 }
 
@@ -196,7 +196,7 @@ pub(super) fn crs(db: &Connection, srs_id: i64) -> Result<Option<Crs>, Error> {
     Ok(Some(by_number.or_else(|_| definition.parse::<Crs>())?))
 }
 
-impl crate::format::Reader for Reader {
+impl crate::format::Reader for GpkgReader {
     fn layer(&self) -> &Layer {
         &self.layer
     }

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::super::hilbert::{Collector, Entry};
+use super::super::hilbert::{BoxEntry, Collector};
 use super::super::sort::{self, IN_MEMORY_MAX, Item, Sorter};
 use crate::error::Error;
 
@@ -81,10 +81,14 @@ impl<'a> Tree<'a> {
 
     /// Level by level: full nodes of entries, then of those nodes, until one node holds all. That
     /// one is the root, number 1.
-    fn build(&mut self, entries: impl Iterator<Item = io::Result<Entry>>, count: usize) -> Result<(), Error> {
+    fn build(
+        &mut self,
+        entries: impl Iterator<Item = io::Result<BoxEntry>>,
+        count: usize,
+    ) -> Result<(), Error> {
         let mut depth = 0u16;
-        let mut level: Vec<Entry> = Vec::new();
-        let mut node: Vec<Entry> = Vec::with_capacity(CELLS_MAX);
+        let mut level: Vec<BoxEntry> = Vec::new();
+        let mut node: Vec<BoxEntry> = Vec::with_capacity(CELLS_MAX);
         let is_root = count <= CELLS_MAX;
         for entry in entries {
             node.push(entry?);
@@ -122,7 +126,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Writes a node and returns the cell that stands for it one level up.
-    fn flush(&mut self, cells: &[Entry], depth: u16, is_root: bool) -> Result<Entry, Error> {
+    fn flush(&mut self, cells: &[BoxEntry], depth: u16, is_root: bool) -> Result<BoxEntry, Error> {
         let number = if is_root { 1 } else { self.next_node };
         self.next_node += i64::from(!is_root);
         let mut blob = Vec::with_capacity(NODE_LEN);
@@ -145,6 +149,6 @@ impl<'a> Tree<'a> {
         }
         blob.resize(NODE_LEN, 0);
         self.node.execute((number, &blob))?;
-        Ok(Entry { id: number, bounds })
+        Ok(BoxEntry { id: number, bounds })
     }
 }

@@ -22,17 +22,17 @@ use crate::schema::Schema;
 use crate::wkb::{self, Dim, Shape};
 
 /// A GeoPackage being written.
-pub struct Writer {
+pub struct GpkgWriter {
     db: Connection,
     file: Pending,
-    layer: Layer,
+    layer: LayerTable,
     last_change: Option<String>,
     blob: Vec<u8>,
     written: Written,
 }
 
 /// The layer that rows go to.
-struct Layer {
+struct LayerTable {
     names: Names,
     insert: String,
     /// The shape of all geometries, and the fields.
@@ -54,13 +54,18 @@ enum Rows {
     Single(Option<Bounds>),
 }
 
-impl Writer {
+impl GpkgWriter {
     /// Opens a new file with one layer, or a copy of an existing one (see [`Mode`]).
     ///
     /// # Errors
     /// If the reference system has no number, the file cannot be made, or the layer there is of
     /// another form.
-    pub fn create(path: &Path, schema: &Arc<Schema>, crs: &Crs, options: &Options) -> Result<Writer, Error> {
+    pub fn create(
+        path: &Path,
+        schema: &Arc<Schema>,
+        crs: &Crs,
+        options: &Options,
+    ) -> Result<GpkgWriter, Error> {
         existing::settle(path)?;
         let file = Pending::new(path)?;
         let exists = options.mode != Mode::New && path.exists();
@@ -79,15 +84,22 @@ impl Writer {
             db.execute_batch(TABLES)?;
         }
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer");
-        let layer = Layer::begin(&db, options.layer.as_deref().unwrap_or(stem), schema, crs, &options.mode)?;
+        let layer =
+            LayerTable::begin(&db, options.layer.as_deref().unwrap_or(stem), schema, crs, &options.mode)?;
         let last_change = options.last_change.clone();
-        Ok(Writer { db, file, layer, last_change, blob: Vec::new(), written: Written::default() })
+        Ok(GpkgWriter { db, file, layer, last_change, blob: Vec::new(), written: Written::default() })
     }
 }
 
-impl Layer {
+impl LayerTable {
     /// Finds or makes a layer.
-    fn begin(db: &Connection, name: &str, schema: &Schema, crs: &Crs, mode: &Mode) -> Result<Layer, Error> {
+    fn begin(
+        db: &Connection,
+        name: &str,
+        schema: &Schema,
+        crs: &Crs,
+        mode: &Mode,
+    ) -> Result<LayerTable, Error> {
         let key = match mode {
             Mode::Upsert(key) => Some(key.as_str()),
             Mode::New | Mode::Append => None,
@@ -105,7 +117,7 @@ impl Layer {
             }
             let Existing { names, insert, srs_id, shape } = found;
             let rows = Rows::Single(None);
-            return Ok(Layer {
+            return Ok(LayerTable {
                 names,
                 insert,
                 shape,
@@ -120,7 +132,7 @@ impl Layer {
         let names = Names::new(name, schema);
         db.execute_batch(&names.create_table(schema)?)?;
         super::add_system(db, crs)?;
-        let mut layer = Layer {
+        let mut layer = LayerTable {
             insert: names.insert()?,
             names,
             shape: schema.shape,
@@ -222,7 +234,7 @@ impl Layer {
     }
 }
 
-impl super::super::Writer for Writer {
+impl super::super::Writer for GpkgWriter {
     fn write(&mut self, batch: &Batch) -> Result<(), Error> {
         let layer = &mut self.layer;
         let mut insert = self.db.prepare_cached(&layer.insert)?;
@@ -271,7 +283,7 @@ impl super::super::Writer for Writer {
     fn next_layer(&mut self, schema: &Arc<Schema>, crs: &Crs, options: &Options) -> Result<(), Error> {
         self.layer.end(&self.db, self.last_change.as_deref(), self.file.path())?;
         let name = options.layer.as_deref().unwrap_or("layer");
-        self.layer = Layer::begin(&self.db, name, schema, crs, &options.mode)?;
+        self.layer = LayerTable::begin(&self.db, name, schema, crs, &options.mode)?;
         Ok(())
     }
 

@@ -14,8 +14,8 @@ mod nested;
 mod read;
 mod write;
 
-pub use read::Reader;
-pub use write::Writer;
+pub use read::ParquetReader;
+pub use write::ParquetWriter;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

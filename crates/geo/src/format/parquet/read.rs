@@ -31,7 +31,7 @@ const ROWS_PER_BATCH: usize = 4096;
 const CHUNK_LEN_MAX: i64 = 1 << 30;
 
 /// A GeoParquet file being read.
-pub struct Reader {
+pub struct ParquetReader {
     file: SerializedFileReader<File>,
     /// The same file, to look at pages before the crate does.
     pages: File,
@@ -48,13 +48,13 @@ pub struct Reader {
 
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    Leaf(usize, Form),
+    Leaf(usize, LeafType),
     Nested(usize),
 }
 
 /// What a leaf holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum LeafType {
     Bool,
     Int,
     /// Whole numbers without sign.
@@ -77,19 +77,19 @@ struct Group {
     nested: Option<ReaderIter>,
 }
 
-impl Reader {
+impl ParquetReader {
     /// Opens a file.
     ///
     /// # Errors
     /// If it is not Parquet, or does not say which column is the geometry.
-    pub fn open(path: &Path, _options: &ReadOptions) -> Result<Reader, Error> {
+    pub fn open(path: &Path, _options: &ReadOptions) -> Result<ParquetReader, Error> {
         let input = File::open(path)?;
         guard::footer(&input)?;
         let pages = File::open(path)?;
-        guarded(|| Reader::read_head(input, pages, path))
+        guarded(|| ParquetReader::read_head(input, pages, path))
     }
 
-    fn read_head(input: File, pages: File, path: &Path) -> Result<Reader, Error> {
+    fn read_head(input: File, pages: File, path: &Path) -> Result<ParquetReader, Error> {
         let file = SerializedFileReader::new(input).map_err(failed)?;
         let meta = file.metadata().file_metadata();
         let pairs = meta.key_value_metadata();
@@ -139,7 +139,7 @@ impl Reader {
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
         let records = u64::try_from(meta.num_rows()).ok();
         let layer = Layer { name, schema: Arc::new(schema), crs: geo.crs, records };
-        Ok(Reader { file, pages, layer, geometry, fields, nested, group: 0, now: None, record: 0 })
+        Ok(ParquetReader { file, pages, layer, geometry, fields, nested, group: 0, now: None, record: 0 })
     }
 
     /// Opens the next group; `None` after the last.
@@ -185,7 +185,7 @@ impl Reader {
         let Some(group) = &mut self.now else { return Ok(None) };
         let rows = group.left.min(ROWS_PER_BATCH);
         group.left -= rows;
-        let geometries = column(&mut group.geometry, Form::Bytes, rows)?;
+        let geometries = column(&mut group.geometry, LeafType::Bytes, rows)?;
         let mut columns: Vec<Vec<Owned>> = Vec::new();
         let nested: Vec<Vec<Owned>> = match &mut group.nested {
             Some(iter) => read_nested(iter, rows)?,
@@ -219,7 +219,7 @@ impl Reader {
     }
 }
 
-impl crate::format::Reader for Reader {
+impl crate::format::Reader for ParquetReader {
     fn layer(&self) -> &Layer {
         &self.layer
     }
@@ -249,7 +249,7 @@ fn native(descr: &SchemaDescriptor) -> Result<Geo, Error> {
 }
 
 /// How a leaf is read, and the kind of its field.
-fn form_of(field: &Type) -> Result<(Form, Kind), Error> {
+fn form_of(field: &Type) -> Result<(LeafType, Kind), Error> {
     let info = field.get_basic_info();
     let nanos = |unit: &TimeUnit| match unit {
         TimeUnit::MILLIS => 1_000_000,
@@ -258,35 +258,39 @@ fn form_of(field: &Type) -> Result<(Form, Kind), Error> {
     };
     let unsigned = matches!(info.logical_type_ref(), Some(LogicalType::Integer(i)) if !i.is_signed);
     Ok(match (field.get_physical_type(), info.logical_type_ref(), info.converted_type()) {
-        (Physical::BOOLEAN, ..) => (Form::Bool, Kind::Bool),
+        (Physical::BOOLEAN, ..) => (LeafType::Bool, Kind::Bool),
         (Physical::INT32, Some(LogicalType::Date), _) | (Physical::INT32, _, ConvertedType::DATE) => {
-            (Form::Day, Kind::Date)
+            (LeafType::Day, Kind::Date)
         }
         (Physical::INT64, Some(LogicalType::Timestamp(t)), _) => {
-            (Form::Moment(nanos(&t.unit), t.is_adjusted_to_u_t_c), Kind::DateTime)
+            (LeafType::Moment(nanos(&t.unit), t.is_adjusted_to_u_t_c), Kind::DateTime)
         }
         (Physical::INT64, _, ConvertedType::TIMESTAMP_MILLIS) => {
-            (Form::Moment(1_000_000, true), Kind::DateTime)
+            (LeafType::Moment(1_000_000, true), Kind::DateTime)
         }
-        (Physical::INT64, _, ConvertedType::TIMESTAMP_MICROS) => (Form::Moment(1_000, true), Kind::DateTime),
+        (Physical::INT64, _, ConvertedType::TIMESTAMP_MICROS) => {
+            (LeafType::Moment(1_000, true), Kind::DateTime)
+        }
         (_, Some(LogicalType::Decimal(_) | LogicalType::Float16), _) | (_, _, ConvertedType::DECIMAL) => {
             let message = format!("the column {:?} is of a type that is not understood", field.name());
             return Err(Problem::new(Code::SCHEMA_MISMATCH, message).into());
         }
-        (Physical::INT32 | Physical::INT64, ..) if unsigned => (Form::Unsigned, Kind::Int),
-        (Physical::INT32 | Physical::INT64, ..) => (Form::Int, Kind::Int),
-        (Physical::INT96, ..) => (Form::OldMoment, Kind::DateTime),
-        (Physical::FLOAT | Physical::DOUBLE, ..) => (Form::Real, Kind::Real),
+        (Physical::INT32 | Physical::INT64, ..) if unsigned => (LeafType::Unsigned, Kind::Int),
+        (Physical::INT32 | Physical::INT64, ..) => (LeafType::Int, Kind::Int),
+        (Physical::INT96, ..) => (LeafType::OldMoment, Kind::DateTime),
+        (Physical::FLOAT | Physical::DOUBLE, ..) => (LeafType::Real, Kind::Real),
         (Physical::BYTE_ARRAY, Some(LogicalType::String | LogicalType::Enum), _)
-        | (Physical::BYTE_ARRAY, _, ConvertedType::UTF8 | ConvertedType::ENUM) => (Form::Text, Kind::Text),
+        | (Physical::BYTE_ARRAY, _, ConvertedType::UTF8 | ConvertedType::ENUM) => {
+            (LeafType::Text, Kind::Text)
+        }
         (Physical::BYTE_ARRAY, Some(LogicalType::Json), _)
-        | (Physical::BYTE_ARRAY, _, ConvertedType::JSON) => (Form::Json, Kind::Json),
-        (Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY, ..) => (Form::Bytes, Kind::Bytes),
+        | (Physical::BYTE_ARRAY, _, ConvertedType::JSON) => (LeafType::Json, Kind::Json),
+        (Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY, ..) => (LeafType::Bytes, Kind::Bytes),
     })
 }
 
 /// The next values of a column.
-fn column(reader: &mut ColumnReader, form: Form, rows: usize) -> Result<Vec<Owned>, Error> {
+fn column(reader: &mut ColumnReader, form: LeafType, rows: usize) -> Result<Vec<Owned>, Error> {
     let text = |bytes: &[u8]| match String::from_utf8(bytes.to_vec()) {
         Ok(text) => Ok(text),
         Err(_) => Err(broken("a text is not UTF-8")),
@@ -295,16 +299,16 @@ fn column(reader: &mut ColumnReader, form: Form, rows: usize) -> Result<Vec<Owne
         ColumnReader::BoolColumnReader(r) => values(r, rows, |b| Ok(Owned::Bool(*b))),
         ColumnReader::Int32ColumnReader(r) => values(r, rows, |i| {
             Ok(match form {
-                Form::Day => Owned::Text(time::day_text(*i)),
-                Form::Unsigned => Owned::Int(i64::from(i.cast_unsigned())),
+                LeafType::Day => Owned::Text(time::day_text(*i)),
+                LeafType::Unsigned => Owned::Int(i64::from(i.cast_unsigned())),
                 _ => Owned::Int((*i).into()),
             })
         }),
         ColumnReader::Int64ColumnReader(r) => values(r, rows, |i| match form {
-            Form::Moment(nanos, utc) => {
+            LeafType::Moment(nanos, utc) => {
                 Ok(Owned::Text(time::moment_text(i128::from(*i) * i128::from(nanos), utc)))
             }
-            Form::Unsigned if *i < 0 => Err(broken("a whole number is beyond what can be held")),
+            LeafType::Unsigned if *i < 0 => Err(broken("a whole number is beyond what can be held")),
             _ => Ok(Owned::Int(*i)),
         }),
         ColumnReader::Int96ColumnReader(r) => {
@@ -314,8 +318,8 @@ fn column(reader: &mut ColumnReader, form: Form, rows: usize) -> Result<Vec<Owne
         ColumnReader::DoubleColumnReader(r) => values(r, rows, |x| Ok(Owned::Real(*x))),
         ColumnReader::ByteArrayColumnReader(r) => values(r, rows, |bytes| {
             Ok(match form {
-                Form::Text => Owned::Text(text(bytes.data())?),
-                Form::Json => Owned::Json(text(bytes.data())?),
+                LeafType::Text => Owned::Text(text(bytes.data())?),
+                LeafType::Json => Owned::Json(text(bytes.data())?),
                 _ => Owned::Bytes(bytes.data().to_vec()),
             })
         }),

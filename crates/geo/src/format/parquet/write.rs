@@ -38,14 +38,14 @@ const GROUP_BYTES: usize = 32 << 20;
 type File = SerializedFileWriter<BufWriter<Pending>>;
 
 /// A GeoParquet file being written.
-pub struct Writer {
+pub struct ParquetWriter {
     pending: Option<Pending>,
     file: Option<File>,
     schema: Arc<Schema>,
     crs: Crs,
     /// The names of the geometry, of its covering, and of the fields.
     names: (String, String, Vec<String>),
-    forms: Vec<Form>,
+    forms: Vec<ColumnType>,
     waiting: Vec<Waiting>,
     rows: usize,
     bytes: usize,
@@ -63,7 +63,7 @@ struct Waiting {
 
 /// How a column is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum ColumnType {
     Bool,
     Int,
     Real,
@@ -77,12 +77,17 @@ enum Form {
     },
 }
 
-impl Writer {
+impl ParquetWriter {
     /// Opens a new file.
     ///
     /// # Errors
     /// If the file cannot be made, or no PROJJSON is known for the system.
-    pub fn create(path: &Path, schema: &Arc<Schema>, crs: &Crs, _options: &Options) -> Result<Writer, Error> {
+    pub fn create(
+        path: &Path,
+        schema: &Arc<Schema>,
+        crs: &Crs,
+        _options: &Options,
+    ) -> Result<ParquetWriter, Error> {
         meta::write(crs, &[], None, ("geometry", "bbox"))?;
         let mut fields: Vec<String> = Vec::new();
         for field in schema.fields() {
@@ -90,7 +95,7 @@ impl Writer {
         }
         let free = |name: &str| free_name(name, |name| fields.iter().any(|field| field == name));
         let names = (free("geometry"), free("bbox"), fields.clone());
-        Ok(Writer {
+        Ok(ParquetWriter {
             pending: Some(Pending::new(path)?),
             file: None,
             schema: schema.clone(),
@@ -164,7 +169,7 @@ impl Writer {
     }
 }
 
-impl super::super::Writer for Writer {
+impl super::super::Writer for ParquetWriter {
     fn write(&mut self, batch: &Batch) -> Result<(), Error> {
         let batch = batch.bare();
         let bounds: Vec<Option<Bounds>> = (0..batch.len()).map(|row| batch.bounds(row)).collect();
@@ -198,20 +203,20 @@ impl super::super::Writer for Writer {
 }
 
 /// The form of a column, by its kind and, for moments, by its values.
-fn form(schema: &Schema, batches: &[Waiting], at: usize) -> Form {
+fn form(schema: &Schema, batches: &[Waiting], at: usize) -> ColumnType {
     let kind = schema.fields().get(at).map_or(Kind::Text, |field| field.kind);
     let values = || {
         let batches = batches.iter().map(|waiting| &waiting.batch);
         batches.flat_map(|batch| (0..batch.len()).map(move |row| batch.value(row, at)))
     };
     match kind {
-        Kind::Bool => Form::Bool,
-        Kind::Int => Form::Int,
-        Kind::Real => Form::Real,
-        Kind::Text => Form::Text,
-        Kind::Json => Form::Json,
-        Kind::Bytes => Form::Bytes,
-        Kind::Date => Form::Day,
+        Kind::Bool => ColumnType::Bool,
+        Kind::Int => ColumnType::Int,
+        Kind::Real => ColumnType::Real,
+        Kind::Text => ColumnType::Text,
+        Kind::Json => ColumnType::Json,
+        Kind::Bytes => ColumnType::Bytes,
+        Kind::Date => ColumnType::Day,
         Kind::DateTime => {
             let mut moments = values().filter_map(|value| match value {
                 Value::Text(text) => Some(time::moment_of(text)),
@@ -220,26 +225,28 @@ fn form(schema: &Schema, batches: &[Waiting], at: usize) -> Form {
             let first = moments.next().flatten();
             match first {
                 Some((_, utc)) if moments.all(|other| other.is_some_and(|(_, same)| same == utc)) => {
-                    Form::Moment { utc }
+                    ColumnType::Moment { utc }
                 }
                 // What a count cannot hold stays text.
-                _ => Form::Text,
+                _ => ColumnType::Text,
             }
         }
     }
 }
 
-impl Form {
+impl ColumnType {
     fn column(self, name: &str) -> Result<Type, Error> {
         let (physical, logical) = match self {
-            Form::Bool => (Physical::BOOLEAN, None),
-            Form::Int => (Physical::INT64, None),
-            Form::Real => (Physical::DOUBLE, None),
-            Form::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
-            Form::Json => (Physical::BYTE_ARRAY, Some(LogicalType::Json)),
-            Form::Bytes => (Physical::BYTE_ARRAY, None),
-            Form::Day => (Physical::INT32, Some(LogicalType::Date)),
-            Form::Moment { utc } => (Physical::INT64, Some(LogicalType::timestamp(utc, TimeUnit::MICROS))),
+            ColumnType::Bool => (Physical::BOOLEAN, None),
+            ColumnType::Int => (Physical::INT64, None),
+            ColumnType::Real => (Physical::DOUBLE, None),
+            ColumnType::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            ColumnType::Json => (Physical::BYTE_ARRAY, Some(LogicalType::Json)),
+            ColumnType::Bytes => (Physical::BYTE_ARRAY, None),
+            ColumnType::Day => (Physical::INT32, Some(LogicalType::Date)),
+            ColumnType::Moment { utc } => {
+                (Physical::INT64, Some(LogicalType::timestamp(utc, TimeUnit::MICROS)))
+            }
         };
         let column = Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
         column.with_logical_type(logical).build().map_err(failed)
@@ -273,7 +280,7 @@ fn write_field(
     group: &mut SerializedRowGroupWriter<'_, BufWriter<Pending>>,
     batches: &[Waiting],
     at: usize,
-    form: Form,
+    form: ColumnType,
 ) -> Result<(), Error> {
     macro_rules! write {
         ($kind:ty, $value:pat => $made:expr) => {
@@ -284,19 +291,21 @@ fn write_field(
         };
     }
     match form {
-        Form::Bool => write!(BoolType, Value::Bool(b) => b),
-        Form::Int => write!(Int64Type, Value::Int(i) => i),
-        Form::Real => write!(DoubleType, Value::Real(x) => x),
-        Form::Text => write!(ByteArrayType, Value::Text(text) => ByteArray::from(text)),
-        Form::Json => write!(ByteArrayType, Value::Json(text) => ByteArray::from(text)),
-        Form::Bytes => write!(ByteArrayType, Value::Bytes(bytes) => ByteArray::from(bytes.to_vec())),
-        Form::Day => column::<Int32Type>(group, batches, |waiting, row| match waiting.batch.value(row, at) {
-            Value::Text(text) => {
-                time::day_of(text).map(Some).ok_or_else(|| odd(&waiting.batch, row, text, "a day"))
-            }
-            _ => Ok(None),
-        }),
-        Form::Moment { utc } => {
+        ColumnType::Bool => write!(BoolType, Value::Bool(b) => b),
+        ColumnType::Int => write!(Int64Type, Value::Int(i) => i),
+        ColumnType::Real => write!(DoubleType, Value::Real(x) => x),
+        ColumnType::Text => write!(ByteArrayType, Value::Text(text) => ByteArray::from(text)),
+        ColumnType::Json => write!(ByteArrayType, Value::Json(text) => ByteArray::from(text)),
+        ColumnType::Bytes => write!(ByteArrayType, Value::Bytes(bytes) => ByteArray::from(bytes.to_vec())),
+        ColumnType::Day => {
+            column::<Int32Type>(group, batches, |waiting, row| match waiting.batch.value(row, at) {
+                Value::Text(text) => {
+                    time::day_of(text).map(Some).ok_or_else(|| odd(&waiting.batch, row, text, "a day"))
+                }
+                _ => Ok(None),
+            })
+        }
+        ColumnType::Moment { utc } => {
             column::<Int64Type>(group, batches, |waiting, row| match waiting.batch.value(row, at) {
                 Value::Text(text) => match time::moment_of(text) {
                     Some((micros, same)) if same == utc => Ok(Some(micros)),

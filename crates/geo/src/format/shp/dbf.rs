@@ -10,14 +10,14 @@ use crate::error::{Error, Problem};
 use crate::mapping::Owned;
 use crate::schema::{Kind, Schema, free_name, is_date};
 
-struct Field {
+struct DbfField {
     width: usize,
     kind: Kind,
     letter: u8,
 }
 
 /// A row of a table.
-pub(super) enum Row {
+pub(super) enum DbfRow {
     /// Its values.
     Values(Vec<Owned>),
     /// It holds a value of another kind than its field.
@@ -27,9 +27,9 @@ pub(super) enum Row {
 }
 
 /// A table being read.
-pub(super) struct Table<R> {
+pub(super) struct DbfTable<R> {
     input: R,
-    fields: Vec<Field>,
+    fields: Vec<DbfField>,
     row: Vec<u8>,
     left: u32,
     encoding: Option<&'static Encoding>,
@@ -39,9 +39,9 @@ fn broken(message: &str) -> Error {
     Problem::new(Code::CORRUPTED_HEADER, format!("the table (.dbf): {message}")).into()
 }
 
-impl<R: Read> Table<R> {
+impl<R: Read> DbfTable<R> {
     /// Reads the header; the schema of the fields.
-    pub(super) fn open(mut input: R, encoding: Option<&str>) -> Result<(Table<R>, Schema), Error> {
+    pub(super) fn open(mut input: R, encoding: Option<&str>) -> Result<(DbfTable<R>, Schema), Error> {
         let mut head = [0; 32];
         input.read_exact(&mut head)?;
         let word = |at: usize| usize::from(head[at]) | usize::from(head[at + 1]) << 8;
@@ -70,17 +70,20 @@ impl<R: Read> Table<R> {
                 _ => Kind::Text,
             };
             schema.add(free_name(&name, |taken| schema.position(taken).is_some()), kind);
-            fields.push(Field { width: usize::from(*width), kind, letter: *letter });
+            fields.push(DbfField { width: usize::from(*width), kind, letter: *letter });
         }
         let width: usize = fields.iter().map(|field| field.width).sum();
         if width + 1 > row_len {
             return Err(broken("its fields are wider than its rows"));
         }
-        Ok((Table { input, fields, row: vec![0; row_len], left, encoding: encoding.and_then(label) }, schema))
+        Ok((
+            DbfTable { input, fields, row: vec![0; row_len], left, encoding: encoding.and_then(label) },
+            schema,
+        ))
     }
 
     /// The next row; `None` after the end.
-    pub(super) fn next(&mut self) -> Result<Option<Row>, Error> {
+    pub(super) fn next(&mut self) -> Result<Option<DbfRow>, Error> {
         if self.left == 0 {
             return Ok(None);
         }
@@ -89,7 +92,7 @@ impl<R: Read> Table<R> {
             Error::from(Problem::new(Code::TRUNCATED_BODY, "the table (.dbf) ends before its rows do"))
         })?;
         if self.row.first() == Some(&b'*') {
-            return Ok(Some(Row::Deleted));
+            return Ok(Some(DbfRow::Deleted));
         }
         let mut at = 1;
         let values = self.fields.iter().map(|field| {
@@ -97,7 +100,7 @@ impl<R: Read> Table<R> {
             at += field.width;
             value(cell, field, self.encoding)
         });
-        Ok(Some(values.collect::<Result<_, _>>().map_or_else(Row::Broken, Row::Values)))
+        Ok(Some(values.collect::<Result<_, _>>().map_or_else(DbfRow::Broken, DbfRow::Values)))
     }
 }
 
@@ -117,7 +120,7 @@ fn decode<'a>(bytes: &'a [u8], encoding: Option<&'static Encoding>) -> Cow<'a, s
     }
 }
 
-fn value(cell: &[u8], field: &Field, encoding: Option<&'static Encoding>) -> Result<Owned, Problem> {
+fn value(cell: &[u8], field: &DbfField, encoding: Option<&'static Encoding>) -> Result<Owned, Problem> {
     let text = decode(cell, encoding);
     let text = text.trim_end_matches(['\0', ' ']);
     let plain = text.trim();

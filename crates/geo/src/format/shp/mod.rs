@@ -14,5 +14,5 @@ mod record;
 pub(in crate::format) mod shape;
 mod write;
 
-pub use read::Reader;
-pub use write::Writer;
+pub use read::ShapefileReader;
+pub use write::ShapefileWriter;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tidegate_core::Code;
 
-use super::dbf::{Row, Table};
+use super::dbf::{DbfRow, DbfTable};
 use super::shape::{shape_of, write_shape};
 use crate::batch::{Batch, Span};
 use crate::error::{Error, Problem};
@@ -17,9 +17,9 @@ use crate::mapping::Owned;
 use crate::schema::Schema;
 
 /// A Shapefile being read.
-pub struct Reader {
+pub struct ShapefileReader {
     shapes: BufReader<File>,
-    table: Option<Table<BufReader<File>>>,
+    table: Option<DbfTable<BufReader<File>>>,
     layer: Layer,
     record: u64,
     offset: u64,
@@ -29,12 +29,12 @@ pub struct Reader {
     options: ReadOptions,
 }
 
-impl Reader {
+impl ShapefileReader {
     /// Opens the `.shp` file and its companions.
     ///
     /// # Errors
     /// If the file is not a Shapefile, or its table is broken.
-    pub fn open(path: &Path, options: ReadOptions) -> Result<Reader, Error> {
+    pub fn open(path: &Path, options: ReadOptions) -> Result<ShapefileReader, Error> {
         let mut shapes = BufReader::with_capacity(1 << 18, File::open(path)?);
         let mut head = [0; 100];
         shapes.read_exact(&mut head).map_err(|_| not_a_shapefile())?;
@@ -55,7 +55,8 @@ impl Reader {
         let text = |extension: &str| companion(extension).and_then(|path| std::fs::read_to_string(path).ok());
         let (table, mut schema) = match companion("dbf") {
             Some(dbf) => {
-                let (table, schema) = Table::open(BufReader::new(File::open(dbf)?), text("cpg").as_deref())?;
+                let (table, schema) =
+                    DbfTable::open(BufReader::new(File::open(dbf)?), text("cpg").as_deref())?;
                 (Some(table), schema)
             }
             None => (None, Schema::default()),
@@ -65,7 +66,7 @@ impl Reader {
         let crs = text("prj").and_then(|wkt| wkt.parse().ok());
         let layer = Layer { name, schema: Arc::new(schema), crs, records: None };
         let end = u64::from(stated) * 2;
-        Ok(Reader { shapes, table, layer, record: 0, offset: 100, end, bytes: Vec::new(), options })
+        Ok(ShapefileReader { shapes, table, layer, record: 0, offset: 100, end, bytes: Vec::new(), options })
     }
 
     /// Reads the next record's bytes; false at the end.
@@ -104,7 +105,7 @@ fn not_a_shapefile() -> Error {
     Problem::new(Code::CORRUPTED_HEADER, "the file is not a Shapefile").into()
 }
 
-impl crate::format::Reader for Reader {
+impl crate::format::Reader for ShapefileReader {
     fn layer(&self) -> &Layer {
         &self.layer
     }
@@ -123,9 +124,9 @@ impl crate::format::Reader for Reader {
             let row = match &mut self.table {
                 None => Ok(Vec::new()),
                 Some(table) => match table.next()? {
-                    Some(Row::Values(row)) => Ok(row),
-                    Some(Row::Broken(problem)) => Err(problem),
-                    Some(Row::Deleted) => {
+                    Some(DbfRow::Values(row)) => Ok(row),
+                    Some(DbfRow::Broken(problem)) => Err(problem),
+                    Some(DbfRow::Deleted) => {
                         self.record += 1;
                         batch.go_to_record(self.record);
                         continue;
@@ -174,7 +175,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.shp");
         std::fs::write(&path, bytes).unwrap();
-        let mut reader = Reader::open(&path, ReadOptions::default())?;
+        let mut reader = ShapefileReader::open(&path, ReadOptions::default())?;
         let (mut rows, mut rejected) = (Vec::new(), Vec::new());
         while let Some(batch) = reader.next_batch(&mut rejected)? {
             rows.extend(

@@ -22,12 +22,12 @@ fn broken(message: &str) -> Problem {
     Problem::new(Code::INVALID_GEOMETRY, message)
 }
 
-struct Input<'a> {
+struct RecordInput<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Input<'_> {
+impl RecordInput<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
         let taken = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<N>());
         self.at += N;
@@ -67,7 +67,7 @@ const NO_MEASURE: f64 = -1e38;
 
 /// Appends a record's shape; nothing for a null shape.
 pub(super) fn write_shape(record: &[u8], out: &mut Vec<u8>) -> Result<(), Problem> {
-    let mut input = Input { bytes: record, at: 0 };
+    let mut input = RecordInput { bytes: record, at: 0 };
     let number = input.i32()?;
     if number == 0 {
         return Ok(());
@@ -107,7 +107,7 @@ pub(super) fn write_shape(record: &[u8], out: &mut Vec<u8>) -> Result<(), Proble
     if measures.iter().all(|m| *m <= NO_MEASURE) {
         measures.clear();
     }
-    let all = Positions { points: &points, heights: &heights, measures: &measures };
+    let all = ShapePositions { points: &points, heights: &heights, measures: &measures };
     let parts: Vec<std::ops::Range<usize>> = starts
         .windows(2)
         .filter_map(|pair| Some(*pair.first()?..*pair.last()?))
@@ -144,13 +144,13 @@ pub(super) fn write_shape(record: &[u8], out: &mut Vec<u8>) -> Result<(), Proble
     Ok(())
 }
 
-struct Positions<'a> {
+struct ShapePositions<'a> {
     points: &'a [Point],
     heights: &'a [f64],
     measures: &'a [f64],
 }
 
-impl Positions<'_> {
+impl ShapePositions<'_> {
     fn dim(&self) -> Dim {
         Dim::new(!self.heights.is_empty(), !self.measures.is_empty())
     }

@@ -30,7 +30,7 @@ const REAL_WIDTH: usize = 24;
 const FILE_LEN_MAX: u64 = (1 << 31) - 1;
 
 /// A Shapefile being written.
-pub struct Writer {
+pub struct ShapefileWriter {
     shapes: BufWriter<Pending>,
     index: BufWriter<Pending>,
     table: BufWriter<Pending>,
@@ -50,12 +50,17 @@ fn refuse(message: impl Into<String>) -> Problem {
     Problem::new(Code::SCHEMA_MISMATCH, format!("a Shapefile {}", message.into()))
 }
 
-impl Writer {
+impl ShapefileWriter {
     /// Opens new files beside each other.
     ///
     /// # Errors
     /// If the schema or the system cannot be held, or the files cannot be made.
-    pub fn create(path: &Path, schema: &Arc<Schema>, crs: &Crs, _options: &Options) -> Result<Writer, Error> {
+    pub fn create(
+        path: &Path,
+        schema: &Arc<Schema>,
+        crs: &Crs,
+        _options: &Options,
+    ) -> Result<ShapefileWriter, Error> {
         let family = schema.shape.map(record::Family::of).transpose()?;
         let Some(prj) = crs.esri_wkt() else {
             let message = format!("ESRI has no text for {crs}, so that a Shapefile cannot say it");
@@ -68,7 +73,7 @@ impl Writer {
             file.write_all(text.as_bytes())?;
             beside.push(file);
         }
-        let mut writer = Writer {
+        let mut writer = ShapefileWriter {
             shapes: BufWriter::with_capacity(1 << 18, open("shp")?),
             index: BufWriter::new(open("shx")?),
             table: BufWriter::with_capacity(1 << 18, open("dbf")?),
@@ -158,7 +163,7 @@ impl Writer {
     }
 }
 
-impl super::super::Writer for Writer {
+impl super::super::Writer for ShapefileWriter {
     fn write(&mut self, batch: &Batch) -> Result<(), Error> {
         let mut cells = Vec::new();
         for row in 0..batch.len() {

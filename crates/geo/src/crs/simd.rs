@@ -20,17 +20,17 @@ pub(super) fn around(lon: f64) -> f64 {
 
 /// Numbers side by side.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Lanes<const N: usize>(pub(super) [f64; N]);
+pub(super) struct Simd<const N: usize>(pub(super) [f64; N]);
 
-impl<const N: usize> Lanes<N> {
+impl<const N: usize> Simd<N> {
     #[inline]
-    pub(super) fn map(self, f: impl Fn(f64) -> f64) -> Lanes<N> {
-        Lanes(self.0.map(f))
+    pub(super) fn map(self, f: impl Fn(f64) -> f64) -> Simd<N> {
+        Simd(self.0.map(f))
     }
 
     #[inline]
-    pub(super) fn with(self, other: Lanes<N>, f: impl Fn(f64, f64) -> f64) -> Lanes<N> {
-        Lanes(from_fn(|i| f(self.0[i], other.0[i])))
+    pub(super) fn with(self, other: Simd<N>, f: impl Fn(f64, f64) -> f64) -> Simd<N> {
+        Simd(from_fn(|i| f(self.0[i], other.0[i])))
     }
 
     #[inline]
@@ -40,49 +40,49 @@ impl<const N: usize> Lanes<N> {
 
     /// NaN where `other` is not so.
     #[inline]
-    pub(super) fn only(self, other: Lanes<N>, is: impl Fn(f64) -> bool) -> Lanes<N> {
+    pub(super) fn only(self, other: Simd<N>, is: impl Fn(f64) -> bool) -> Simd<N> {
         self.with(other, |this, other| if is(other) { this } else { f64::NAN })
     }
 
     #[inline]
-    pub(super) fn sin_cos(self) -> (Lanes<N>, Lanes<N>) {
+    pub(super) fn sin_cos(self) -> (Simd<N>, Simd<N>) {
         let both = self.0.map(f64::sin_cos);
-        (Lanes(both.map(|(sin, _)| sin)), Lanes(both.map(|(_, cos)| cos)))
+        (Simd(both.map(|(sin, _)| sin)), Simd(both.map(|(_, cos)| cos)))
     }
 
     /// The angles of tangents up to 0.003.
     #[inline]
-    pub(super) fn small_atan(self) -> Lanes<N> {
+    pub(super) fn small_atan(self) -> Simd<N> {
         self * (self * self).polynomial([1.0, -1.0 / 3.0, 1.0 / 5.0, -1.0 / 7.0])
     }
 
     /// The sum of the terms with the powers of these, the first with none.
     #[inline]
-    pub(super) fn polynomial<const K: usize>(self, terms: [f64; K]) -> Lanes<N> {
-        terms.into_iter().rev().fold(Lanes([0.0; N]), |sum, term| sum * self + term)
+    pub(super) fn polynomial<const K: usize>(self, terms: [f64; K]) -> Simd<N> {
+        terms.into_iter().rev().fold(Simd([0.0; N]), |sum, term| sum * self + term)
     }
 }
 
 macro_rules! arithmetic {
     ($($operation:ident $name:ident $sign:tt),*) => {$(
-        impl<const N: usize> $operation for Lanes<N> {
-            type Output = Lanes<N>;
+        impl<const N: usize> $operation for Simd<N> {
+            type Output = Simd<N>;
             #[inline]
-            fn $name(self, other: Lanes<N>) -> Lanes<N> {
+            fn $name(self, other: Simd<N>) -> Simd<N> {
                 self.with(other, |a, b| a $sign b)
             }
         }
-        impl<const N: usize> $operation<f64> for Lanes<N> {
-            type Output = Lanes<N>;
+        impl<const N: usize> $operation<f64> for Simd<N> {
+            type Output = Simd<N>;
             #[inline]
-            fn $name(self, other: f64) -> Lanes<N> {
+            fn $name(self, other: f64) -> Simd<N> {
                 self.map(|a| a $sign other)
             }
         }
-        impl<const N: usize> $operation<Lanes<N>> for f64 {
-            type Output = Lanes<N>;
+        impl<const N: usize> $operation<Simd<N>> for f64 {
+            type Output = Simd<N>;
             #[inline]
-            fn $name(self, other: Lanes<N>) -> Lanes<N> {
+            fn $name(self, other: Simd<N>) -> Simd<N> {
                 other.map(|b| self $sign b)
             }
         }
@@ -91,44 +91,44 @@ macro_rules! arithmetic {
 
 arithmetic!(Add add +, Sub sub -, Mul mul *, Div div /);
 
-impl<const N: usize> Neg for Lanes<N> {
-    type Output = Lanes<N>;
+impl<const N: usize> Neg for Simd<N> {
+    type Output = Simd<N>;
     #[inline]
-    fn neg(self) -> Lanes<N> {
+    fn neg(self) -> Simd<N> {
         self.map(|a| -a)
     }
 }
 
 /// Each by itself.
 pub(super) fn one_by_one<const N: usize>(
-    x: Lanes<N>,
-    y: Lanes<N>,
-    single: impl Fn(Lanes<1>, Lanes<1>) -> (Lanes<1>, Lanes<1>),
-) -> (Lanes<N>, Lanes<N>) {
+    x: Simd<N>,
+    y: Simd<N>,
+    single: impl Fn(Simd<1>, Simd<1>) -> (Simd<1>, Simd<1>),
+) -> (Simd<N>, Simd<N>) {
     let (mut x, mut y) = (x.0, y.0);
     for (x, y) in x.iter_mut().zip(&mut y) {
-        (Lanes([*x]), Lanes([*y])) = single(Lanes([*x]), Lanes([*y]));
+        (Simd([*x]), Simd([*y])) = single(Simd([*x]), Simd([*y]));
     }
-    (Lanes(x), Lanes(y))
+    (Simd(x), Simd(y))
 }
 
 /// Positions that are computed together.
 const BLOCK: usize = 4;
 
 /// A projection of our own, over as many positions as there are.
-pub(super) trait Projects {
+pub(super) trait BlockProjection {
     /// Longitudes and latitudes in radians to eastings and northings; NaN where there are none.
-    fn forward<const N: usize>(&self, lon: Lanes<N>, lat: Lanes<N>) -> (Lanes<N>, Lanes<N>);
+    fn forward<const N: usize>(&self, lon: Simd<N>, lat: Simd<N>) -> (Simd<N>, Simd<N>);
 
-    /// Back from [`Projects::forward`].
-    fn inverse<const N: usize>(&self, x: Lanes<N>, y: Lanes<N>) -> (Lanes<N>, Lanes<N>);
+    /// Back from [`BlockProjection::forward`].
+    fn inverse<const N: usize>(&self, x: Simd<N>, y: Simd<N>) -> (Simd<N>, Simd<N>);
 
-    /// [`Projects::forward`] of all positions.
+    /// [`BlockProjection::forward`] of all positions.
     fn project(&self, x: &mut [f64], y: &mut [f64]) {
         in_blocks(x, y, |x, y| self.forward(x, y), |x, y| self.forward(x, y));
     }
 
-    /// [`Projects::inverse`] of all positions.
+    /// [`BlockProjection::inverse`] of all positions.
     fn unproject(&self, x: &mut [f64], y: &mut [f64]) {
         in_blocks(x, y, |x, y| self.inverse(x, y), |x, y| self.inverse(x, y));
     }
@@ -140,14 +140,14 @@ pub(super) trait Projects {
 pub(super) fn in_blocks(
     x: &mut [f64],
     y: &mut [f64],
-    block: impl Fn(Lanes<BLOCK>, Lanes<BLOCK>) -> (Lanes<BLOCK>, Lanes<BLOCK>),
-    single: impl Fn(Lanes<1>, Lanes<1>) -> (Lanes<1>, Lanes<1>),
+    block: impl Fn(Simd<BLOCK>, Simd<BLOCK>) -> (Simd<BLOCK>, Simd<BLOCK>),
+    single: impl Fn(Simd<1>, Simd<1>) -> (Simd<1>, Simd<1>),
 ) {
     let ((x_blocks, x_rest), (y_blocks, y_rest)) = (x.as_chunks_mut::<BLOCK>(), y.as_chunks_mut::<BLOCK>());
     for (x, y) in x_blocks.iter_mut().zip(y_blocks) {
-        (Lanes(*x), Lanes(*y)) = block(Lanes(*x), Lanes(*y));
+        (Simd(*x), Simd(*y)) = block(Simd(*x), Simd(*y));
     }
     for (x, y) in x_rest.iter_mut().zip(y_rest) {
-        (Lanes([*x]), Lanes([*y])) = single(Lanes([*x]), Lanes([*y]));
+        (Simd([*x]), Simd([*y])) = single(Simd([*x]), Simd([*y]));
     }
 }

@@ -6,15 +6,14 @@
 //! Why not proj4rs, which does most other projections: most data is in such a system, and proj4rs takes
 //! a dozen transcendental functions for each position. Here, within 5.7° of the central meridian, one
 //! is left, because all others are of angles so small that a few terms of their series are exact; and
-//! positions go through in blocks ([`Lanes`]).
+//! positions go through in blocks ([`Simd`]).
 
 use std::f64::consts::FRAC_PI_2;
 
 use proj4rs::Proj;
 
-use super::lanes::{LONGITUDE_MAX, Lanes, Projects, SLACK, around, one_by_one};
+use super::simd::{BlockProjection, LONGITUDE_MAX, SLACK, Simd, around, one_by_one};
 
-/// How many positions are worked on at once.
 /// In radians from the central meridian: within it the short series are exact to the last bit.
 const NEAR: f64 = 0.1;
 /// The easting over the radius beyond which PROJ refuses.
@@ -26,18 +25,23 @@ pub(super) type Series = [f64; 6];
 /// A transverse Mercator projection.
 #[derive(Debug)]
 pub(super) struct TransverseMercator {
+    /// Central meridian, in radians.
     meridian: f64,
+    /// False easting, in metres.
     east: f64,
+    /// False northing, less the northing of the latitude of origin, in metres.
     north: f64,
-    /// The radius of the meridian's length, with the scale on the central meridian.
+    /// Rectifying radius times the scale factor on the central meridian, in metres.
     radius: f64,
-    /// How many metres the unit has.
+    /// Length of the unit of the plane, in metres.
     unit: f64,
-    /// The geodetic latitude to the conformal one, and back.
+    /// Series from the geodetic to the conformal latitude.
     conformal: Series,
+    /// Series from the conformal to the geodetic latitude.
     geodetic: Series,
-    /// The sphere to the plane, and back.
+    /// Series from the conformal sphere to the plane.
     plane: Series,
+    /// Series from the plane to the conformal sphere.
     sphere: Series,
 }
 
@@ -72,9 +76,9 @@ impl TransverseMercator {
     }
 }
 
-impl Projects for TransverseMercator {
+impl BlockProjection for TransverseMercator {
     #[inline]
-    fn forward<const N: usize>(&self, from: Lanes<N>, lat: Lanes<N>) -> (Lanes<N>, Lanes<N>) {
+    fn forward<const N: usize>(&self, from: Simd<N>, lat: Simd<N>) -> (Simd<N>, Simd<N>) {
         let lon = from.map(|lon| around(lon - self.meridian));
         let is_near = lon.all(|lon| lon.abs() <= NEAR);
         if !is_near && N > 1 {
@@ -107,7 +111,7 @@ impl Projects for TransverseMercator {
             (2.0 * across * scale, (1.0 + across * across) * scale),
         );
         let (north, east) = (north + step_north, east + step_east);
-        let placed = |angle: Lanes<N>, offset: f64| {
+        let placed = |angle: Simd<N>, offset: f64| {
             let place = (self.radius * angle + offset) / self.unit;
             let place = place.only(east, |east| east.abs() <= FARTHEST);
             let place = place.only(lat, |lat| lat.abs() <= FRAC_PI_2 + SLACK);
@@ -117,7 +121,7 @@ impl Projects for TransverseMercator {
     }
 
     #[inline]
-    fn inverse<const N: usize>(&self, x: Lanes<N>, y: Lanes<N>) -> (Lanes<N>, Lanes<N>) {
+    fn inverse<const N: usize>(&self, x: Simd<N>, y: Simd<N>) -> (Simd<N>, Simd<N>) {
         let east = (x * self.unit - self.east) / self.radius;
         let north = (y * self.unit - self.north) / self.radius;
         // The plane to the sphere seen from the side, by both angles doubled.
@@ -135,14 +139,14 @@ impl Projects for TransverseMercator {
         // From the conformal latitude.
         let scale = 1.0 / (sin * sin + along * along);
         let turn = sine_sum(&self.geodetic, 2.0 * sin * along * scale, (along - sin) * (along + sin) * scale);
-        let placed = |angle: Lanes<N>| angle.only(east, |east| east.abs() <= FARTHEST);
+        let placed = |angle: Simd<N>| angle.only(east, |east| east.abs() <= FARTHEST);
         (placed(lon.map(|lon| around(lon + self.meridian))), placed(lat + turn))
     }
 }
 
 /// Sine, and cosine less one, of angles up to [`NEAR`].
 #[inline]
-fn near_sin_cos<const N: usize>(angle: Lanes<N>) -> (Lanes<N>, Lanes<N>) {
+fn near_sin_cos<const N: usize>(angle: Simd<N>) -> (Simd<N>, Simd<N>) {
     const SIN: [f64; 6] =
         [1.0, -1.0 / 6.0, 1.0 / 120.0, -1.0 / 5_040.0, 1.0 / 362_880.0, -1.0 / 39_916_800.0];
     const COS: [f64; 6] =
@@ -153,14 +157,14 @@ fn near_sin_cos<const N: usize>(angle: Lanes<N>) -> (Lanes<N>, Lanes<N>) {
 
 /// Sine, and cosine less one, of any angle.
 #[inline]
-fn far_sin_cos<const N: usize>(angle: Lanes<N>) -> (Lanes<N>, Lanes<N>) {
+fn far_sin_cos<const N: usize>(angle: Simd<N>) -> (Simd<N>, Simd<N>) {
     let (sin, cos) = angle.sin_cos();
     (sin, cos - 1.0)
 }
 
 /// Sine and cosine of an angle and of a very small turn (0.004 at most) more.
 #[inline]
-pub(super) fn turned<const N: usize>(sin: Lanes<N>, cos: Lanes<N>, turn: Lanes<N>) -> (Lanes<N>, Lanes<N>) {
+pub(super) fn turned<const N: usize>(sin: Simd<N>, cos: Simd<N>, turn: Simd<N>) -> (Simd<N>, Simd<N>) {
     let square = turn * turn;
     let by_sin = turn * square.polynomial([1.0, -1.0 / 6.0, 1.0 / 120.0, -1.0 / 5_040.0]);
     let by_cos = square * square.polynomial([-1.0 / 2.0, 1.0 / 24.0, -1.0 / 720.0]);
@@ -169,21 +173,21 @@ pub(super) fn turned<const N: usize>(sin: Lanes<N>, cos: Lanes<N>, turn: Lanes<N
 
 /// The hyperbolic angle of a tangent up to [`NEAR`].
 #[inline]
-fn small_atanh<const N: usize>(tangent: Lanes<N>) -> Lanes<N> {
+fn small_atanh<const N: usize>(tangent: Simd<N>) -> Simd<N> {
     const TERMS: [f64; 8] =
         [1.0, 1.0 / 3.0, 1.0 / 5.0, 1.0 / 7.0, 1.0 / 9.0, 1.0 / 11.0, 1.0 / 13.0, 1.0 / 15.0];
     tangent * (tangent * tangent).polynomial(TERMS)
 }
 
 fn polynomial<const K: usize>(x: f64, terms: [f64; K]) -> f64 {
-    let Lanes([sum]) = Lanes([x]).polynomial(terms);
+    let Simd([sum]) = Simd([x]).polynomial(terms);
     sum
 }
 
 /// The sum of `series[k] sin 2(k + 1) angle`, by Clenshaw, from sine and cosine of the double angle.
 #[inline]
-pub(super) fn sine_sum<const N: usize>(series: &Series, sin: Lanes<N>, cos: Lanes<N>) -> Lanes<N> {
-    let (mut sum, mut last) = (Lanes([0.0; N]), Lanes([0.0; N]));
+pub(super) fn sine_sum<const N: usize>(series: &Series, sin: Simd<N>, cos: Simd<N>) -> Simd<N> {
+    let (mut sum, mut last) = (Simd([0.0; N]), Simd([0.0; N]));
     for term in series.iter().rev() {
         (sum, last) = (2.0 * cos * sum + (*term - last), sum);
     }
@@ -195,12 +199,11 @@ pub(super) fn sine_sum<const N: usize>(series: &Series, sin: Lanes<N>, cos: Lane
 #[inline]
 fn complex_sine_sum<const N: usize>(
     series: &Series,
-    (sin, cos): (Lanes<N>, Lanes<N>),
-    (sinh, cosh): (Lanes<N>, Lanes<N>),
-) -> (Lanes<N>, Lanes<N>) {
-    let zero = (Lanes([0.0; N]), Lanes([0.0; N]));
-    let times =
-        |a: (Lanes<N>, Lanes<N>), b: (Lanes<N>, Lanes<N>)| (a.0 * b.0 - a.1 * b.1, a.0 * b.1 + a.1 * b.0);
+    (sin, cos): (Simd<N>, Simd<N>),
+    (sinh, cosh): (Simd<N>, Simd<N>),
+) -> (Simd<N>, Simd<N>) {
+    let zero = (Simd([0.0; N]), Simd([0.0; N]));
+    let times = |a: (Simd<N>, Simd<N>), b: (Simd<N>, Simd<N>)| (a.0 * b.0 - a.1 * b.1, a.0 * b.1 + a.1 * b.0);
     let double_cos = (2.0 * cos * cosh, -2.0 * sin * sinh);
     let (mut sum, mut last) = (zero, zero);
     for term in series.iter().rev() {
