@@ -27,7 +27,9 @@ fmt: ## check the format
 	$(CARGO) fmt --all --check
 
 .PHONY: lint
-lint: ## clippy, warnings denied
+lint: ## clippy, warnings denied; one type name, one meaning where that is reached
+	tools/names --strict crates/core crates/sim
+	tools/names --strict crates/geo
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 .PHONY: features

@@ -71,7 +71,7 @@ fn text_tells_the_url_alone_and_quit_ends_it() {
     let config = ask("/__config").json();
     assert_eq!(
         (&config["seed"], &config["throttle"]),
-        (&7.into(), &"Bucket { rate: 1.0, burst: 1.0 }".into())
+        (&7.into(), &"TokenBucket { rate: 1.0, burst: 1.0 }".into())
     );
     assert_eq!(ask("/__quit").status, 200);
     assert_eq!(server.0.wait().unwrap().code(), Some(0));

@@ -50,6 +50,7 @@ pages! {
     profiles: "docs/profiles.md",
     replay: "docs/replay.md",
     report: "docs/report.md",
+    run: "docs/run.md",
     serve: "docs/serve.md",
     simulate: "docs/simulate.md",
     sources: "docs/sources.md",
