@@ -1,4 +1,8 @@
 //! The tags of the pictures in a TIFF file.
+//!
+//! Why not the `tiff` crate (0.11): it understands the whole picture when a file is opened and refuses one
+//! that it could not decode (an unknown photometric interpretation is enough), where coordinates and size
+//! are wanted of any file; and it would not shorten what is asked of the tags, 200 lines with their limits.
 
 use std::collections::HashSet;
 use std::io::{Read, Seek, SeekFrom};

@@ -1,7 +1,8 @@
 //! Grids as GeoTIFF, as PROJ's packages hold them: a picture per part, a band per direction.
 //!
 //! Words beside the bands (GDAL's metadata) say which is which, in what unit and which way is
-//! positive; what a later picture does not say is as in the first.
+//! positive; what a later picture does not say is as in the first. Tags and pixels are read by
+//! [`crate::raster`], which says why not by a crate.
 
 use std::io::{Read, Seek};
 

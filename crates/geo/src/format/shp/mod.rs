@@ -6,6 +6,9 @@
 //! direction whether they are shells or holes; which hole belongs to which shell is found by
 //! looking.
 //!
+//! Why our own reader: the crate (`shapefile` 0.9) believes the counts of a record. A file of 340 bytes
+//! that tells of 2 147 483 647 parts makes it ask for 8 GiB; here it is refused in 4 MB.
+//!
 //! Written too, with the limits that `write` states; GeoPackage and FlatGeobuf have none of them.
 
 mod dbf;
