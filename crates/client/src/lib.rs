@@ -12,7 +12,7 @@
 //! | `store` | object stores through lanes, with the feature `store` |
 //! | [`adapter`] | for HTTP clients that are not ours; a tower layer, with the feature `tower` |
 //! | [`duration`] | durations as people write them |
-//! | [`hex`] | bytes as hexadecimal text |
+//! | [`lock`] | a lock that outlives a panic of another thread |
 #![forbid(unsafe_code)]
 
 pub mod adapter;

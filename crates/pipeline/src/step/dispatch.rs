@@ -16,7 +16,7 @@ use tidegate_core::refusal::RepeatedRefusal;
 use tidegate_core::{Code, Rng, Verdict, VerdictKind, Wall};
 use tidegate_geo::Problem;
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::StepError;
@@ -94,6 +94,9 @@ struct Shared<K: RemoteKind> {
     /// Who waits for the reply to each question that is out: batches, and the question's number in
     /// each.
     out: Mutex<HashMap<Key, Vec<Waiter<K::Answer>>>>,
+    /// Why the run ends, once the service refuses everybody or asks for more time than there is:
+    /// no other question is asked then.
+    over: watch::Sender<Option<StepError>>,
 }
 
 type Waiter<A> = (Arc<Replies<A>>, usize);
@@ -114,7 +117,7 @@ impl<K: RemoteKind> Dispatcher<K> {
         cached: Option<cache::Reader>,
         runtime: Arc<Runtime>,
     ) -> Dispatcher<K> {
-        let shared = Arc::new(Shared { kind, link, out: Mutex::default() });
+        let shared = Arc::new(Shared { kind, link, out: Mutex::default(), over: watch::channel(None).0 });
         // As many as the window of records admits, so it needs no bound of its own.
         let (questions, incoming) = mpsc::unbounded_channel();
         let in_flight_max = shared.link.in_flight_max;
@@ -209,12 +212,19 @@ impl<K: RemoteKind> OpenQuestion<K> {
                 outcome
             }
         };
-        let mut outcome = match call::patient(&lane, link.patience, ask).await {
-            Ok(outcome) => outcome,
-            Err(later) => {
+        let mut over = self.shared.over.subscribe();
+        let asked = tokio::select! {
+            biased;
+            Ok(why) = over.wait_for(Option::is_some) => Err(why.clone()),
+            asked = call::patient(&lane, link.patience, ask) => Ok(asked),
+        };
+        let mut outcome = match asked {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(later)) => {
                 let why = link.later(later);
-                return self.end(Err(why));
+                return self.end_all(why);
             }
+            Err(why) => return self.end(Err(why.unwrap_or(StepError::Cancelled))),
         };
         match (self.shared.read(&mut outcome, &lane), link.cache.clone()) {
             (Ok((reply, Some(answer))), Some(cache)) => {
@@ -226,8 +236,18 @@ impl<K: RemoteKind> OpenQuestion<K> {
                 });
             }
             (Ok((reply, _)), _) => self.end(Ok(reply)),
-            (Err(why), _) => self.end(Err(why)),
+            (Err(why), _) => self.end_all(why),
         }
+    }
+
+    /// Ends this question and all others.
+    fn end_all(self, why: StepError) {
+        self.shared.over.send_if_modified(|over| {
+            let first = over.is_none();
+            over.get_or_insert_with(|| why.clone());
+            first
+        });
+        self.end(Err(why));
     }
 
     /// Who asked first.
