@@ -84,12 +84,12 @@ impl Datum {
     }
 
     /// Longitudes and latitudes in radians to WGS 84, at height 0; NaN beyond the poles.
-    pub(super) fn to_wgs84(&self, x: &mut [f64], y: &mut [f64]) {
+    pub(super) fn forward(&self, x: &mut [f64], y: &mut [f64]) {
         self.to_wgs84.all(x, y);
     }
 
-    /// Back from [`Datum::to_wgs84`].
-    pub(super) fn from_wgs84(&self, x: &mut [f64], y: &mut [f64]) {
+    /// The inverse of [`Datum::forward`].
+    pub(super) fn inverse(&self, x: &mut [f64], y: &mut [f64]) {
         self.from_wgs84.all(x, y);
     }
 }

@@ -120,7 +120,7 @@ pub(super) trait BlockProjection {
     /// Longitudes and latitudes in radians to eastings and northings; NaN where there are none.
     fn forward<const N: usize>(&self, lon: Simd<N>, lat: Simd<N>) -> (Simd<N>, Simd<N>);
 
-    /// Back from [`BlockProjection::forward`].
+    /// The inverse of [`BlockProjection::forward`].
     fn inverse<const N: usize>(&self, x: Simd<N>, y: Simd<N>) -> (Simd<N>, Simd<N>);
 
     /// [`BlockProjection::forward`] of all positions.

@@ -81,13 +81,13 @@ impl Side {
     fn shifted(&self, x: f64, y: f64, to_wgs84: bool) -> Option<(f64, f64)> {
         let (lon, lat) = (x.to_degrees(), y.to_degrees());
         let over = |shift: &GridShift| {
-            if to_wgs84 { shift.to_wgs84(lon, lat) } else { shift.from_wgs84(lon, lat) }
+            if to_wgs84 { shift.forward(lon, lat) } else { shift.inverse(lon, lat) }
         };
         self.shifts.iter().find_map(over).map(|(lon, lat)| (lon.to_radians(), lat.to_radians()))
     }
 
     /// All positions to WGS 84, in radians. What has no place becomes NaN, or is an error.
-    fn to_wgs84(&self, wgs84: &Proj, all: &mut CoordinateColumns<'_>) -> Result<(), NoPlace> {
+    fn forward(&self, wgs84: &Proj, all: &mut CoordinateColumns<'_>) -> Result<(), NoPlace> {
         if self.is_wgs84 {
             return Ok(());
         }
@@ -97,20 +97,20 @@ impl Side {
             Projection::Other(proj) => transform(proj, wgs84, all)?,
         }
         if let Some(datum) = &self.datum {
-            datum.to_wgs84(all.x, all.y);
+            datum.forward(all.x, all.y);
         }
         self.shift(all, true);
         Ok(())
     }
 
-    /// Back from [`Side::to_wgs84`].
-    fn from_wgs84(&self, wgs84: &Proj, all: &mut CoordinateColumns<'_>) -> Result<(), NoPlace> {
+    /// The inverse of [`Side::forward`].
+    fn inverse(&self, wgs84: &Proj, all: &mut CoordinateColumns<'_>) -> Result<(), NoPlace> {
         if self.is_wgs84 {
             return Ok(());
         }
         self.shift(all, false);
         if let Some(datum) = &self.datum {
-            datum.from_wgs84(all.x, all.y);
+            datum.inverse(all.x, all.y);
         }
         match &self.projection {
             Projection::TransverseMercator(projection) => projection.project(all.x, all.y),
@@ -193,8 +193,8 @@ impl Transform {
         let unit = |x: f64| if self.from.geographic { x.to_radians() } else { x };
         let (mut to_x, mut to_y) = ([unit(x)], [unit(y)]);
         let mut all = CoordinateColumns { x: &mut to_x, y: &mut to_y };
-        let done = self.from.to_wgs84(&self.wgs84, &mut all);
-        let done = done.and_then(|()| self.to.from_wgs84(&self.wgs84, &mut all));
+        let done = self.from.forward(&self.wgs84, &mut all);
+        let done = done.and_then(|()| self.to.inverse(&self.wgs84, &mut all));
         let unit = |x: f64| if self.to.geographic { x.to_degrees() } else { x };
         let ([to_x], [to_y]) = (to_x.map(unit), to_y.map(unit));
         if done.is_err() || !to_x.is_finite() || !to_y.is_finite() {
@@ -226,9 +226,9 @@ impl Transform {
             ys.push(unit(*y));
         });
         let mut all = CoordinateColumns { x: &mut xs, y: &mut ys };
-        let done = self.from.to_wgs84(&self.wgs84, &mut all);
+        let done = self.from.forward(&self.wgs84, &mut all);
         let inside = bounds(&all).is_none_or(|found| self.from.holds(found) && self.to.holds(found));
-        let done = done.and_then(|()| self.to.from_wgs84(&self.wgs84, &mut all));
+        let done = done.and_then(|()| self.to.inverse(&self.wgs84, &mut all));
         if done.is_err() || xs.iter().chain(&ys).any(|number| !number.is_finite()) {
             return self.one_by_one(wkb).map(|()| inside);
         }

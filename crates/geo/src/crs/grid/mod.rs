@@ -144,12 +144,12 @@ pub(super) struct GridShift {
 
 impl GridShift {
     /// From the system to WGS 84, in degrees; nothing outside the grid.
-    pub(super) fn to_wgs84(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
+    pub(super) fn forward(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
         if self.reversed { self.grid.backward(lon, lat) } else { self.grid.forward(lon, lat) }
     }
 
     /// From WGS 84 to the system.
-    pub(super) fn from_wgs84(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
+    pub(super) fn inverse(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
         if self.reversed { self.grid.forward(lon, lat) } else { self.grid.backward(lon, lat) }
     }
 }

@@ -17,8 +17,8 @@ pub(super) fn add(db: &Connection) -> Result<(), Error> {
         let blob = call.get_raw(0).as_blob_or_null().ok().flatten();
         Ok(blob.map(|blob| bounds(blob).is_none()))
     })?;
-    type Side = fn(Bounds) -> f64;
-    let sides: [(&str, Side); 4] = [
+    type BoundsEdge = fn(Bounds) -> f64;
+    let sides: [(&str, BoundsEdge); 4] = [
         ("ST_MinX", |b| b.min_x),
         ("ST_MaxX", |b| b.max_x),
         ("ST_MinY", |b| b.min_y),
