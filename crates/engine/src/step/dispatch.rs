@@ -33,9 +33,9 @@ use crate::traffic::Caller;
 /// Calls waiting or out, for each that may be out: records that back off must not keep the lane
 /// idle.
 const PLACES_PER_CALL: u32 = 16;
-/// Calls waiting for the lane, at least, before no more are made: as many as a fast lane gives
-/// permits at once.
-const WAITING: u32 = 64;
+/// Calls waiting for the lane, at least, before no more are made: several times as many as a fast
+/// lane gives permits at once, because more are made only when none is left.
+const WAITING: u32 = 256;
 /// How often a question looks for room in its lane. The lane tells one of those who wait, and two
 /// steps may wait for the same lane.
 const LOOK: Duration = Duration::from_millis(50);
