@@ -266,7 +266,7 @@ fn calls_to_services_are_entered_with_their_attempts() {
     bench.write("in.csv", &format!("id,street\n{rows}"));
     let parts = |audit: &str| {
         format!(
-            "source: {{ file: in.csv }}\nservices: {{ g: {{ profile: generic, url: \"{}\" }} }}\nsteps:\n  - geocode: {{ service: g, address: [street] }}\nsink: {{ file: out.gpkg, key: [id] }}\n{audit}",
+            "source: {{ file: in.csv }}\nservices: {{ g: {{ profile: generic, url: \"{}\" }} }}\nsteps:\n  - geocode: {{ service: g, address: [street] }}\nsink: {{ file: out.gpkg, key: [id] }}\ncircuit_breaker: {{ minimum_calls: 1000 }}\n{audit}",
             server.url()
         )
     };

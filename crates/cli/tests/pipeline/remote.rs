@@ -54,7 +54,7 @@ fn transient_failures_are_retried_and_permanent_ones_are_rejected() {
     let bench = Bench::new();
     bench.write("in.csv", &addresses(50));
     bench.manifest(&format!(
-        "source: {{ file: in.csv }}\nservices: {{ g: {{ profile: generic, url: \"{}\" }} }}\nsteps:\n  - geocode: {{ service: g, address: [street, city] }}\nsink: {{ file: out.gpkg, key: [id] }}",
+        "source: {{ file: in.csv }}\nservices: {{ g: {{ profile: generic, url: \"{}\" }} }}\nsteps:\n  - geocode: {{ service: g, address: [street, city] }}\nsink: {{ file: out.gpkg, key: [id] }}\ncircuit_breaker: {{ minimum_calls: 1000 }}",
         server.url()
     ));
     let ran = bench.run(&[]);

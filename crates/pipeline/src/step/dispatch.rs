@@ -1,14 +1,16 @@
 //! The questions of a remote step that are out: from a batch into the lane, and back to whoever
 //! waits for the answer.
 //!
-//! Each question is a task of the runtime. While it waits for its lane or backs off it holds a
-//! place and nothing else, so the questions behind it go past it. An answer is durable in the
+//! Questions are asked by tasks of the runtime. While one waits for its lane or backs off it holds
+//! a place and nothing else, so the questions behind it go past it. A task that has asked goes on
+//! with the next question: to make one for each is a tenth of the work. An answer is durable in the
 //! response cache before its record has its end, so that a run that is cut off pays for nothing
 //! twice. Equal questions are asked once: those of a batch, those that are out, and those whose
 //! answer is in the cache.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use tidegate_core::refusal::RepeatedRefusal;
 use tidegate_core::{Code, Rng, Verdict, VerdictKind, Wall};
 use tidegate_geo::Problem;
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::StepError;
@@ -33,13 +35,6 @@ use crate::traffic::Caller;
 /// Calls waiting or out, for each that may be out: records that back off must not keep the lane
 /// idle.
 const PLACES_PER_CALL: u32 = 16;
-/// Calls waiting for the lane, at least, before no more are made: as many as a fast lane gives
-/// permits at once.
-const WAITING: u32 = 64;
-/// How often a question looks for room in its lane. The lane tells one of those who wait, and two
-/// steps may wait for the same lane.
-const LOOK: Duration = Duration::from_millis(50);
-
 /// How a service is asked.
 pub(super) struct ServiceLink<T> {
     pub(super) exchange: Exchange<T>,
@@ -120,8 +115,7 @@ impl<K: RemoteKind> Dispatcher<K> {
         let shared = Arc::new(Shared { kind, link, out: Mutex::default(), over: watch::channel(None).0 });
         // As many as the window of records admits, so it needs no bound of its own.
         let (questions, incoming) = mpsc::unbounded_channel();
-        let in_flight_max = shared.link.in_flight_max;
-        let driver = runtime.spawn(drive(incoming, in_flight_max)).abort_handle();
+        let driver = runtime.spawn(drive(Intake::new(incoming, shared.link.in_flight_max))).abort_handle();
         Dispatcher { shared, cached, questions, driver, _runtime: runtime }
     }
 
@@ -178,29 +172,78 @@ impl<K: RemoteKind> Drop for Dispatcher<K> {
     }
 }
 
-/// Lets questions into their lane as they come. Its tasks end with it.
-async fn drive<K: RemoteKind>(mut questions: mpsc::UnboundedReceiver<OpenQuestion<K>>, in_flight_max: u32) {
-    let places = in_flight_max.saturating_mul(PLACES_PER_CALL).clamp(64, 4096);
-    let places = Arc::new(Semaphore::new(places as usize));
-    let waiting = in_flight_max.max(WAITING) as usize;
-    let mut calls = JoinSet::new();
-    while let Some(question) = questions.recv().await {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        let lane = question.shared.link.exchange.lane(&question.request);
-        // When enough wait for the lane, another would only wait with them.
-        while tokio::time::timeout(LOOK, lane.wants(waiting)).await.is_err() {}
-        calls.spawn(question.call(lane, place));
-        while calls.try_join_next().is_some() {}
+/// The questions that wait to be asked, and the places for those that are.
+struct Intake<K: RemoteKind> {
+    questions: tokio::sync::Mutex<mpsc::UnboundedReceiver<OpenQuestion<K>>>,
+    places: Arc<Semaphore>,
+    /// Tasks that were made and have not begun.
+    coming: AtomicU32,
+}
+
+impl<K: RemoteKind> Intake<K> {
+    fn new(questions: mpsc::UnboundedReceiver<OpenQuestion<K>>, in_flight_max: u32) -> Arc<Intake<K>> {
+        let places = in_flight_max.saturating_mul(PLACES_PER_CALL).clamp(64, 4096);
+        let places = Arc::new(Semaphore::new(places as usize));
+        Arc::new(Intake { questions: questions.into(), places, coming: AtomicU32::new(0) })
+    }
+
+    /// The next question, if there is one at once, and a place for it.
+    fn next_at_once(&self) -> Option<(OpenQuestion<K>, OwnedSemaphorePermit)> {
+        let place = self.places.clone().try_acquire_owned().ok()?;
+        let question = self.questions.try_lock().ok()?.try_recv().ok()?;
+        Some((question, place))
+    }
+}
+
+/// Lets questions into their lane as they come: as many tasks as there can be calls out, besides
+/// those that back off. The tasks end with it.
+async fn drive<K: RemoteKind>(intake: Arc<Intake<K>>) {
+    let mut tasks = JoinSet::new();
+    let mut lane: Option<Lane> = None;
+    loop {
+        let Ok(place) = intake.places.clone().acquire_owned().await else { return };
+        // Before a question is taken: what waits here would be overtaken.
+        if let Some(lane) = &lane {
+            lane.has_room(&intake.coming).await;
+        }
+        let Some(question) = intake.questions.lock().await.recv().await else { return };
+        lane = Some(question.lane());
+        intake.coming.fetch_add(1, Ordering::Relaxed);
+        tasks.spawn(work(intake.clone(), question, place));
+        while tasks.try_join_next().is_some() {}
+    }
+}
+
+/// Asks one question after another, as long as there is one at once.
+async fn work<K: RemoteKind>(
+    intake: Arc<Intake<K>>,
+    mut question: OpenQuestion<K>,
+    mut place: OwnedSemaphorePermit,
+) {
+    intake.coming.fetch_sub(1, Ordering::Relaxed);
+    loop {
+        let lane = question.lane();
+        question.call(&lane, place).await;
+        // Whoever waits has the turn of this one: more would only wait with them.
+        if lane.is_crowded() {
+            return;
+        }
+        let Some(next) = intake.next_at_once() else { return };
+        (question, place) = next;
     }
 }
 
 impl<K: RemoteKind> OpenQuestion<K> {
+    fn lane(&self) -> Lane {
+        self.shared.link.exchange.lane(&self.request)
+    }
+
     /// Asks until there is an end to it. `place` is free when the answer is durable.
-    async fn call(self, lane: Lane, place: impl Send + 'static) {
+    async fn call(self, lane: &Lane, place: OwnedSemaphorePermit) {
         let link = &self.shared.link;
         let seed = self.key.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
         let ask = |number| {
-            let (lane, request, batch) = (&lane, &self.request, self.batch);
+            let (lane, request, batch) = (lane, &self.request, self.batch);
             let first = self.first();
             async move {
                 let chance = Rng::fork(seed, u64::from(number));
@@ -216,7 +259,7 @@ impl<K: RemoteKind> OpenQuestion<K> {
         let asked = tokio::select! {
             biased;
             Ok(why) = over.wait_for(Option::is_some) => Err(why.clone()),
-            asked = call::patient(&lane, link.patience, ask) => Ok(asked),
+            asked = call::patient(lane, link.patience, ask) => Ok(asked),
         };
         let mut outcome = match asked {
             Ok(Ok(outcome)) => outcome,
@@ -226,7 +269,7 @@ impl<K: RemoteKind> OpenQuestion<K> {
             }
             Err(why) => return self.end(Err(why.unwrap_or(StepError::Cancelled))),
         };
-        match (self.shared.read(&mut outcome, &lane), link.cache.clone()) {
+        match (self.shared.read(&mut outcome, lane), link.cache.clone()) {
             (Ok((reply, Some(answer))), Some(cache)) => {
                 let at_ms = link.exchange.lanes.clock().wall().millis();
                 let stored = Stored { at_ms, job: 0, failed: false, answer };
