@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use tidegate_ledger::letter::{Failure, Letter, Letters, Payload, Place, now_ms};
-//! use tidegate_core::{Code, letter::Class};
+//! use tidegate_core::{Code, letter::FailureClass};
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # let file = dir.path().join("letters.db").display().to_string();
@@ -18,7 +18,7 @@
 //!     content_type: "application/geo+json".into(),
 //!     payload: Payload { received: b"{}".to_vec(), current: None },
 //!     failure: Failure {
-//!         class: Class::Fatal,
+//!         class: FailureClass::Fatal,
 //!         code: Code::INVALID_GEOMETRY,
 //!         message: "Self-intersection[16.37 48.21]".into(),
 //!         failed_ms: now_ms(),
