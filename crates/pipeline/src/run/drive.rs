@@ -325,8 +325,7 @@ impl Setup<'_> {
         if matches!(end, End::TryLater(..)) {
             warnings.extend(self.traffic.later());
         }
-        let finished = status == Status::Done || running.is_finishing();
-        if status != Status::Done && !finished && !sink.keeps_checkpoints() {
+        if status != Status::Done && !running.is_finishing() && !sink.keeps_checkpoints() {
             warnings.push(
                 "nothing was written: this sink shows a run when it is whole, and begins again".to_owned(),
             );

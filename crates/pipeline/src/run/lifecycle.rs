@@ -143,9 +143,7 @@ impl Entry {
         self.at_ms = now_ms();
         state.write(RUN_FILE, &self.to_json(result)?)
     }
-}
 
-impl Entry {
     fn end(&mut self, state: &State, status: Status, result: Value) -> Result<(), String> {
         if status == Status::Done {
             self.finishing = None;
