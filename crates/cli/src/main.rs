@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod deploy;
+mod execute;
 mod exit;
 mod layer;
 mod log;
