@@ -10,15 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
+use tidegate_client::lane::Snapshot;
 use tidegate_pipeline::manifest::Manifest;
 use tidegate_pipeline::run::{End, Options, Report, RunError, Watch, letters, run as go};
-use tidegate_pipeline::telemetry::Telemetry;
+use tidegate_pipeline::telemetry::{Telemetry, together};
 
 use crate::exit::Exit;
 use crate::observe::{self, Observer, Subject};
 use crate::out::{self, Format};
-use crate::progress::{Progress, span, thousands};
+use crate::progress::{Progress, span, thousands, waiting};
 use crate::report;
 use crate::stop::Stop;
 
@@ -36,9 +37,9 @@ pub(crate) struct Execution<'a> {
     pub(crate) format: Format,
     /// The verb, in metrics and traces.
     pub(crate) verb: &'static str,
-    /// Before the words of an error: the file of the manifest, or the input.
+    /// Before the words of an error: the file of the manifest, if there is one.
     pub(crate) subject: String,
-    /// The command that continues a run that was cut off.
+    /// What continues a run that was cut off.
     pub(crate) resume: String,
 }
 
@@ -83,22 +84,25 @@ impl Execution<'_> {
             out::say(&format!("tidegate: the report {} cannot be written: {e}", path.display()));
         }
         match result {
-            Ok(report) => self.end(&report).map(|exit| exit.or_alerted(seen.exits)),
-            Err(error) => self.failed(&error),
+            Ok(report) => self.end(&report, &watch.telemetry).map(|exit| exit.or_alerted(seen.exits)),
+            Err(error) => self.failed(&error, &watch.telemetry),
         }
     }
 
     /// Why it did not begin or broke off.
-    fn failed(&self, error: &RunError) -> io::Result<Exit> {
-        out::say(&format!("tidegate: {}: {error}", self.subject));
+    fn failed(&self, error: &RunError, telemetry: &Telemetry) -> io::Result<Exit> {
+        let subject = if self.subject.is_empty() { String::new() } else { format!("{}: ", self.subject) };
+        out::say(&format!("tidegate: {subject}{error}"));
         let (exit, status) = match error {
             RunError::Setup(_) => (Exit::Usage, "failed"),
             RunError::Later(_) => (Exit::TryLater, "waiting"),
             RunError::Broken(_) => (Exit::Failure, "failed"),
         };
-        if self.format == Format::Json {
+        // Where nothing was begun there is no result.
+        if self.format == Format::Json && exit != Exit::Usage {
             let pipeline = &self.manifest.pipeline.id;
-            let value = json!({ "pipeline": pipeline, "status": status, "error": error.to_string() });
+            let mut value = json!({ "pipeline": pipeline, "status": status, "error": error.to_string() });
+            add_counters(&mut value, telemetry);
             out::data(&format!("{value:#}\n"))?;
         }
         Ok(exit)
@@ -147,15 +151,17 @@ impl Execution<'_> {
     }
 
     /// Says how it ended.
-    fn end(&self, report: &Report) -> io::Result<Exit> {
+    fn end(&self, report: &Report, telemetry: &Telemetry) -> io::Result<Exit> {
         if !self.quiet {
-            out::say(self.summary(report).trim_end());
+            out::say(self.summary(report, telemetry).trim_end());
         }
         if self.format == Format::Json {
-            out::data(&format!("{:#}\n", report.to_json(report.status())))?;
+            let mut value = report.to_json(report.status());
+            add_counters(&mut value, telemetry);
+            out::data(&format!("{value:#}\n"))?;
         }
         Ok(match &report.end {
-            End::Done if report.counts.dead() > 0 => Exit::DeadLetters,
+            End::Done if report.counts.unsuccessful() > 0 => Exit::DeadLetters,
             End::Done => Exit::Done,
             End::Halted(_) => Exit::Halted,
             End::Stopped => Exit::Failure,
@@ -163,7 +169,7 @@ impl Execution<'_> {
         })
     }
 
-    fn summary(&self, report: &Report) -> String {
+    fn summary(&self, report: &Report, telemetry: &Telemetry) -> String {
         let counts = &report.counts;
         let word = match &report.end {
             End::Done => "done".to_owned(),
@@ -215,8 +221,16 @@ impl Execution<'_> {
             if counts.deduped > 0 {
                 row("deduped", counts.deduped, String::new());
             }
+            let asked = telemetry.summary();
+            if asked.calls + asked.cache_hits + asked.shared > 0 {
+                let matched = counts.written().saturating_sub(counts.no_match + counts.failed);
+                row("matched", matched, "of the written".into());
+            }
             if counts.no_match > 0 {
                 row("no match", counts.no_match, "of the written".into());
+            }
+            if counts.failed > 0 {
+                row("failed", counts.failed, "of the written; a field of each says why".into());
             }
             if counts.repaired > 0 {
                 row("repaired", counts.repaired, "geometries".into());
@@ -227,12 +241,17 @@ impl Execution<'_> {
                 add(format!("  adds up: none lost, none doubled{}", holds.unwrap_or_default()));
             }
         }
+        calls(telemetry).into_iter().for_each(&mut add);
         if report.end == End::Done && counts.read > 0 {
             add(format!("  written to {}", report.sink));
         }
-        if counts.dead() > 0 {
-            add(format!("  rejected records are in {}", report.rejects));
-            if !report.rejects.ends_with(".ndjson") {
+        if counts.unsuccessful() > 0 {
+            let letters = !report.rejects.ends_with(".ndjson");
+            if counts.dead() > 0 || letters {
+                let what = if counts.dead() > 0 { "rejected records" } else { "dead letters" };
+                add(format!("  {what} are in {}", report.rejects));
+            }
+            if letters {
                 add(format!("  tidegate dlq stats --store {}", report.rejects));
             }
         }
@@ -259,15 +278,68 @@ impl Execution<'_> {
     }
 }
 
-/// Ctrl-C, or a polite kill, lets the batch under way be committed and ends the run.
+/// What was counted besides, for machines.
+fn add_counters(value: &mut Value, telemetry: &Telemetry) {
+    if let (Some(value), Value::Object(counters)) = (value.as_object_mut(), json!(telemetry.summary())) {
+        for (name, counter) in counters {
+            value.entry(name).or_insert(counter);
+        }
+    }
+}
+
+/// A number with its noun.
+fn counted(n: u64, one: &str, more: &str) -> String {
+    format!("{} {}", thousands(n), if n == 1 { one } else { more })
+}
+
+/// What services were asked, in lines.
+fn calls(telemetry: &Telemetry) -> Vec<String> {
+    let summary = telemetry.summary();
+    let reused = summary.cache_hits + summary.shared;
+    if summary.calls + reused == 0 {
+        return Vec::new();
+    }
+    let mut notes = Vec::new();
+    if reused > 0 {
+        notes.push(format!("{} reused", counted(reused, "answer", "answers")));
+    }
+    if summary.retry_count_total > 0 {
+        notes.push(counted(summary.retry_count_total, "retry", "retries"));
+        notes.push(format!("{} throttled", thousands(summary.throttled)));
+        let backoff = Duration::from_secs_f64(summary.seconds_in_backoff.clamp(0.0, 1e9));
+        notes.push(format!("{} waited between attempts", span(backoff)));
+    }
+    let lanes = together(&telemetry.lines());
+    // What was not limited has taught nothing.
+    if let Some(rate) = lanes.rate.filter(|_| lanes.throttled + lanes.hinted > 0) {
+        notes.push(format!("{rate:.1} calls/s learned"));
+    }
+    let notes = if notes.is_empty() { String::new() } else { format!("   {}", notes.join(", ")) };
+    let mut lines = vec![format!("  {:<10}{:>12}{notes}", "calls", thousands(summary.calls))];
+    for group in telemetry.groups() {
+        lines.push(format!("    {} {}, such as {}", thousands(group.count), group.code, group.example));
+    }
+    lines
+}
+
+/// Ctrl-C, or a polite kill, lets the batch under way be committed and ends the run; a second one
+/// ends it at once.
 fn listen(stop: &Arc<AtomicBool>) {
     let stop = Arc::clone(stop);
     let heard = move || -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async { Stop::listen()?.asked().await })?;
-        stop.store(true, Ordering::Relaxed);
-        out::say("\nstopping: the batch under way is committed; --resume goes on after it");
-        Ok(())
+        runtime.block_on(async {
+            let mut signals = Stop::listen()?;
+            signals.asked().await?;
+            stop.store(true, Ordering::Relaxed);
+            out::say(
+                "\nstopping: waiting for calls in flight and the batch under way; press Ctrl-C again to stop at once",
+            );
+            signals.asked().await
+        })?;
+        // As after `kill -9`: what was committed stays, and --resume goes on.
+        #[allow(clippy::exit, reason = "the person asked twice")]
+        std::process::exit(Exit::Failure as i32)
     };
     // Without a listener the run still ends, by the signal itself, and can be resumed.
     let _ = std::thread::Builder::new().name("signals".into()).spawn(heard);
@@ -297,6 +369,19 @@ fn line(watch: &Watch, elapsed: Duration, color: bool) -> String {
         parts.push(paint("31", format!("{} rejected", thousands(dead))));
     }
     parts.push(format!("{}/s", thousands(rate.round() as u64)));
+    // All services of a run share one set of lanes.
+    let lanes: Vec<Snapshot> =
+        watch.telemetry.lines().first().map(|line| line.lanes.snapshots()).unwrap_or_default();
+    if !lanes.is_empty() {
+        parts.push(format!("{} in flight", lanes.iter().map(|lane| lane.in_flight).sum::<u32>()));
+    }
+    let throttled: u64 = lanes.iter().map(|lane| lane.counts.throttled).sum();
+    if throttled > 0 {
+        parts.push(paint("33", format!("{} throttled", thousands(throttled))));
+    }
+    if let Some((wait, why)) = lanes.iter().filter_map(waiting).max_by_key(|(wait, _)| *wait) {
+        parts.push(paint("35", format!("waiting {}: {why}", span(wait))));
+    }
     if total > done && rate > 0.0 {
         parts
             .push(format!("{} left", span(Duration::from_secs_f64(((total - done) as f64 / rate).min(1e9)))));

@@ -7,57 +7,26 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// What is known now.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Now {
-    /// Records that have ended.
-    pub(crate) done: u64,
-    /// Which share of the input that is, if it can be told.
-    pub(crate) share: Option<f64>,
-    /// Records ended per second, lately.
-    pub(crate) rate: f64,
-    /// Time since the start.
-    pub(crate) elapsed: Duration,
-    /// Calls out.
-    pub(crate) in_flight: u32,
-    /// Answers "too many".
-    pub(crate) throttled: u64,
-    /// Records that failed.
-    pub(crate) failed: u64,
-    /// Nothing is sent for this long, and why.
-    pub(crate) waiting: Option<(Duration, &'static str)>,
-}
+use tidegate_client::lane::Snapshot;
 
-const BAR: usize = 24;
-
-/// The line, without colour when `color` is off.
-pub(crate) fn line(now: &Now, color: bool) -> String {
-    let paint = |code: &str, text: String| if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text };
-    let mut parts = Vec::new();
-    if let Some(share) = now.share {
-        let share = share.clamp(0.0, 1.0);
-        let full = (share * BAR as f64).round() as usize;
-        let bar = format!("{}{}", "█".repeat(full), "░".repeat(BAR - full));
-        parts.push(format!("{} {:>3.0} %", paint("36", bar), (share * 100.0).floor()));
-    }
-    parts.push(format!("{} rows", thousands(now.done)));
-    parts.push(format!("{}/s", thousands(now.rate.round() as u64)));
-    if let Some(share) = now.share.filter(|s| *s > 0.0 && *s < 1.0) {
-        let wait = now.waiting.map_or(0.0, |(wait, _)| wait.as_secs_f64());
-        let left = now.elapsed.as_secs_f64() * (1.0 - share) / share + wait;
-        parts.push(format!("{} left", span(Duration::from_secs_f64(left.min(1e9)))));
-    }
-    parts.push(format!("{} in flight", now.in_flight));
-    if now.throttled > 0 {
-        parts.push(paint("33", format!("{} throttled", thousands(now.throttled))));
-    }
-    if now.failed > 0 {
-        parts.push(paint("31", format!("{} failed", thousands(now.failed))));
-    }
-    if let Some((wait, why)) = now.waiting {
-        parts.push(paint("35", format!("waiting {}, {why}", span(wait))));
-    }
-    parts.join(" · ")
+/// What a person should know about a wait: only those that can be felt.
+pub(crate) fn waiting(lane: &Snapshot) -> Option<(Duration, &'static str)> {
+    let told = lane.gate.since(lane.now);
+    let (wait, why) = match lane.due {
+        // Those who were refused wait on their own, and the lane has nobody to wait for.
+        None if lane.in_flight == 0 => (told, "the server asked for it"),
+        None => return None,
+        Some(due) => {
+            let why = match due.shut {
+                Some(code) if code == tidegate_core::Code::QUOTA_EXHAUSTED => "the quota is spent",
+                Some(_) => "the service is failing",
+                None if !told.is_zero() => "the server asked for it",
+                None => "to keep the pace",
+            };
+            (due.at.since(lane.now), why)
+        }
+    };
+    (wait >= Duration::from_millis(800)).then_some((wait, why))
 }
 
 /// `1,234,567`.
@@ -105,12 +74,7 @@ impl Progress {
     /// How long to wait between two looks.
     pub(crate) const EVERY: Duration = Duration::from_millis(100);
 
-    /// Draws, if it is time.
-    pub(crate) fn draw(&mut self, now: &Now) {
-        self.draw_line(|color| line(now, color));
-    }
-
-    /// Draws another line, if it is time.
+    /// Draws a line, if it is time.
     pub(crate) fn draw_line(&mut self, line: impl Fn(bool) -> String) {
         let pause = if self.terminal { Duration::ZERO } else { Duration::from_secs(10) };
         let at = Instant::now();
@@ -140,27 +104,6 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_line_says_what_happens() {
-        let now = Now {
-            done: 4213,
-            share: Some(0.42),
-            rate: 498.3,
-            elapsed: Duration::from_secs(9),
-            in_flight: 37,
-            throttled: 12,
-            failed: 0,
-            waiting: Some((Duration::from_secs(12), "the server said so")),
-        };
-        assert_eq!(
-            line(&now, false),
-            "██████████░░░░░░░░░░░░░░  42 % · 4,213 rows · 498/s · 24 s left · 37 in flight · 12 throttled · \
-             waiting 12 s, the server said so"
-        );
-        assert_eq!(line(&Now::default(), false), "0 rows · 0/s · 0 in flight");
-        assert!(line(&now, true).contains("\x1b[33m12 throttled\x1b[0m"));
-    }
 
     #[test]
     fn numbers_and_spans() {

@@ -15,7 +15,7 @@ pub(crate) fn summary(manifest: &Manifest) -> String {
         ("attempts", attempts(manifest)),
         ("waits", waits(manifest)),
         ("if the server asks for more", long_wait(manifest)),
-        ("retried", codes(&manifest.pipeline.retry_policy.retryable_status_codes)),
+        ("retried", codes(&manifest.pipeline.retry_policy.retryable())),
         ("ended at once", codes(&manifest.pipeline.retry_policy.terminal())),
         ("throttles", throttles(manifest)),
         ("outages", outages(manifest)),

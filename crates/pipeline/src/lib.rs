@@ -8,24 +8,23 @@
 //! | [`gate`] | what must hold before a batch is committed |
 //! | [`sink`] | where records go, with the checkpoint |
 //! | [`run`] | a pipeline from source to sink, resumed where it stopped |
-//! | [`fetch`], [`geocode`] | the same for the verbs of these names |
+//! | [`preset`] | manifests made of the options of a command: `geocode` |
+//! | [`fetch`] | a layer or file into a local file |
 //! | [`traffic`] | one runtime and one set of lanes for all that a run sends |
 //! | [`telemetry`] | the registry of a run |
 //! | [`alert`] | what a run says when something is wrong |
 //! | [`doctor`] | what could stop a run, looked at before it starts |
-//! | [`spool`] | a pipe that can be read again |
 #![forbid(unsafe_code)]
 
 pub mod alert;
 pub mod doctor;
 pub mod fetch;
 pub mod gate;
-pub mod geocode;
 pub mod manifest;
+pub mod preset;
 pub mod run;
 pub mod sink;
 pub mod source;
-pub mod spool;
 pub mod step;
 #[cfg(not(feature = "object-store"))]
 #[path = "no_store.rs"]

@@ -66,7 +66,6 @@ fn the_mandatory_keys_are_those_of_the_form() {
             "pipeline.id",
             "pipeline.retry_policy",
             "pipeline.retry_policy.max_attempts",
-            "pipeline.retry_policy.retryable_status_codes",
             "pipeline.sink.postgis.table",
             "pipeline.sink.postgis.url",
             "pipeline.source.postgis.key",

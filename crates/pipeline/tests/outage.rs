@@ -10,7 +10,7 @@ use tidegate_client::lane::{Clock, Lane, LaneKey, Snapshot};
 use tidegate_core::call::Call;
 use tidegate_core::hint::Hints;
 use tidegate_core::{Code, Mono, Rng, Verdict, VerdictKind};
-use tidegate_pipeline::geocode;
+use tidegate_pipeline::preset;
 
 const DOWN: Verdict = Verdict {
     kind: VerdictKind::Transient { until: None },
@@ -33,8 +33,8 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// `records` that are all there at the beginning: when each ended, and the lane afterwards.
 async fn drain(records: u64, seed: u64) -> (Vec<(Mono, Outcome<u32>)>, Snapshot) {
-    let lane = Lane::new(LaneKey::of_prefix("mem:", ""), &geocode::lane(), Clock::system());
-    let (clock, policy) = (lane.clock(), geocode::policy());
+    let lane = Lane::new(LaneKey::of_prefix("mem:", ""), &preset::lane(), Clock::system());
+    let (clock, policy) = (lane.clock(), preset::policy());
     let one = async |n| {
         let outcome = run(&lane, &policy, Call::new(), Rng::fork(seed, n), |_| async {
             tokio::time::sleep(TRIP).await;
@@ -49,7 +49,7 @@ async fn drain(records: u64, seed: u64) -> (Vec<(Mono, Outcome<u32>)>, Snapshot)
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_ends_when_the_pace_after_the_outage_explains_it() {
-    let breaker = geocode::lane().breaker;
+    let breaker = preset::lane().breaker;
     // The few show a record that sleeps alone, the many that the pace holds for all.
     for records in [40, 600] {
         for seed in 0..20 {

@@ -11,8 +11,8 @@ use tidegate_client::profile::{Profile, Profiles};
 use tidegate_client::secret::{Secret, SecretRef};
 use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
-use tidegate_pipeline::geocode;
 use tidegate_pipeline::manifest::duration;
+use tidegate_pipeline::preset;
 use url::Url;
 
 /// How often, how long and how fast to ask.
@@ -95,9 +95,9 @@ impl Calls {
             attempts_max: self.attempts,
             deadline: self.deadline,
             attempt_timeout: self.timeout.unwrap_or(profile.timeout()),
-            ..geocode::policy()
+            ..preset::policy()
         };
-        let mut lane = geocode::lane();
+        let mut lane = preset::lane();
         lane.limit.rate_max = self.rate;
         lane.limit.in_flight_max = profile.in_flight();
         Ok(Held { key, client, policy, lane, patience: self.patience, seed: self.seed.unwrap_or_else(seed) })

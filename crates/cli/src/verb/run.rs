@@ -84,6 +84,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
             resume: args.resume,
             atomic: args.atomic,
             keep_going: args.keep_going,
+            from_options: false,
         },
         observe: &args.observe,
         quiet: args.quiet,

@@ -54,7 +54,7 @@ fn failed_rows_are_letters_and_a_replay_puts_them_into_their_rows() {
     assert_eq!((&ran.json()["matched"], &ran.json()["failed"]), (&16.into(), &4.into()));
     let letters = desk.letters();
     let tasks: Vec<_> = letters.iter().map(|l| l["task"].as_str().unwrap()).collect();
-    assert_eq!(tasks, ["row 5", "row 10", "row 15", "row 20"]);
+    assert_eq!(tasks, ["record 4", "record 9", "record 14", "record 19"]);
     let first = &letters[0];
     assert_eq!(first["failure"]["code"], "UNPROCESSABLE");
     assert_eq!(first["failure"]["attempts"].as_array().unwrap().len(), 1);
@@ -109,12 +109,13 @@ fn a_key_that_expires_is_one_incident_and_not_a_flood() {
     assert!(server.seen().len() < 200 && desk.letters().is_empty());
     assert_eq!(desk.dlq(&["incidents", "--format", "json"]).json(), serde_json::json!([]));
     let ran = geocode(&desk, &server.url(), &["--keep-going"]);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("incident 1: 200 of 200 rows failed with UNAUTHORIZED"), "{}", ran.stderr);
+    assert_eq!(ran.code, 75, "{}", ran.stderr);
+    let incident = ran.word("incident");
+    assert!(incident.contains("incident 1: 200 of 200 records failed with UNAUTHORIZED"), "{incident}");
     assert!(!desk.path("out.csv").exists());
     assert!(desk.letters().is_empty(), "nothing was written instead");
     let suspended = geocode(&desk, &server.url(), &[]);
-    assert_eq!(suspended.code, 2, "{}", suspended.stderr);
+    assert_eq!(suspended.code, 75, "{}", suspended.stderr);
     let open = desk.dlq(&["incidents", "--format", "json"]).json();
     assert_eq!((&open[0]["pipeline"], &open[0]["failed"]), (&"geocode:in".into(), &200.into()));
     assert_eq!(desk.dlq(&["incidents", "--close", "1"]).code, 0);

@@ -8,7 +8,7 @@ use tidegate_client::http::{Allow, ClientConfig};
 use tidegate_client::lane::Clock;
 use tidegate_client::profile::Profiles;
 use tidegate_geo::Value;
-use tidegate_pipeline::geocode;
+use tidegate_pipeline::preset;
 use tidegate_pipeline::source::{
     Agreement, Ask, EsriOptions, EsriPaging, Job, Known, OgcOptions, PagerConfig, Position, Source,
     SourceError, StacOptions, Tolerance, WfsOptions, WireConfig,
@@ -26,9 +26,9 @@ fn job(server: &Handle, path: &str, profile: &str, ask: Ask) -> Job {
         profile: Profiles::embedded().unwrap().get(profile).unwrap().clone(),
         key: None,
         client: ClientConfig { allow, ..ClientConfig::default() },
-        policy: geocode::policy(),
+        policy: preset::policy(),
         classifier: None,
-        lane: geocode::lane(),
+        lane: preset::lane(),
         patience: Duration::from_secs(60),
         seed: 7,
         caller: None,

@@ -63,7 +63,7 @@ impl Bench {
 
     /// The usual run: `in.csv` to `out.csv`, with the summary as JSON.
     pub(crate) fn command(&self, url: &str, args: &[&str]) -> Command {
-        let mut all = vec!["in.csv", "--url", url, "--quiet", "--format", "json", "--seed", "7"];
+        let mut all = vec!["in.csv", "--url", url, "--quiet", "--format", "json"];
         if !args.contains(&"--lon") && !args.contains(&"--address") {
             all.extend(["--address", "address"]);
         }

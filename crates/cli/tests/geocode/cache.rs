@@ -2,7 +2,7 @@
 
 use tidegate_chaos::{Config, FaultKind};
 
-use crate::bench::{Bench, chaos, faulty};
+use crate::bench::{Bench, chaos, fault, faulty};
 
 #[test]
 fn equal_addresses_are_asked_once() {
@@ -58,28 +58,26 @@ fn nothing_is_kept_if_nothing_shall_be() {
     for _ in 0..2 {
         assert_eq!(bench.geocode(&server.url(), &["--no-cache"]).count("calls"), 20);
     }
-    assert!(!bench.path(".tidegate").exists());
+    assert!(!bench.path(".tidegate/responses.db").exists());
     assert_eq!(bench.geocode(&server.url(), &["--no-cache", "--resume"]).code, 2);
 }
 
 #[test]
-fn failures_are_asked_again_unless_the_run_is_resumed() {
-    let server = faulty(FaultKind::Status(422), "@1..5");
+fn failures_are_asked_again_by_the_next_run_and_not_by_the_resumed_one() {
+    // One row is answered, five are refused, then the quota is spent.
+    let faults = vec![fault(FaultKind::Status(422), "@2..6"), fault(FaultKind::Status(402), "@7")];
+    let server = chaos(Config { faults, ..Config::default() });
     let bench = Bench::of_rows(10);
     let ran = bench.geocode(&server.url(), &["--in-flight", "1"]);
-    assert_eq!((ran.code, ran.ends()), (4, [5, 0, 5]), "{}", ran.stderr);
-    let errors = bench.column("error");
+    assert_eq!((ran.code, server.stats().requests), (75, 7), "{}", ran.stderr);
     let ran = bench.geocode(&server.url(), &["--resume"]);
-    assert_eq!((ran.code, ran.ends(), ran.count("calls")), (4, [5, 0, 5], 0));
-    assert_eq!(bench.column("error"), errors, "the reason is kept");
-    // Another job does not take them over, the same one without --resume neither.
-    bench.write("other.csv", &std::fs::read(bench.path("in.csv")).unwrap());
-    let mut other = bench.bare(&["other.csv", "--address", "address", "--url", &server.url()]);
-    let other = crate::bench::run(other.args(["-o", "o.csv", "--resume", "--format", "json", "--quiet"]));
-    assert_eq!((other.code, other.ends(), other.count("calls")), (0, [10, 0, 0], 5), "{}", other.stderr);
-    assert_eq!(server.stats().requests, 15);
-    let ran = bench.geocode(&server.url(), &[]);
-    assert_eq!((ran.code, ran.ends(), ran.count("calls")), (0, [10, 0, 0], 0));
+    assert_eq!((ran.code, ran.ends(), ran.count("calls")), (4, [5, 0, 5], 4), "{}", ran.stderr);
+    assert!(bench.column("error_code")[1] == "UNPROCESSABLE", "the reason is kept");
+    // That run is complete: the next one asks for what failed, resumed or not, and so does another.
+    for (args, calls) in [(&["--resume"][..], 5), (&[], 0)] {
+        let ran = bench.geocode(&server.url(), args);
+        assert_eq!((ran.code, ran.ends(), ran.count("calls")), (0, [10, 0, 0], calls), "{}", ran.stderr);
+    }
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn bad_rows_are_named_and_the_others_done() {
         (1, "SCHEMA_MISMATCH", "row 2 (line 3): the row has 2 cells, the header 3"),
         (2, "SCHEMA_MISMATCH", "row 3 (line 4): the row has 4 cells, the header 3"),
         (3, "SCHEMA_MISMATCH", "row 4 (line 5), column \"address\": the cell is not text in this encoding"),
-        (4, "BAD_REQUEST", "row 5 (line 6), column \"address\": the address is empty"),
+        (4, "BAD_REQUEST", "field \"address\": the address is empty"),
         (6, "SCHEMA_MISMATCH", "row 7 (line 8), column \"address\": the cell has 10000000 bytes"),
         (8, "SCHEMA_MISMATCH", "row 9 (line 10), column \"address\": the cell's quote is not closed"),
     ];

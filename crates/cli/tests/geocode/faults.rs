@@ -85,7 +85,7 @@ fn a_service_that_stays_away_ends_the_run_until_later() {
     let server = faulty(FaultKind::Status(503), "100%");
     let bench = Bench::of_rows(200);
     let ran = bench.geocode(&server.url(), &["--patience", "2s"]);
-    assert_eq!((ran.code, ran.json()["ended"].as_str()), (75, Some("try_later")), "{}", ran.stderr);
+    assert_eq!((ran.code, ran.json()["status"].as_str()), (75, Some("waiting")), "{}", ran.stderr);
     assert!(server.stats().requests < 200, "{:?}", server.stats());
     assert!(!bench.path("out.csv").exists());
 }

@@ -66,7 +66,7 @@ fn what_is_at_a_place() {
         // The geometry is the place that was asked about.
         assert_eq!((rows[1]["lon"].as_str(), rows[1]["lat"].as_str()), ("-58.4", "-34.6"));
         assert!(rows[2]["error"].contains("200"), "{:?}", rows[2]);
-        assert!(rows[3]["error"].contains("row 4 (line 5), column \"x\": \"x\" is not a coordinate"));
+        assert!(rows[3]["error"].contains("field \"x\": \"x\" is not a coordinate"));
     }
 }
 
@@ -113,7 +113,7 @@ fn a_quota_that_is_spent_ends_the_run() {
         let bench = Bench::of_rows(1);
         let ran = ask(&bench, &server.url(), profile, true, &[]);
         assert_eq!(ran.code, 75, "{profile} {status} {body}: {} {}", ran.stdout, ran.stderr);
-        assert_eq!((ran.json()["ended"].as_str(), server.seen().len()), (Some("try_later"), 1));
+        assert_eq!((ran.json()["status"].as_str(), server.seen().len()), (Some("waiting"), 1));
         assert!(!bench.path("out.csv").exists());
     }
 }

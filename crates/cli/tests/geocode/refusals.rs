@@ -45,7 +45,7 @@ fn a_wrong_key_costs_a_few_calls() {
             assert!(error.contains(part), "{part:?} is not in {error}");
         }
         assert!(!error.contains("s3cr3t"));
-        assert_eq!(ran.word("ended"), "refused");
+        assert_eq!(ran.word("status"), "failed");
         assert!(!bench.path("out.csv").exists(), "no output that looks whole");
     }
 }

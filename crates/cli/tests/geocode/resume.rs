@@ -42,7 +42,7 @@ fn a_polite_stop_brings_calls_home_and_resuming_is_exact() {
         let ran = running.end();
         // On a busy machine the run may be over before the signal comes.
         if ran.code != 0 {
-            assert_eq!((ran.code, ran.json()["ended"].as_str()), (1, Some("cancelled")), "{}", ran.stderr);
+            assert_eq!((ran.code, ran.json()["status"].as_str()), (1, Some("stopped")), "{}", ran.stderr);
             assert!(ran.stderr.contains("stopping"), "{}", ran.stderr);
             assert!(!bench.path("out.csv").exists());
         }
@@ -65,7 +65,7 @@ fn a_stop_while_the_server_wants_no_calls() {
     until_asked(&server, 21);
     running.signal("INT");
     let ran = running.end();
-    assert_eq!((ran.code, ran.json()["ended"].as_str()), (1, Some("cancelled")), "{}", ran.stderr);
+    assert_eq!((ran.code, ran.json()["status"].as_str()), (1, Some("stopped")), "{}", ran.stderr);
     assert_eq!(server.stats().executed, 20, "it waited for the server");
 }
 
@@ -109,7 +109,7 @@ fn a_quota_that_comes_back_is_gone_on_with() {
     let first = chaos(Config { limit, headers, ..Config::default() });
     let bench = Bench::of_rows(100);
     let ran = bench.geocode(&first.url(), &[]);
-    assert_eq!((ran.code, ran.json()["ended"].as_str()), (75, Some("try_later")), "{}", ran.stderr);
+    assert_eq!((ran.code, ran.json()["status"].as_str()), (75, Some("waiting")), "{}", ran.stderr);
     let paid = first.stats().executed;
     assert_eq!(paid, 40);
     // The same service, another day; and one more.

@@ -99,7 +99,7 @@ fn a_spent_quota_ends_the_run_until_later() {
     let (bench, ran, calls) = run(402, "100%", &[]);
     assert_eq!((ran.code, calls), (75, 1), "{}", ran.stderr);
     let json = ran.json();
-    assert_eq!((json["ended"].as_str(), json["records"].as_u64()), (Some("try_later"), Some(0)));
-    assert!(json["try_again_at_ms"].as_u64().is_some());
+    assert_eq!((json["status"].as_str(), json["written"].as_u64()), (Some("waiting"), Some(0)));
+    assert!(json["not_before_ms"].as_u64().is_some());
     assert!(!bench.path("out.csv").exists(), "no output that looks whole");
 }

@@ -107,7 +107,7 @@ fn the_summary_in_json_has_every_counter() {
     assert_eq!(json["calls"], stats.requests);
     assert_eq!(json["statuses"]["200"], 40);
     assert_eq!(json["spatial_write_success_rate"], 1.0);
-    assert_eq!((json["ended"].as_str(), json["output"].as_str()), (Some("done"), Some("out.csv")));
+    assert_eq!((json["status"].as_str(), json["sink"].as_str()), (Some("done"), Some("out.csv")));
 }
 
 #[test]
@@ -118,8 +118,13 @@ fn words_go_to_standard_error_and_nothing_else_is_printed() {
     let args = ["in.csv", "--address", "address", "--url", &url, "-o", "out.csv"];
     let ran = run(&mut bench.bare(&args));
     assert_eq!((ran.code, ran.stdout.as_str()), (0, ""));
-    assert!(ran.stderr.starts_with("out.csv: all 3 rows are there\n"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("matched      3") && !ran.stderr.contains('\x1b'), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("geocode:in: done in "), "{}", ran.stderr);
+    for words in
+        ["  matched              3   of the written", "  written to out.csv", "  calls                3"]
+    {
+        assert!(ran.stderr.contains(words), "{words:?} in {}", ran.stderr);
+    }
+    assert!(!ran.stderr.contains('\x1b'), "{}", ran.stderr);
     assert!(!ran.stderr.contains("learned"), "nobody set a limit: {}", ran.stderr);
 }
 
@@ -148,7 +153,7 @@ fn on_a_terminal_a_wait_is_explained() {
         .output()
         .unwrap();
     let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(shown.contains("the server said so"), "{shown}");
+    assert!(shown.contains("the server asked for it"), "{shown}");
     assert!(shown.contains("in flight") && shown.contains("\x1b[2K"), "{shown}");
     assert_eq!(output.status.code(), Some(0), "{shown}");
 }

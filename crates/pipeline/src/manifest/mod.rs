@@ -32,10 +32,10 @@ use std::io::{self, Read};
 use std::path::Path;
 
 pub use form::{
-    Action, AlertName, Alerts, Arrays, Audit, Body, Bucket, Cast, Check, CircuitBreaker, Coerce, DeadLetters,
-    Flatten, Gate, Geocode, Http, Jitter, Lookup, Manifest, Missing, Mode, OnEmpty, OnLongWait, Paging,
-    PagingBy, Per, Pipeline, RateLimit, Remedy, RemedyRule, RetryBudget, RetryPolicy, Scalar, Service,
-    Severity, Sink, SinkTable, Source, SourceTable, Step, Tolerance, WfsVersion,
+    Action, AlertName, Alerts, Arrays, Audit, Body, Bucket, Cast, Check, CircuitBreaker, Coerce, CsvRows,
+    DeadLetters, Flatten, Gate, Geocode, Http, Jitter, LonLat, Lookup, Manifest, Missing, Mode, OnEmpty,
+    OnLongWait, Paging, PagingBy, Per, Pipeline, RateLimit, Remedy, RemedyRule, RetryBudget, RetryPolicy,
+    Scalar, Service, Severity, Sink, SinkTable, Source, SourceTable, Step, Tolerance, WfsVersion,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};

@@ -170,6 +170,9 @@ impl Parts<'_> {
             let help = "remove it, or name the `service` whose pages are meant";
             self.report("range", key.place.clone(), "only a service has pages", help);
         }
+        if let Some(csv) = source.at(&["csv"]) {
+            self.csv(source, csv);
+        }
         if let Some(node) = source.at(&["tolerate"]) {
             let fits = match &node.value {
                 Value::Integer(n) => *n >= 0,
@@ -179,6 +182,24 @@ impl Parts<'_> {
             if !fits {
                 let help = "give a number such as `5` or a share such as `0.1%`";
                 self.report("range", node.place.clone(), "this is no tolerance", help);
+            }
+        }
+    }
+
+    fn csv(&mut self, source: &Node, csv: &Node) {
+        if source.at(&["file"]).is_none() {
+            let message = "only a file can be read as rows of text";
+            self.report("range", csv.place.clone(), message, "remove it, or name a `file`");
+        }
+        let checks: [(&str, fn(&str) -> Result<(), String>); 2] = [
+            ("delimiter", |text| crate::run::csv_delimiter(text).map(drop)),
+            ("encoding", |text| crate::run::csv_encoding(text).map(drop)),
+        ];
+        for (name, check) in checks {
+            if let Some(node) = csv.at(&[name])
+                && let Some(Err(why)) = node.text().map(check)
+            {
+                self.report("range", node.place.clone(), why, "remove it to let it be guessed");
             }
         }
     }
@@ -278,12 +299,31 @@ impl Parts<'_> {
         for name in ["geocode", "http"] {
             self.service(step.at(&[name, "service"]), services);
         }
+        if let Some(geocode) = step.at(&["geocode"]) {
+            self.geocode(geocode);
+        }
         for key in ["set_crs", "reproject"] {
             let Some(node) = step.at(&[key]) else { continue };
             if let Some(Err(problem)) = node.text().map(str::parse::<tidegate_geo::Crs>) {
                 let help = "name a system such as `EPSG:25832`";
                 self.report("range", node.place.clone(), problem.message, help);
             }
+        }
+    }
+
+    fn geocode(&mut self, geocode: &Node) {
+        if let (Some(place), true) = (geocode.at(&["place"]), geocode.at(&["address"]).is_some()) {
+            let help = "give `address` to ask for a place, or `place` to ask for an address";
+            self.report("range", place.place.clone(), "a step asks about an address or a place", help);
+        }
+        let says = geocode.at(&["outcome"]).is_some() || geocode.at(&["error_code"]).is_some();
+        if let Some(node) = geocode.at(&["on_failure"])
+            && node.text() == Some("keep")
+            && !says
+        {
+            let message = "a record that failed would look like a good one";
+            let help = "add `outcome: outcome`, so that a field says which records failed";
+            self.report("missing_key", node.place.clone(), message, help);
         }
     }
 

@@ -21,6 +21,8 @@ use super::form::{
 pub struct Policy {
     /// What answers mean.
     pub classifier: Classifier,
+    /// The manifest lists statuses, so that the classifier holds and not that of a profile.
+    pub lists_statuses: bool,
     /// How one record is tried.
     pub call: CallPolicy,
     /// What all calls to one service share.
@@ -37,13 +39,18 @@ impl From<&Manifest> for Policy {
             budget: budget(&pipeline.retry_budget),
             quota_wait: seconds(retry.quota_wait_seconds),
         };
-        Policy { classifier: classifier(retry), call: call(retry, &pipeline.rate_limit), lane }
+        Policy {
+            classifier: classifier(retry),
+            lists_statuses: retry.lists_statuses(),
+            call: call(retry, &pipeline.rate_limit),
+            lane,
+        }
     }
 }
 
 /// The lists of the manifest are authoritative: a status that it names means what it says there.
 fn classifier(retry: &RetryPolicy) -> Classifier {
-    let retryable = StatusSet::of(&retry.retryable_status_codes);
+    let retryable = StatusSet::of(&retry.retryable());
     let default = Classifier::default();
     let quota = default.quota.less(&retryable).less(&StatusSet::of(&retry.terminal()));
     Classifier { retryable, quota, ..default }

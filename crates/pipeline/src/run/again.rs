@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Cursor;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,13 +18,14 @@ use tidegate_geo::format::Rejected;
 use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions};
 use tidegate_geo::{Batch, Problem, Schema};
 
-use super::build::{Parts, Start, build_from};
+use super::build::{Folders, Parts, Start, build_from};
 use super::crash;
 use super::described::Described;
+use super::in_place;
 use super::lifecycle::Last;
 use super::state::State;
 use crate::gate::Gates;
-use crate::letter::replay::{Rerun, died_again};
+use crate::letter::replay::{At, Rerun, died_again, holds, merge};
 use crate::letter::store::Ended;
 use crate::letter::{Letter, Payload, now_ms};
 use crate::manifest::{Manifest, Mode, Policy};
@@ -56,6 +57,8 @@ pub struct Again {
 
 struct Ready {
     parts: Parts,
+    /// The file whose rows are changed by their number.
+    in_place: Option<PathBuf>,
     _lock: State,
 }
 
@@ -82,14 +85,23 @@ impl Again {
                         "its last run did not finish; finish it with `tidegate run … --resume` first".into(),
                     );
                 }
-                let cache = Some(lock.dir().to_owned());
+                let folders = Folders {
+                    manifest: &kit.folder,
+                    state: Some(lock.dir().to_owned()),
+                    answers: Some(kit.state.clone()),
+                    run: 0,
+                };
                 let begin = Start::Replay(&kit.source);
                 let ways = (Arc::default(), Traffic::new(&kit.manifest, self.rate_max, None).going_on(true));
-                let mut parts = build_from(&kit.manifest, (&kit.folder, cache), ways, &begin)?;
+                let mut parts = build_from(&kit.manifest, folders, ways, &begin)?;
                 parts.gates = Gates::new(&kit.manifest, &parts.flow)?.one_by_one();
+                let in_place = in_place::file(&kit.manifest, &parts.sink)?;
                 parts.sink = beside(parts.sink);
-                parts.sink.ready_again()?;
-                Ready { parts, _lock: lock }
+                match &in_place {
+                    Some(path) => in_place::check(path)?,
+                    None => parts.sink.ready_again()?,
+                }
+                Ready { parts, in_place, _lock: lock }
             }
         };
         Ok(self.ready.insert(ready))
@@ -115,7 +127,11 @@ impl Rerun for Again {
     fn run(&mut self, letters: &[Letter]) -> Result<Vec<Ended>, String> {
         let mut last = Vec::new();
         let policy = Policy::from(&self.kit.manifest);
-        let Ready { parts, .. } = self.ready()?;
+        let manifest = self.kit.manifest.clone();
+        let Ready { parts, in_place, .. } = self.ready()?;
+        if let Some(path) = in_place {
+            return rows_in_place(&manifest, parts, path, letters);
+        }
         let mut sink = parts.sink.open_again()?;
         let say = |e: SinkError| e.to_string();
         let known: HashSet<[u8; 16]> = sink
@@ -146,7 +162,7 @@ impl Rerun for Again {
             aside.stage = "sink".into();
             let good = aside.set_aside(batch, put.refused);
             let dead: BTreeMap<u64, &Reject> =
-                aside.rejected.iter().map(|reject| (reject.record, reject)).collect();
+                aside.rejected.iter().chain(&aside.failed).map(|reject| (reject.record, reject)).collect();
             for at in &of {
                 let (Some(letter), reject) = (letters.get(*at), dead.get(&(*at as u64))) else { continue };
                 let how = match reject {
@@ -166,7 +182,11 @@ impl Rerun for Again {
 
     fn verify(&mut self, letters: &[Letter]) -> Result<Vec<bool>, String> {
         let last = std::mem::take(&mut self.last);
-        let Ready { parts, .. } = self.ready()?;
+        let Ready { parts, in_place, .. } = self.ready()?;
+        if let Some(path) = in_place {
+            let rows = letters.iter().map(|letter| in_place::row(letter).map(At::Row));
+            return holds(path, &rows.collect::<Result<Vec<_>, _>>()?);
+        }
         let mut sink = parts.sink.open_again()?;
         let mut missing: HashSet<LetterId> = HashSet::new();
         if parts.sink.mode == Mode::Upsert {
@@ -186,6 +206,52 @@ impl Rerun for Again {
         sink.finish().map_err(|e| e.to_string())?;
         Ok(letters.iter().map(|letter| !missing.contains(&letter.id)).collect())
     }
+}
+
+/// Letters through their stage and all behind it, into the rows that they have in the file.
+fn rows_in_place(
+    manifest: &Manifest,
+    parts: &mut Parts,
+    path: &Path,
+    letters: &[Letter],
+) -> Result<Vec<Ended>, String> {
+    let mut ended: Vec<Option<Ended>> = vec![None; letters.len()];
+    let mut updates = Vec::new();
+    for (stage, of) in stages(letters, &ended.clone()) {
+        if !in_place::keeps(manifest, stage) {
+            return Err(format!("records of the stage {stage:?} are in no row of {}", path.display()));
+        }
+        let mut aside = Aside { stage: stage.to_owned(), ..Aside::default() };
+        let batch = match through(parts, stage, letters, &of, &mut aside) {
+            Ok(batch) => batch,
+            Err(StepError::TryLater { code, until, .. }) => {
+                let not_before_ms = Some(until.millis());
+                for at in of {
+                    set(&mut ended, at, Ended::Back { not_before_ms, note: code.to_string() });
+                }
+                continue;
+            }
+            Err(other) => return Err(other.into()),
+        };
+        for reject in aside.rejected.iter().chain(&aside.failed) {
+            let at = reject.record as usize;
+            if let Some(letter) = letters.get(at) {
+                set(&mut ended, at, Ended::Dead(Box::new(died(letter, reject))));
+            }
+        }
+        for row in 0..batch.len() {
+            let at = batch.record(row) as usize;
+            let (Some(letter), Some(None)) = (letters.get(at), ended.get(at)) else { continue };
+            let number = in_place::row(letter)?;
+            updates.push(in_place::update(&batch, row, number));
+            set(&mut ended, at, Ended::Resolved { note: format!("row {number} of {}", path.display()) });
+        }
+    }
+    crash::point("replay_put", 0);
+    merge(path, &updates)?;
+    crash::point("replayed", 0);
+    let lost = || Ended::Back { not_before_ms: None, note: "it was not tried".into() };
+    Ok(ended.into_iter().map(|how| how.unwrap_or_else(lost)).collect())
 }
 
 fn set(ended: &mut [Option<Ended>], at: usize, how: Ended) {
@@ -253,6 +319,7 @@ fn read(
             problems,
             raw: text.to_vec(),
             feature: String::from_utf8_lossy(text).into_owned(),
+            call: None,
         });
     };
     // Whoever wrote it first counts; only an edit can say which of the two is right.

@@ -10,6 +10,7 @@ use tidegate_geo::crs::Grids;
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
 
+use super::csv_rows::RowSource;
 use super::described::{Described, Memory};
 use super::fetched::{Fetched, Scratch, fetch, is_remote};
 use super::paged::Paged;
@@ -87,6 +88,9 @@ fn open_source(
     match (&form.file, &form.postgis) {
         (Some(file), _) => {
             let path = fetched.map_or_else(|| step::path(folder, file), |fetched| fetched.path.clone());
+            if let Some(csv) = &form.csv {
+                return Ok(Box::new(RowSource::open(&path, csv, rows)?));
+            }
             let source = FileSource::open(&path, form.layer.clone(), rows)?;
             let stamp = fetched.and_then(|fetched| fetched.stamp.clone());
             Ok(Box::new(source.tolerating(tolerance).stamped(stamp)))
@@ -135,7 +139,26 @@ pub fn build(
     stop: Arc<AtomicBool>,
 ) -> Result<Parts, StepError> {
     let traffic = Traffic::new(manifest, None, None);
-    build_from(manifest, (folder, cache), (stop, traffic), &Start::New)
+    let folders = Folders { manifest: folder, answers: cache.clone(), state: cache, run: 0 };
+    build_from(manifest, folders, (stop, traffic), &Start::New)
+}
+
+/// Where a run finds its files and leaves them.
+pub(super) struct Folders<'a> {
+    /// Relative paths of the manifest start here.
+    pub(super) manifest: &'a Path,
+    /// The state of the pipeline.
+    pub(super) state: Option<PathBuf>,
+    /// The response cache, which all pipelines of a state directory share.
+    pub(super) answers: Option<PathBuf>,
+    /// The number of the run, under which failures are cached; 0 caches none.
+    pub(super) run: u64,
+}
+
+/// The number of a run of this id.
+pub(super) fn run_number(id: &str) -> u64 {
+    let hash: [u8; 32] = Sha256::digest(id.as_bytes()).into();
+    hash.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b))
 }
 
 /// Builds the parts of a pipeline on what is known already.
@@ -144,7 +167,7 @@ pub fn build(
 /// Why it cannot work, in a sentence.
 pub(super) fn build_from(
     manifest: &Manifest,
-    (folder, cache): (&Path, Option<PathBuf>),
+    Folders { manifest: folder, state: cache, answers, run }: Folders<'_>,
     (stop, traffic): (Arc<AtomicBool>, Traffic),
     begin: &Start<'_>,
 ) -> Result<Parts, StepError> {
@@ -174,7 +197,7 @@ pub(super) fn build_from(
             open(manifest, from, (folder, fetched.as_ref()), (&stop, &traffic), begin).map_err(of_source)?
         }
     };
-    let services = Services::new(manifest, cache, stop, traffic.clone());
+    let services = Services::new(manifest, answers, stop, traffic.clone(), run);
     let mut flow = start(from, source.as_ref())?;
     flow.grids = grids(pipeline, folder)?;
     let first = flow.clone();
@@ -276,7 +299,7 @@ fn first_pass(
             "id": "pass", "retry_policy": { "max_attempts": 1, "base_delay_seconds": 1.0, "retryable_status_codes": [] },
             "tolerance": { "max_null_rate": 1.0, "halt_on_geometry_invalid": false } } }))
         .map_err(|e| e.to_string())?;
-        let services = Services::new(&none, None, Arc::default(), Traffic::new(&none, None, None));
+        let services = Services::new(&none, None, Arc::default(), Traffic::new(&none, None, None), 0);
         let mut ready = Vec::new();
         for (at, form) in steps.iter().enumerate() {
             let before = steps.get(..at).unwrap_or_default();

@@ -29,6 +29,8 @@ pub struct Counts {
     pub rejected: BTreeMap<String, u64>,
     /// Of the written, how many a service or a lookup had nothing for.
     pub no_match: u64,
+    /// Of the written, how many failed at a step that keeps such records.
+    pub failed: u64,
     /// Of the written, how many geometries were repaired.
     pub repaired: u64,
 }
@@ -46,6 +48,12 @@ impl Counts {
         self.rejected.values().sum()
     }
 
+    /// Rejected, or written as failed: what a person has to look at.
+    #[must_use]
+    pub fn unsuccessful(&self) -> u64 {
+        self.dead() + self.failed
+    }
+
     /// Whether every record has exactly one end.
     #[must_use]
     pub fn balanced(&self) -> bool {
@@ -59,6 +67,7 @@ impl Counts {
         self.filtered += delta.filtered;
         self.deduped += delta.deduped;
         self.no_match += delta.no_match;
+        self.failed += delta.failed;
         self.repaired += delta.repaired;
         for (code, count) in &delta.rejected {
             *self.rejected.entry(code.clone()).or_default() += count;
@@ -70,6 +79,7 @@ impl Counts {
         self.deduped += aside.deduped;
         self.added += aside.added;
         self.no_match += aside.missed.len() as u64;
+        self.failed += aside.failed.len() as u64;
         self.repaired += aside.repaired;
         self.rejects(&aside.rejected);
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::begin::{self, Begin, Found};
-use super::build::{Named, Parts, Start, build_from, fingerprint};
+use super::build::{Folders, Named, Parts, Start, build_from, fingerprint, run_number};
 use super::crash;
 use super::described::Described;
 use super::landing::{Landing, check_rows};
@@ -41,6 +41,8 @@ pub struct Options {
     pub atomic: bool,
     /// Ask for every record, however many a service refuses.
     pub keep_going: bool,
+    /// The manifest was made of the options of a command: those are what an error names.
+    pub from_options: bool,
 }
 
 /// A run as others see it while it goes on.
@@ -85,7 +87,8 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     let mode = manifest.pipeline.sink.as_ref().map_or(Mode::Replace, manifest::Sink::mode);
     let traffic = Traffic::new(manifest, None, Some(watch.telemetry.clone()))
         .keeping(&options.state)
-        .going_on(options.keep_going);
+        .going_on(options.keep_going)
+        .from_options(options.from_options);
     let before = last.status();
     let setup = Setup { manifest, options, watch, state: &state, clock, before, traffic: traffic.clone() };
     let fingerprint = fingerprint(manifest);
@@ -182,8 +185,14 @@ impl Setup<'_> {
             _ => Start::New,
         };
         let ways = (self.watch.stop.clone(), self.traffic.clone());
-        let (folder, cache) = (self.options.folder.as_path(), self.state.dir().to_owned());
-        let parts = build_from(self.manifest, (folder, Some(cache)), ways, &start)?;
+        let folder = self.options.folder.as_path();
+        let folders = Folders {
+            manifest: folder,
+            state: Some(self.state.dir().to_owned()),
+            answers: Some(self.options.state.clone()),
+            run: run_number(&identity.started.entry.run),
+        };
+        let parts = build_from(self.manifest, folders, ways, &start)?;
         let rejects: Box<dyn Rejects> = match &self.manifest.pipeline.dead_letters {
             None => Box::new(NdjsonRejects::new(&self.state.file("rejects.ndjson"), &parts.id)),
             Some(form) => {
@@ -210,7 +219,7 @@ impl Setup<'_> {
             && let Some(standing) = spec.completed().map_err(RunError::Broken)?
         {
             let standing = check_rows(&last.sink, standing).map_err(RunError::Broken)?;
-            rejects.verify(last.rejects, last.counts.dead()).map_err(RunError::Broken)?;
+            rejects.verify(last.rejects, &last.counts).map_err(RunError::Broken)?;
             let report = self.report((began, &parts, rejects.as_ref()), last, standing.rows);
             return Ok(Opened::Completed(Box::new(report)));
         }
@@ -252,7 +261,7 @@ impl Setup<'_> {
                 rejects.begin().map_err(setup)?;
             }
             Found::Checkpoint(known) => {
-                if known.rejects_in != from.rejects_in && known.counts.dead() > 0 {
+                if known.rejects_in != from.rejects_in && known.counts.unsuccessful() > 0 {
                     let what = format!(
                         "its dead letters are no longer in {}, the store was removed or replaced",
                         rejects.place()
@@ -322,9 +331,8 @@ impl Setup<'_> {
         warnings.extend(landing.sink.notes());
         let Landing { checkpoint, running, batches, .. } = landing;
         let (end, status, failure) = ended.into_end();
-        if matches!(end, End::TryLater(..)) {
-            warnings.extend(self.traffic.later());
-        }
+        let said = self.traffic.later().filter(|_| matches!(end, End::TryLater(..)));
+        warnings.extend(said.clone());
         if status != Status::Done && !running.is_finishing() && !sink.keeps_checkpoints() {
             warnings.push(
                 "nothing was written: this sink shows a run when it is whole, and begins again".to_owned(),
@@ -346,6 +354,7 @@ impl Setup<'_> {
             operations: flow.operations,
             batches,
             elapsed: self.clock.elapsed(),
+            said,
         };
         trail
             .end(&checkpoint.run, &report, status, (failure.as_deref(), self.traffic.noted()))
@@ -380,6 +389,7 @@ impl Setup<'_> {
             operations: parts.flow.operations.clone(),
             batches: 0,
             elapsed: self.clock.elapsed(),
+            said: None,
         }
     }
 }

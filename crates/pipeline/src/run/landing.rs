@@ -11,7 +11,7 @@ use tidegate_geo::{Batch, Schema};
 use super::crash;
 use super::drive::Watch;
 use super::lifecycle::Running;
-use super::rejects::{Refused, Rejects};
+use super::rejects::{Refused, Rejects, Unsuccessful};
 use super::state::Checkpoint;
 use super::trail::Trail;
 use super::transform::{Ended, Work};
@@ -87,6 +87,7 @@ impl Landing<'_, '_> {
         let landed = Landed {
             batch: &work.batch,
             rejects: &self.rejected,
+            failed: &work.failed,
             missed: &work.missed,
             span: work.span,
             took,
@@ -120,10 +121,10 @@ impl Landing<'_, '_> {
         } else {
             Err(format!("the books do not balance, records are missing; please report this: {counts:?}"))
         };
-        let (mark, dead) = (self.checkpoint.rejects, counts.dead());
+        let mark = self.checkpoint.rejects;
         let finished = flushed
             .and(balanced)
-            .and_then(|()| self.rejects.verify(mark, dead))
+            .and_then(|()| self.rejects.verify(mark, counts))
             .and_then(|()| self.running.finishing(&self.checkpoint))
             .and_then(|()| {
                 crash::point("finishing", 0);
@@ -163,7 +164,8 @@ impl Landing<'_, '_> {
             rejected.append(&mut aside.rejected);
         }
         let records = work.delta.read + work.delta.added;
-        next.rejects = self.rejects.put(&rejected, records).map_err(Failed::Rejects)?;
+        let unsuccessful = Unsuccessful { rejected: &rejected, failed: &work.failed, records };
+        next.rejects = self.rejects.put(&unsuccessful).map_err(Failed::Rejects)?;
         crash::point("rejects", self.batches);
         next.position.clone_from(&work.position);
         next.gates.clone_from(&work.gates);

@@ -14,11 +14,12 @@ use tidegate_core::letter::FailureClass;
 use tidegate_core::letter::incident::Threshold;
 
 use super::build::Parts;
+use super::counts::Counts;
 use super::described::Described;
-use super::rejects::{Refused, Rejects};
+use super::rejects::{Refused, Rejects, Unsuccessful};
 use crate::letter::feature::Feature;
 use crate::letter::{
-    Failure, Letter, LetterError, Letters, Payload, Place, Source, Store, Versions, flood, now_ms,
+    Failure, Http, Letter, LetterError, Letters, Payload, Place, Source, Store, Versions, flood, now_ms,
 };
 use crate::manifest::{DeadLetters, Manifest};
 use crate::secret::SecretRef;
@@ -131,6 +132,7 @@ impl DeadRejects {
     }
 
     fn letter(&self, reject: &Reject, now_ms: i64) -> Letter {
+        let call = reject.call.as_deref();
         let came: Option<Value> = serde_json::from_slice(&reject.raw).ok();
         let id = came.as_ref().and_then(|raw| raw.get("id")).filter(|id| !id.is_null());
         let id = id.map_or_else(|| format!("record {}", reject.record), ToString::to_string);
@@ -179,7 +181,15 @@ impl DeadRejects {
                 code,
                 message: messages.next().unwrap_or_default(),
                 causes: messages.collect(),
-                driver: "run".into(),
+                service: call.map_or_else(String::new, |call| call.service.clone()),
+                driver: call.map_or_else(|| "run".into(), |call| call.driver.clone()),
+                http: call.map(|call| Http {
+                    method: "GET".into(),
+                    url: call.url.clone(),
+                    status: call.attempts.last().and_then(|attempt| attempt.status),
+                    body: String::new(),
+                }),
+                attempts: call.map_or_else(Vec::new, |call| call.attempts.clone()),
                 worker: format!("pid {}", std::process::id()),
                 failed_ms: now_ms,
                 ..Failure::default()
@@ -198,14 +208,15 @@ impl DeadRejects {
 }
 
 impl Rejects for DeadRejects {
-    fn put(&mut self, rejects: &[Reject], records: u64) -> Result<u64, Refused> {
-        if rejects.is_empty() {
-            return Ok(0);
-        }
+    fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, Refused> {
         let failed = |e: LetterError| Refused::Failed(e.to_string());
         let now = now_ms();
-        let letters: Vec<Letter> = rejects.iter().map(|reject| self.letter(reject, now)).collect();
-        if let Some(incident) = flood(&letters, records, &self.threshold) {
+        let rejects = batch.rejected.iter().chain(batch.failed);
+        let letters: Vec<Letter> = rejects.map(|reject| self.letter(reject, now)).collect();
+        if letters.is_empty() {
+            return Ok(0);
+        }
+        if let Some(incident) = flood(&letters, batch.records, &self.threshold) {
             let number = Store::open(&self.place)
                 .and_then(|mut store| store.incident_open(&incident))
                 .map_err(failed)?;
@@ -231,8 +242,8 @@ impl Rejects for DeadRejects {
         Ok(self.identity.clone())
     }
 
-    fn verify(&mut self, _: u64, rejected: u64) -> Result<(), String> {
-        if rejected == 0 {
+    fn verify(&mut self, _: u64, counts: &Counts) -> Result<(), String> {
+        if counts.unsuccessful() == 0 {
             return Ok(());
         }
         let say = |e: LetterError| format!("dead_letters: {e}");

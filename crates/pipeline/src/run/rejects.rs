@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use super::counts::Counts;
 use crate::step::Reject;
 
 /// Why nothing of a batch may be committed.
@@ -22,13 +23,24 @@ pub enum Refused {
     Incident(String),
 }
 
+/// What was not successful in a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Unsuccessful<'a> {
+    /// Records given up.
+    pub rejected: &'a [Reject],
+    /// Records that failed and are in the sink all the same.
+    pub failed: &'a [Reject],
+    /// Records in the batch.
+    pub records: u64,
+}
+
 /// Takes rejected records.
 pub trait Rejects: Send {
-    /// Takes those of a batch of so many records in and makes them durable; the mark after them.
+    /// Takes those of a batch in and makes them durable; the mark after them.
     ///
     /// # Errors
     /// Nothing of the batch may be committed.
-    fn put(&mut self, rejects: &[Reject], records: u64) -> Result<u64, Refused>;
+    fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, Refused>;
 
     /// Begins anew: what an earlier run gave up is no longer of this one.
     ///
@@ -50,11 +62,11 @@ pub trait Rejects: Send {
         Ok(String::new())
     }
 
-    /// Asks at the end of a run whether all of them are there: those up to the mark, so many.
+    /// Asks at the end of a run whether all of them are there: those up to the mark, as counted.
     ///
     /// # Errors
     /// When some are missing, or it cannot be asked.
-    fn verify(&mut self, mark: u64, rejected: u64) -> Result<(), String>;
+    fn verify(&mut self, mark: u64, counts: &Counts) -> Result<(), String>;
 
     /// Where they are, for people.
     fn place(&self) -> String;
@@ -109,12 +121,13 @@ fn line(pipeline: &str, reject: &Reject) -> String {
 }
 
 impl Rejects for NdjsonRejects {
-    fn put(&mut self, rejects: &[Reject], _: u64) -> Result<u64, Refused> {
-        if rejects.is_empty() {
+    fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, Refused> {
+        // What is in the sink need not be here too.
+        if batch.rejected.is_empty() {
             return Ok(self.len);
         }
         let mut text = String::new();
-        for reject in rejects {
+        for reject in batch.rejected {
             text.push_str(&line(&self.pipeline, reject));
             text.push('\n');
         }
@@ -159,7 +172,7 @@ impl Rejects for NdjsonRejects {
         Ok(())
     }
 
-    fn verify(&mut self, mark: u64, rejected: u64) -> Result<(), String> {
+    fn verify(&mut self, mark: u64, counts: &Counts) -> Result<(), String> {
         let text = match std::fs::read(&self.path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
@@ -170,6 +183,7 @@ impl Rejects for NdjsonRejects {
             return Err(self.shortened(mark));
         }
         let lines = memchr::memchr_iter(b'\n', &text).count() as u64;
+        let rejected = counts.dead();
         if lines != rejected {
             return Err(format!(
                 "{} holds {lines} records, and {rejected} were rejected",

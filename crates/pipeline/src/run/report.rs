@@ -82,6 +82,8 @@ pub struct Report {
     pub batches: u64,
     /// How long it took.
     pub elapsed: Duration,
+    /// What a service said for which the run waits, in a sentence.
+    pub said: Option<String>,
 }
 
 /// Why a run did not start or broke off.
@@ -110,7 +112,7 @@ impl From<StateError> for RunError {
     fn from(error: StateError) -> RunError {
         match error {
             StateError::Locked(what) => RunError::Later(what),
-            StateError::Failed(what) => RunError::Broken(what),
+            StateError::Failed(what) => RunError::Setup(what),
         }
     }
 }
@@ -177,12 +179,14 @@ impl Report {
             "filtered": self.counts.filtered,
             "deduped": self.counts.deduped,
             "no_match": self.counts.no_match,
+            "failed": self.counts.failed,
             "repaired": self.counts.repaired,
             "balanced": self.counts.balanced(),
             "gates": self.gates,
             "halt": halt,
             "incident": incident,
             "not_before_ms": until,
+            "error": self.said,
             "warnings": self.warnings,
             "rejects": self.rejects,
             "sink": self.sink,

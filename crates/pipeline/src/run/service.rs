@@ -49,7 +49,7 @@ pub(super) fn wire(
         key: crate::step::secret(form)?,
         client,
         policy: policy.call,
-        classifier: Some(policy.classifier),
+        classifier: policy.lists_statuses.then_some(policy.classifier),
         lane,
         patience: tidegate_core::time::seconds(patience),
         seed: u64::from_le_bytes(seed),
@@ -71,7 +71,8 @@ pub(super) fn job(
     let url = Url::parse(address).map_err(|e| at(format!("{address:?} is no URL: {e}")))?;
     let (which, profile) = match &form.profile {
         Some(name) => {
-            let profile = Profiles::one(name, None).map_err(at)?;
+            let profile =
+                Profiles::one(name, form.profiles.as_deref().map(std::path::Path::new)).map_err(at)?;
             let which = Which::of_profile(&profile).ok_or_else(|| {
                 at(format!("the profile {name} has no features to read; use one of {}", Which::names()))
             })?;

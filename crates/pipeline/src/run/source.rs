@@ -111,6 +111,18 @@ pub(super) fn whole(declared: Option<u64>, read: u64, tolerance: Tolerance) -> R
     }
 }
 
+/// What tells one state of a file from another.
+pub(super) fn file_stamp(path: &Path) -> String {
+    let about = std::fs::metadata(path);
+    let changed =
+        about.as_ref().ok().and_then(|about| about.modified().ok()?.duration_since(UNIX_EPOCH).ok());
+    format!(
+        "{} bytes, changed {}",
+        about.map_or(0, |about| about.len()),
+        changed.map_or(0, |at| at.as_nanos())
+    )
+}
+
 /// A file.
 pub struct FileSource {
     path: PathBuf,
@@ -177,14 +189,7 @@ impl Source for FileSource {
         if let Some(stamp) = &self.stamp {
             return stamp.clone();
         }
-        let about = std::fs::metadata(&self.path);
-        let changed =
-            about.as_ref().ok().and_then(|about| about.modified().ok()?.duration_since(UNIX_EPOCH).ok());
-        format!(
-            "{} bytes, changed {}",
-            about.map_or(0, |about| about.len()),
-            changed.map_or(0, |at| at.as_nanos())
-        )
+        file_stamp(&self.path)
     }
 
     fn seek(&mut self, position: &str, _: Vec<Mark>) -> Result<(), StepError> {

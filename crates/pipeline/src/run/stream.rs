@@ -114,6 +114,7 @@ impl InTransit {
                 problems: rejected.problems,
                 feature: String::from_utf8(rejected.raw.clone()).unwrap_or_default(),
                 raw: rejected.raw,
+                call: None,
             });
         }
         let unreadable = aside.rejected.len();

@@ -25,6 +25,8 @@ use crate::traffic::Traffic;
 pub(super) struct Work {
     pub(super) batch: Batch,
     pub(super) rejected: Vec<Reject>,
+    /// Records of the batch that failed at a step that keeps them.
+    pub(super) failed: Vec<Reject>,
     /// Records that a service had nothing for.
     pub(super) missed: Vec<u64>,
     pub(super) seen: Vec<Seen>,
@@ -45,6 +47,7 @@ impl Work {
         Work {
             batch,
             rejected: Vec::new(),
+            failed: Vec::new(),
             missed: Vec::new(),
             seen: Vec::new(),
             attempts: Vec::new(),
@@ -173,11 +176,16 @@ fn judge(transit: InTransit, gates: &mut Gates, is_over: &AtomicBool) -> Result<
     if !missed.is_empty() {
         aside.missed.extend((0..batch.len()).map(|row| batch.record(row)).filter(|n| missed.contains(n)));
     }
+    if !aside.failed.is_empty() {
+        let there: HashSet<u64> = (0..batch.len()).map(|row| batch.record(row)).collect();
+        aside.failed.retain(|reject| there.contains(&reject.record));
+    }
     let mut delta = Counts { read, ..Counts::default() };
     delta.aside(&aside);
     Ok(Work {
         batch,
         rejected: aside.rejected,
+        failed: aside.failed,
         missed: aside.missed,
         seen: aside.seen,
         attempts: aside.attempts,

@@ -222,7 +222,12 @@ impl Spec {
                             Target::File(path, format)
                         }
                     }
-                    None => return Err(format!("{}: the name tells no format", path.display())),
+                    None => {
+                        return Err(format!(
+                            "{}: the name tells no format; end it with .gpkg, .geojson, .geojsonl, .fgb, .parquet or .csv",
+                            path.display()
+                        ));
+                    }
                 }
             }
             (None, Some(table)) => Target::Table(table.clone()),

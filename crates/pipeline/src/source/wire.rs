@@ -253,9 +253,7 @@ impl Wire {
         let (word, code, attempts) = (outcome.word(), outcome.verdict.code, outcome.attempts());
         let advice = match (RefusalClass::of(&outcome.verdict), &self.caller) {
             (Some(class @ RefusalClass::Credential), None) => call::advice(class, &SettingsOf::Options),
-            (Some(class @ RefusalClass::Credential), Some(caller)) => {
-                call::advice(class, &SettingsOf::Service(caller.to()))
-            }
+            (Some(class @ RefusalClass::Credential), Some(caller)) => call::advice(class, &caller.settings()),
             _ => String::new(),
         };
         let said = match outcome.value {

@@ -11,10 +11,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use tidegate_core::refusal::RepeatedRefusal;
+use tidegate_core::refusal::{RefusalClass, RepeatedRefusal};
 use tidegate_core::{Code, Rng, Verdict, VerdictKind, Wall};
 use tidegate_geo::Problem;
 use tokio::runtime::Runtime;
@@ -22,12 +22,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::StepError;
+use super::cached::CachedReply;
 use super::remote::RemoteKind;
-use super::window::{Replies, Reply};
+use super::window::{Replies, Reply, Settled};
 use crate::cache::{self, Key, Stored};
-use crate::call::{self, Later, Outcome, Refusals, SettingsOf};
+use crate::call::{self, Later, Outcome, Refusals};
 use crate::http::{Answered, Exchange, Request};
 use crate::lane::Lane;
+use crate::letter;
+use crate::lock::lock;
 use crate::telemetry::Line;
 use crate::telemetry::trace::BatchSpan;
 use crate::traffic::Caller;
@@ -35,6 +38,9 @@ use crate::traffic::Caller;
 /// Calls waiting or out, for each that may be out: records that back off must not keep the lane
 /// idle.
 const PLACES_PER_CALL: u32 = 16;
+/// The largest body that the response cache takes.
+const CACHED_MAX: usize = 256 * 1024;
+
 /// How a service is asked.
 pub(super) struct ServiceLink<T> {
     pub(super) exchange: Exchange<T>,
@@ -46,6 +52,14 @@ pub(super) struct ServiceLink<T> {
     /// A longer wait than this ends the run: try later.
     pub(super) patience: Duration,
     pub(super) refusals: Refusals,
+    /// How old an answer of the response cache may be.
+    pub(super) cache_max_age: Duration,
+    /// The number of the run, under which failures are cached; 0 caches none.
+    pub(super) run: u64,
+    /// How the service is spoken to: the name of its profile.
+    pub(super) driver: String,
+    /// Its address, without a key.
+    pub(super) base: String,
 }
 
 impl<T> ServiceLink<T> {
@@ -56,7 +70,7 @@ impl<T> ServiceLink<T> {
             Some(Ok(answer)) => answer.response.excerpt(200, redactor),
             Some(Err(_)) | None => String::new(),
         };
-        let said = call::refused(why, host, &said, &SettingsOf::Service(self.caller.to()));
+        let said = call::refused(why, host, &said, &self.caller.settings());
         let said = redactor.text(&said).into_owned();
         if !why.class.is_later() {
             return StepError::Broken(said);
@@ -79,9 +93,13 @@ pub(super) struct Dispatcher<K: RemoteKind> {
     cached: Option<cache::Reader>,
     questions: mpsc::UnboundedSender<OpenQuestion<K>>,
     driver: AbortHandle,
+    /// The questions that are being asked.
+    tasks: Tasks,
     /// Last, so that it goes last.
-    _runtime: Arc<Runtime>,
+    runtime: Arc<Runtime>,
 }
+
+type Tasks = Arc<tokio::sync::Mutex<JoinSet<()>>>;
 
 struct Shared<K: RemoteKind> {
     kind: Arc<K>,
@@ -92,6 +110,8 @@ struct Shared<K: RemoteKind> {
     /// Why the run ends, once the service refuses everybody or asks for more time than there is:
     /// no other question is asked then.
     over: watch::Sender<Option<StepError>>,
+    /// The lane of the service, once it has been asked.
+    lane: OnceLock<Lane>,
 }
 
 type Waiter<A> = (Arc<Replies<A>>, usize);
@@ -112,11 +132,19 @@ impl<K: RemoteKind> Dispatcher<K> {
         cached: Option<cache::Reader>,
         runtime: Arc<Runtime>,
     ) -> Dispatcher<K> {
-        let shared = Arc::new(Shared { kind, link, out: Mutex::default(), over: watch::channel(None).0 });
+        let shared = Arc::new(Shared {
+            kind,
+            link,
+            out: Mutex::default(),
+            over: watch::channel(None).0,
+            lane: OnceLock::new(),
+        });
         // As many as the window of records admits, so it needs no bound of its own.
         let (questions, incoming) = mpsc::unbounded_channel();
-        let driver = runtime.spawn(drive(Intake::new(incoming, shared.link.in_flight_max))).abort_handle();
-        Dispatcher { shared, cached, questions, driver, _runtime: runtime }
+        let tasks = Tasks::default();
+        let intake = Intake::new(incoming, shared.link.in_flight_max);
+        let driver = runtime.spawn(drive(intake, tasks.clone())).abort_handle();
+        Dispatcher { shared, cached, questions, driver, tasks, runtime }
     }
 
     /// Asks what is not known: each of these questions is another. Their replies are in their order.
@@ -137,7 +165,7 @@ impl<K: RemoteKind> Dispatcher<K> {
             }
             if let Some(reply) = self.known(&key)? {
                 line.calls.cached();
-                replies.put(at, Ok(reply));
+                replies.put(at, Ok(Settled::known(reply)));
                 continue;
             }
             self.shared.out().insert(key, vec![(replies.clone(), at)]);
@@ -158,17 +186,55 @@ impl<K: RemoteKind> Dispatcher<K> {
         self.shared.link.line.calls.shared();
     }
 
+    /// The reply that the response cache has: an answer that is young enough, or whatever this very
+    /// run got. An answer that can no longer be read is asked for again.
     fn known(&self, key: &Key) -> Result<Option<Reply<K::Answer>>, StepError> {
         let Some(cached) = &self.cached else { return Ok(None) };
-        let stored = cached.get(key).map_err(|e| StepError::Broken(e.to_string()))?;
-        let known = stored.as_ref().and_then(|stored| unpack(&stored.answer));
-        Ok(known.map(|(status, content_type, body)| self.shared.kind.read(status, content_type, body, None)))
+        let link = &self.shared.link;
+        let Some(stored) = cached.get(key).map_err(|e| StepError::Broken(e.to_string()))? else {
+            return Ok(None);
+        };
+        let age = link.exchange.lanes.clock().wall().millis().saturating_sub(stored.at_ms);
+        let is_young = u128::try_from(age).is_ok_and(|age| age <= link.cache_max_age.as_millis());
+        let is_ours = link.run != 0 && stored.job == link.run;
+        if !(is_ours || is_young && !stored.failed) {
+            return Ok(None);
+        }
+        Ok(CachedReply::from_bytes(&stored.answer).and_then(|reply| match reply {
+            CachedReply::Response { status, content_type, body } => {
+                let reply = self.shared.kind.read(status, &content_type, &body, None);
+                reply.is_ok().then_some(reply)
+            }
+            CachedReply::Failure { code, message } => Some(Err(Problem::new(code, message))),
+        }))
+    }
+
+    /// How the service is asked.
+    pub(super) fn link(&self) -> &ServiceLink<K::Parsed> {
+        &self.shared.link
     }
 }
 
 impl<K: RemoteKind> Drop for Dispatcher<K> {
+    /// Calls that are out come home, because they are paid for: their answers are in the response
+    /// cache before this ends. Nothing new is sent.
     fn drop(&mut self) {
         self.driver.abort();
+        if let Some(lane) = self.shared.lane.get().filter(|_| !self.shared.out().is_empty()) {
+            self.shared.over.send_if_modified(|over| over.replace(StepError::Cancelled).is_none());
+            lane.close();
+            self.runtime.block_on(async {
+                while lane.snapshot().in_flight > 0 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                // From giving back its permit to handing its answer to the cache a task does not
+                // wait, and only where it waits can it be ended.
+                self.tasks.lock().await.shutdown().await;
+            });
+        }
+        if let Some(cache) = &self.shared.link.cache {
+            cache.close();
+        }
     }
 }
 
@@ -196,9 +262,8 @@ impl<K: RemoteKind> Intake<K> {
 }
 
 /// Lets questions into their lane as they come: as many tasks as there can be calls out, besides
-/// those that back off. The tasks end with it.
-async fn drive<K: RemoteKind>(intake: Arc<Intake<K>>) {
-    let mut tasks = JoinSet::new();
+/// those that back off.
+async fn drive<K: RemoteKind>(intake: Arc<Intake<K>>, tasks: Tasks) {
     let mut lane: Option<Lane> = None;
     loop {
         let Ok(place) = intake.places.clone().acquire_owned().await else { return };
@@ -209,6 +274,7 @@ async fn drive<K: RemoteKind>(intake: Arc<Intake<K>>) {
         let Some(question) = intake.questions.lock().await.recv().await else { return };
         lane = Some(question.lane());
         intake.coming.fetch_add(1, Ordering::Relaxed);
+        let mut tasks = tasks.lock().await;
         tasks.spawn(work(intake.clone(), question, place));
         while tasks.try_join_next().is_some() {}
     }
@@ -235,7 +301,9 @@ async fn work<K: RemoteKind>(
 
 impl<K: RemoteKind> OpenQuestion<K> {
     fn lane(&self) -> Lane {
-        self.shared.link.exchange.lane(&self.request)
+        let lane = self.shared.link.exchange.lane(&self.request);
+        self.shared.lane.get_or_init(|| lane.clone());
+        lane
     }
 
     /// Asks until there is an end to it. `place` is free when the answer is durable.
@@ -255,30 +323,31 @@ impl<K: RemoteKind> OpenQuestion<K> {
                 outcome
             }
         };
-        let mut over = self.shared.over.subscribe();
-        let asked = tokio::select! {
-            biased;
-            Ok(why) = over.wait_for(Option::is_some) => Err(why.clone()),
-            asked = call::patient(lane, link.patience, ask) => Ok(asked),
-        };
-        let mut outcome = match asked {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(later)) => {
+        if let Some(why) = self.shared.over() {
+            return self.end(Err(why));
+        }
+        let mut outcome = match call::patient(lane, link.patience, ask).await {
+            Ok(outcome) => outcome,
+            Err(later) => {
                 let why = link.later(later);
                 return self.end_all(why);
             }
-            Err(why) => return self.end(Err(why.unwrap_or(StepError::Cancelled))),
         };
+        // What was accepted is paid for, whatever ends the run meanwhile.
+        if let Some(why) = self.shared.over().filter(|_| !outcome.is_accepted()) {
+            return self.end(Err(why));
+        }
         match (self.shared.read(&mut outcome, lane), link.cache.clone()) {
-            (Ok((reply, Some(answer))), Some(cache)) => {
+            (Ok((settled, Some(cached))), Some(cache)) => {
                 let at_ms = link.exchange.lanes.clock().wall().millis();
-                let stored = Stored { at_ms, job: 0, failed: false, answer };
+                let failed = settled.reply.is_err();
+                let stored = Stored { at_ms, job: link.run, failed, answer: cached.to_bytes() };
                 cache.put(self.key, stored, move |durable| {
-                    self.end(durable.map(|()| reply).map_err(|e| StepError::Broken(e.to_string())));
+                    self.end(durable.map(|()| settled).map_err(|e| StepError::Broken(e.to_string())));
                     drop(place);
                 });
             }
-            (Ok((reply, _)), _) => self.end(Ok(reply)),
+            (Ok((settled, _)), _) => self.end(Ok(settled)),
             (Err(why), _) => self.end_all(why),
         }
     }
@@ -290,6 +359,10 @@ impl<K: RemoteKind> OpenQuestion<K> {
             over.get_or_insert_with(|| why.clone());
             first
         });
+        // Nothing new is sent; calls that are out come home.
+        if let Some(lane) = self.shared.lane.get() {
+            lane.close();
+        }
         self.end(Err(why));
     }
 
@@ -298,17 +371,21 @@ impl<K: RemoteKind> OpenQuestion<K> {
         self.shared.out().get(&self.key).and_then(|waiters| waiters.first().cloned())
     }
 
-    fn end(mut self, reply: Result<Reply<K::Answer>, StepError>) {
-        self.tell(reply);
+    fn end(mut self, reply: Result<Settled<K::Answer>, StepError>) {
+        self.settle(reply);
     }
 
-    fn tell(&mut self, reply: Result<Reply<K::Answer>, StepError>) {
+    fn settle(&mut self, reply: Result<Settled<K::Answer>, StepError>) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        let waiters = self.shared.out().remove(&self.key).unwrap_or_default();
+        let mut waiters = self.shared.out().remove(&self.key).unwrap_or_default().into_iter();
+        let first = waiters.next();
         for (replies, at) in waiters {
-            replies.put(at, reply.clone());
+            replies.put(at, reply.as_ref().map(Settled::shared).map_err(StepError::clone));
+        }
+        if let Some((replies, at)) = first {
+            replies.put(at, reply);
         }
     }
 }
@@ -316,13 +393,18 @@ impl<K: RemoteKind> OpenQuestion<K> {
 impl<K: RemoteKind> Drop for OpenQuestion<K> {
     fn drop(&mut self) {
         let fault = "a call to a service failed on a fault of its own; please report this";
-        self.tell(Err(StepError::Broken(fault.into())));
+        self.settle(Err(StepError::Broken(fault.into())));
     }
 }
 
 impl<K: RemoteKind> Shared<K> {
-    fn out(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Vec<Waiter<K::Answer>>>> {
-        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    fn out(&self) -> MutexGuard<'_, HashMap<Key, Vec<Waiter<K::Answer>>>> {
+        lock(&self.out)
+    }
+
+    /// Why the run ends, if it does.
+    fn over(&self) -> Option<StepError> {
+        self.over.borrow().clone()
     }
 
     /// What an outcome means for the record, and what of it goes into the response cache.
@@ -331,7 +413,7 @@ impl<K: RemoteKind> Shared<K> {
         &self,
         outcome: &mut Outcome<Answered<K::Parsed>>,
         lane: &Lane,
-    ) -> Result<(Reply<K::Answer>, Option<Vec<u8>>), StepError> {
+    ) -> Result<(Settled<K::Answer>, Option<CachedReply>), StepError> {
         let not_found = matches!(outcome.verdict.kind, VerdictKind::NoMatch)
             || (self.kind.not_found_is_answer() && outcome.verdict.code == Code::NOT_FOUND);
         let verdict = if not_found {
@@ -343,6 +425,8 @@ impl<K: RemoteKind> Shared<K> {
             return Err(self.link.refused(&why, &lane.key().host(), outcome));
         }
         let redactor = &self.link.exchange.redactor;
+        let (attempts, elapsed) = (outcome.attempts(), outcome.elapsed);
+        let settled = |reply| Settled { reply, attempts, elapsed, cached: false, history: Vec::new() };
         let is_accepted = outcome.is_accepted();
         match outcome.value.take() {
             Some(Ok(answer)) if is_accepted => {
@@ -352,44 +436,80 @@ impl<K: RemoteKind> Shared<K> {
                 let parsed = matches!(body, Cow::Borrowed(_)).then_some(answer.read);
                 let status = response.status.as_u16();
                 let content_type = response.content_type().unwrap_or_default();
-                let stored = self.link.cache.is_some().then(|| pack(status, content_type, &body));
-                Ok((self.kind.read(status, content_type, &body, parsed), stored))
+                let reply = self.kind.read(status, content_type, &body, parsed);
+                let is_cached = self.link.cache.is_some() && body.len() <= CACHED_MAX && reply.is_ok();
+                let cached = is_cached.then(|| CachedReply::Response {
+                    status,
+                    content_type: content_type.to_owned(),
+                    body: body.into_owned(),
+                });
+                Ok((settled(reply), cached))
             }
             Some(Ok(answer)) if not_found => {
-                Ok((self.kind.read(answer.response.status.as_u16(), "", &[], None), None))
+                Ok((settled(self.kind.read(answer.response.status.as_u16(), "", &[], None)), None))
             }
             value => {
-                let mut message = format!("{} after {} attempts", outcome.word(), outcome.attempts());
-                match &value {
-                    Some(Err(failure)) => message.push_str(&format!(": {failure}")),
-                    Some(Ok(answer)) => {
-                        let said = answer.response.excerpt(200, redactor);
-                        if !said.is_empty() {
-                            message.push_str(&format!(": the service said {said:?}"));
-                        }
-                    }
-                    None => {}
-                }
-                Ok((Err(Problem::new(outcome.verdict.code, redactor.text(&message).into_owned())), None))
+                outcome.value = value;
+                let problem = self.problem(outcome);
+                let failure = CachedReply::Failure { code: problem.code, message: problem.message.clone() };
+                let cached = self.is_of_record(&outcome.verdict).then_some(failure);
+                let history = self.history(outcome);
+                Ok((Settled { history, ..settled(Err(problem)) }, cached))
             }
         }
     }
-}
 
-/// An answer as the response cache keeps it.
-fn pack(status: u16, content_type: &str, body: &[u8]) -> Vec<u8> {
-    let content_type = content_type.get(..content_type.len().min(255)).unwrap_or_default();
-    let mut out = Vec::with_capacity(3 + content_type.len() + body.len());
-    out.extend_from_slice(&status.to_le_bytes());
-    out.push(content_type.len() as u8);
-    out.extend_from_slice(content_type.as_bytes());
-    out.extend_from_slice(body);
-    out
-}
+    /// Why a record is given up.
+    fn problem(&self, outcome: &Outcome<Answered<K::Parsed>>) -> Problem {
+        let redactor = &self.link.exchange.redactor;
+        let code = match outcome.verdict.kind {
+            VerdictKind::Done | VerdictKind::NoMatch => Code::UNEXPECTED_BODY,
+            _ => outcome.verdict.code,
+        };
+        let times = if outcome.attempts() == 1 { "attempt" } else { "attempts" };
+        let mut message = match outcome.history().last() {
+            Some(last) if code == Code::DEADLINE_EXCEEDED => format!(
+                "its deadline passed after {} {times}; the last one: {}",
+                outcome.attempts(),
+                last.verdict.code
+            ),
+            _ => format!("{} after {} {times}", outcome.word(), outcome.attempts()),
+        };
+        match &outcome.value {
+            Some(Err(failure)) => message.push_str(&format!(": {failure}")),
+            Some(Ok(answer)) => {
+                let said = answer.response.excerpt(200, redactor);
+                if !said.is_empty() {
+                    message.push_str(&format!(": the service said {said:?}"));
+                }
+            }
+            None => {}
+        }
+        Problem::new(code, redactor.text(&message).into_owned())
+    }
 
-/// Status, content type and body of a stored answer.
-fn unpack(bytes: &[u8]) -> Option<(u16, &str, &[u8])> {
-    let (&[low, high, len], rest) = bytes.split_first_chunk::<3>()?;
-    let (content_type, body) = rest.split_at_checked(usize::from(len))?;
-    Some((u16::from_le_bytes([low, high]), std::str::from_utf8(content_type).ok()?, body))
+    /// Whether a failure is one of the record, and not one of the key, the quota or the whole run:
+    /// those are no reason to give the record up when the run is resumed.
+    fn is_of_record(&self, verdict: &Verdict) -> bool {
+        let is_ours = match RefusalClass::of(verdict) {
+            Some(RefusalClass::Credential | RefusalClass::Quota) => true,
+            Some(_) => self.link.refusals.is_open(),
+            None => false,
+        };
+        self.link.run != 0 && self.link.cache.is_some() && !is_ours
+    }
+
+    /// The attempts as a dead letter lists them.
+    fn history(&self, outcome: &Outcome<Answered<K::Parsed>>) -> Vec<letter::Attempt> {
+        let clock = self.link.exchange.lanes.clock();
+        let (mono, wall) = (clock.mono(), clock.wall().millis());
+        let mut delay = Duration::ZERO;
+        let attempt = |attempt: &tidegate_core::call::Attempt| letter::Attempt {
+            at_ms: wall - mono.since(attempt.sent).as_millis() as i64,
+            verdict: attempt.verdict.code.to_string(),
+            status: attempt.verdict.status,
+            delay_ms: std::mem::replace(&mut delay, attempt.delay).as_millis() as u64,
+        };
+        outcome.history().iter().map(attempt).collect()
+    }
 }

@@ -1,30 +1,95 @@
 //! geocode: a place for an address, or an address for a place, by a geocoding service.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tidegate_core::Code;
+use tidegate_core::signal::Means;
 use tidegate_geo::batch::Pick;
 use tidegate_geo::column::Column;
 use tidegate_geo::wkb::{self, Cursor, Event, Shape, write};
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema, Value};
 
-use super::remote::RemoteKind;
+use super::remote::{AskedRow, OnMissing, RemoteKind};
 use super::services::{Services, secret};
 use super::window::Reply;
 use super::{Flow, Step, StepError};
 use crate::http::{Request, Trace};
 use crate::manifest::Geocode;
 use crate::profile::{Answer, Ask, Asker, Profile, Profiles, Sniffed, What};
+use crate::telemetry::Ended;
 use crate::traffic;
 
 struct Geocoding {
     profile: Profile,
     asker: Asker,
     user_agent: Option<String>,
-    address: Vec<usize>,
-    label: Option<usize>,
-    score: Option<usize>,
+    language: Option<String>,
+    country: Option<String>,
+    asks: Asks,
+    /// The field that says what was wrong with the record when it was read.
+    row_error: Option<usize>,
+    /// The fields that are added, in their order.
+    added: Vec<AnswerField>,
     schema: Arc<Schema>,
+}
+
+/// What is asked about a record.
+enum Asks {
+    /// The place of the address in these fields.
+    Address(Vec<(usize, String)>),
+    /// The address at the place in these fields.
+    Place([(usize, String); 2]),
+    /// The address at the record's own point.
+    Point,
+}
+
+/// A field that tells what became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AnswerField {
+    Outcome,
+    Label,
+    Score,
+    MatchType,
+    Attempts,
+    ElapsedMs,
+    CacheHit,
+    ErrorCode,
+    Error,
+}
+
+impl AnswerField {
+    fn kind(self) -> Kind {
+        match self {
+            AnswerField::Score => Kind::Real,
+            AnswerField::Attempts | AnswerField::ElapsedMs => Kind::Int,
+            AnswerField::CacheHit => Kind::Bool,
+            AnswerField::Outcome
+            | AnswerField::Label
+            | AnswerField::MatchType
+            | AnswerField::ErrorCode
+            | AnswerField::Error => Kind::Text,
+        }
+    }
+
+    fn value<'a>(self, row: &'a AskedRow<'_, Answer>) -> Value<'a> {
+        let text = |text: Option<&'a str>| text.map_or(Value::Null, Value::Text);
+        match self {
+            AnswerField::Outcome => Value::Text(match (row.failure, row.answer) {
+                (Some(_), _) => Ended::Failed.word(),
+                (None, Some(_)) => Ended::Matched.word(),
+                (None, None) => Ended::NoMatch.word(),
+            }),
+            AnswerField::Label => text(row.answer.and_then(|answer| answer.label.as_deref())),
+            AnswerField::Score => row.answer.and_then(|answer| answer.score).map_or(Value::Null, Value::Real),
+            AnswerField::MatchType => text(row.answer.and_then(|answer| answer.kind.as_deref())),
+            AnswerField::Attempts => Value::Int(i64::from(row.attempts)),
+            AnswerField::ElapsedMs => Value::Int(i64::try_from(row.elapsed.as_millis()).unwrap_or(i64::MAX)),
+            AnswerField::CacheHit => Value::Bool(row.cached),
+            AnswerField::ErrorCode => text(row.failure.map(|problem| problem.code.as_str())),
+            AnswerField::Error => text(row.failure.map(|problem| problem.message.as_str())),
+        }
+    }
 }
 
 pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Result<Box<dyn Step>, String> {
@@ -33,26 +98,42 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
         .profile
         .as_deref()
         .ok_or_else(|| format!("the service `{}` names no `profile`", form.service))?;
-    let mut profile = Profiles::one(name, None)?;
+    let mut profile = Profiles::one(name, service.profiles.as_deref().map(Path::new))?;
     if let Some(url) = &service.url {
         profile = profile.at(url)?;
     }
     if flow.crs.as_ref().is_some_and(|crs| !crs.is_wgs84()) {
         return Err("geocoders speak longitude and latitude; put this step before `reproject`, or reproject to EPSG:4326 before it".into());
     }
-    let address = form.address.iter().map(|name| flow.field(name)).collect::<Result<Vec<_>, _>>()?;
+    let find = |name: &String| flow.field(name).map(|at| (at, name.clone()));
+    let asks = match &form.place {
+        Some(place) => Asks::Place([find(&place.lon)?, find(&place.lat)?]),
+        None if form.address.is_empty() => Asks::Point,
+        None => Asks::Address(form.address.iter().map(find).collect::<Result<_, _>>()?),
+    };
+    let row_error = form.row_error.as_ref().map(|name| flow.field(name)).transpose()?;
     let mut fields = flow.fields();
-    let mut add = |name: &Option<String>, kind| -> Result<Option<usize>, String> {
-        let Some(name) = name else { return Ok(None) };
+    let mut added = Vec::new();
+    for (name, field) in [
+        (&form.outcome, AnswerField::Outcome),
+        (&form.label, AnswerField::Label),
+        (&form.score, AnswerField::Score),
+        (&form.match_type, AnswerField::MatchType),
+        (&form.attempts, AnswerField::Attempts),
+        (&form.elapsed_ms, AnswerField::ElapsedMs),
+        (&form.cache_hit, AnswerField::CacheHit),
+        (&form.error_code, AnswerField::ErrorCode),
+        (&form.error, AnswerField::Error),
+    ] {
+        let Some(name) = name else { continue };
         if fields.iter().any(|(other, _)| other == name) {
             return Err(format!("the records have a field `{name}` already; rename it before"));
         }
-        fields.push((name.clone(), kind));
-        Ok(Some(fields.len() - 1))
-    };
-    let (label, score) = (add(&form.label, Kind::Text)?, add(&form.score, Kind::Real)?);
+        fields.push((name.clone(), field.kind()));
+        added.push(field);
+    }
     flow.with(fields);
-    if !address.is_empty() {
+    if !matches!(asks, Asks::Point) {
         let mut schema = Schema::clone(&flow.schema);
         schema.shape = Some(Shape::Point).filter(|_| schema.shape.is_none_or(|shape| shape == Shape::Point));
         flow.schema = Arc::new(schema);
@@ -67,13 +148,63 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
         profile,
         asker,
         user_agent: service.user_agent.clone(),
-        address,
-        label,
-        score,
+        language: service.language.clone(),
+        country: service.country.clone(),
+        asks,
+        row_error,
+        added,
         schema: flow.schema.clone(),
     };
-    let remote = services.open(&form.service, kind, (&base, dialect), (lane, trace), form.no_match)?;
+    // What no record can be asked without is missed before the first one.
+    kind.asker.request(&kind.ask(kind.sample()))?;
+    let on = OnMissing { no_match: form.no_match, failure: form.on_failure };
+    let remote = services.open(&form.service, kind, (&base, dialect), (lane, trace), on)?;
     Ok(Box::new(remote))
+}
+
+impl Geocoding {
+    /// A question of this step.
+    fn ask<'a>(&'a self, what: What<'a>) -> Ask<'a> {
+        Ask {
+            language: self.language.as_deref(),
+            country: self.country.as_deref(),
+            user_agent: self.user_agent.as_deref(),
+            ..Ask::new(what)
+        }
+    }
+
+    /// A question that could be asked.
+    fn sample(&self) -> What<'static> {
+        match self.asks {
+            Asks::Address(_) => What::Forward("a"),
+            Asks::Place(_) | Asks::Point => What::Reverse { lon: 0.0, lat: 0.0 },
+        }
+    }
+
+    /// The place of a row, from its fields.
+    fn place(&self, batch: &Batch, row: usize) -> Option<Result<(f64, f64), Problem>> {
+        let Asks::Place([lon, lat]) = &self.asks else { return None };
+        Some(coordinate(batch, row, lon).and_then(|x| coordinate(batch, row, lat).map(|y| (x, y))))
+    }
+}
+
+fn bad(message: impl Into<String>) -> Problem {
+    Problem::new(Code::BAD_REQUEST, message)
+}
+
+/// A coordinate in a field.
+fn coordinate(batch: &Batch, row: usize, (at, name): &(usize, String)) -> Result<f64, Problem> {
+    let number = match batch.value(row, *at) {
+        Value::Real(x) => Ok(x),
+        Value::Int(i) => Ok(i as f64),
+        Value::Text(text) => text.trim().parse::<f64>().map_err(|_| text.to_owned()),
+        _ => Err(String::new()),
+    };
+    match number {
+        Ok(x) if x.is_finite() => Ok(x),
+        Ok(x) => Err(bad(format!("field {name:?}: {x} is not a coordinate"))),
+        Err(text) => Err(bad(format!("field {name:?}: {text:?} is not a coordinate"))),
+    }
 }
 
 /// The position of a point.
@@ -95,61 +226,84 @@ impl RemoteKind for Geocoding {
     type Answer = Answer;
 
     fn question(&self, batch: &Batch, row: usize) -> Result<Request, Problem> {
-        let refuse = |message: String| Problem::new(Code::UNPROCESSABLE, message);
+        if let Some(Value::Text(fault)) = self.row_error.map(|at| batch.value(row, at)) {
+            return Err(Problem::new(Code::SCHEMA_MISMATCH, fault));
+        }
         let mut address = String::new();
-        let what = if self.address.is_empty() {
-            let point = batch
-                .geometry(row)
-                .and_then(point)
-                .ok_or_else(|| refuse("there is no point to ask about".into()))?;
-            What::Reverse { lon: point.0, lat: point.1 }
-        } else {
-            for at in &self.address {
-                let part = match batch.value(row, *at) {
-                    Value::Text(text) => text.trim().to_owned(),
-                    Value::Int(i) => i.to_string(),
-                    _ => continue,
-                };
-                if !part.is_empty() {
-                    address.push_str(if address.is_empty() { "" } else { ", " });
-                    address.push_str(&part);
-                }
+        let what = match &self.asks {
+            Asks::Point => {
+                let point = batch.geometry(row).and_then(point);
+                let point = point
+                    .ok_or_else(|| Problem::new(Code::UNPROCESSABLE, "there is no point to ask about"))?;
+                What::Reverse { lon: point.0, lat: point.1 }
             }
-            What::Forward(&address)
+            Asks::Place(_) => {
+                let (lon, lat) = self.place(batch, row).unwrap_or(Ok((0.0, 0.0)))?;
+                What::Reverse { lon, lat }
+            }
+            Asks::Address(fields) => {
+                for (at, _) in fields {
+                    let number;
+                    let part = match batch.value(row, *at) {
+                        Value::Text(text) => text.trim(),
+                        Value::Int(i) => {
+                            number = i.to_string();
+                            &number
+                        }
+                        _ => continue,
+                    };
+                    if !part.is_empty() {
+                        address.push_str(if address.is_empty() { "" } else { ", " });
+                        address.push_str(part);
+                    }
+                }
+                if address.is_empty() {
+                    let names: Vec<&str> = fields.iter().map(|(_, name)| name.as_str()).collect();
+                    return Err(bad(format!("field {:?}: the address is empty", names.join(", "))));
+                }
+                What::Forward(&address)
+            }
         };
-        self.asker.request(&Ask { user_agent: self.user_agent.as_deref(), ..Ask::new(what) }).map_err(refuse)
+        self.asker.request(&self.ask(what)).map_err(bad)
+    }
+
+    fn body_bytes_max(&self) -> Option<u64> {
+        Some(self.profile.body_bytes_max())
     }
 
     fn read(&self, status: u16, content_type: &str, body: &[u8], parsed: Option<Sniffed>) -> Reply<Answer> {
         let read = parsed.unwrap_or_else(|| self.profile.read(status, Some(content_type), body));
-        Ok(read.answers.into_iter().next())
+        match read.finding {
+            // What the body says of itself counts, also when it comes out of the cache.
+            Some(found) if found.means != Means::NoMatch => {
+                Err(Problem::new(found.code, "the service no longer answers in this way"))
+            }
+            _ => Ok(read.answers.into_iter().next()),
+        }
     }
 
-    fn fill(&self, batch: Batch, answers: &[Option<&Answer>]) -> Result<Batch, StepError> {
-        let old = batch.columns().len();
-        let mut picks: Vec<Pick> = (0..old).map(Pick::Old).collect();
-        for at in [self.label, self.score].into_iter().flatten() {
-            let is_label = Some(at) == self.label;
-            let mut column = Column::new(if is_label { Kind::Text } else { Kind::Real });
-            for answer in answers {
-                let value = answer.and_then(|answer| {
-                    if is_label {
-                        answer.label.as_deref().map(Value::Text)
-                    } else {
-                        answer.score.map(Value::Real)
-                    }
-                });
-                column
-                    .push(value.unwrap_or(Value::Null))
-                    .map_err(|problem| StepError::Broken(problem.to_string()))?;
+    fn fill(&self, batch: Batch, rows: &[AskedRow<'_, Answer>]) -> Result<Batch, StepError> {
+        let mut picks: Vec<Pick> = (0..batch.columns().len()).map(Pick::Old).collect();
+        for field in &self.added {
+            let mut column = Column::new(field.kind());
+            for row in rows {
+                column.push(field.value(row)).map_err(|problem| StepError::Broken(problem.to_string()))?;
             }
             picks.push(Pick::New(column));
         }
-        let forward = !self.address.is_empty();
+        let places: Vec<Option<(f64, f64)>> = match &self.asks {
+            Asks::Point => Vec::new(),
+            Asks::Place(_) => {
+                (0..batch.len()).map(|row| self.place(&batch, row).and_then(Result::ok)).collect()
+            }
+            Asks::Address(_) => {
+                rows.iter().map(|row| row.answer.map(|answer| (answer.lon, answer.lat))).collect()
+            }
+        };
         let batch = batch.with_columns(self.schema.clone(), picks);
         let (batch, _) = batch.map_geometry(self.schema.clone(), |row, geometry, out| {
-            match answers.get(row).copied().flatten().filter(|_| forward) {
-                Some(answer) => write::point(out, &[answer.lon, answer.lat]),
+            match places.get(row).copied().flatten() {
+                Some((lon, lat)) => write::point(out, &[lon, lat]),
                 None => out.extend_from_slice(geometry.unwrap_or_default()),
             }
             Ok(())

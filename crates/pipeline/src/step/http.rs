@@ -8,7 +8,7 @@ use tidegate_geo::column::Column;
 use tidegate_geo::{Batch, Kind, Problem, Schema, Value};
 use url::Url;
 
-use super::remote::RemoteKind;
+use super::remote::{AskedRow, OnMissing, RemoteKind};
 use super::services::{Services, secret};
 use super::window::Reply;
 use super::{Flow, Step, StepError};
@@ -65,7 +65,13 @@ pub(super) fn build(form: &Http, flow: &mut Flow, services: &Services) -> Result
         schema: flow.schema.clone(),
     };
     let wire = (lane, Trace::Spans);
-    let remote = services.open(&form.service, kind, (&base, Dialect::default()), wire, form.no_match)?;
+    let remote = services.open(
+        &form.service,
+        kind,
+        (&base, Dialect::default()),
+        wire,
+        OnMissing::reject(form.no_match),
+    )?;
     Ok(Box::new(remote))
 }
 
@@ -123,12 +129,12 @@ impl RemoteKind for HttpValues {
         Ok(found.iter().any(Option::is_some).then_some(found))
     }
 
-    fn fill(&self, batch: Batch, answers: &[Option<&Self::Answer>]) -> Result<Batch, StepError> {
+    fn fill(&self, batch: Batch, rows: &[AskedRow<'_, Self::Answer>]) -> Result<Batch, StepError> {
         let mut picks: Vec<Pick> = (0..batch.columns().len()).map(Pick::Old).collect();
         for at in 0..self.pointers.len() {
             let mut column = Column::new(Kind::Text);
-            for answer in answers {
-                let value = answer.and_then(|values| values.get(at)?.as_deref());
+            for row in rows {
+                let value = row.answer.and_then(|values| values.get(at)?.as_deref());
                 column
                     .push(value.map_or(Value::Null, Value::Text))
                     .map_err(|problem| StepError::Broken(problem.to_string()))?;

@@ -21,6 +21,7 @@
 //! many records are on their way), `dispatch` (questions through the lane) and `services` (whom to
 //! ask).
 
+mod cached;
 mod clip;
 mod coerce;
 mod dedupe;
@@ -46,6 +47,7 @@ use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema};
 
 use crate::audit::Act;
+use crate::letter::Attempt;
 use crate::manifest::{self, Cast};
 use crate::telemetry::trace::BatchSpan;
 pub(crate) use dedupe::hash;
@@ -53,7 +55,7 @@ pub use services::Services;
 pub(crate) use services::secret;
 
 /// A record that was given up, with all that a dead letter needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Reject {
     /// Its number in the source, from 0.
     pub record: u64,
@@ -65,6 +67,21 @@ pub struct Reject {
     pub raw: Vec<u8>,
     /// As it was when it failed: a GeoJSON feature, in the system of that point of the way.
     pub feature: String,
+    /// The call that failed, if it was one.
+    pub call: Option<Box<FailedCall>>,
+}
+
+/// A call to a service that failed for good.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FailedCall {
+    /// The host and port.
+    pub service: String,
+    /// How it was spoken to: the name of its profile.
+    pub driver: String,
+    /// Its address, without a key.
+    pub url: String,
+    /// The attempts.
+    pub attempts: Vec<Attempt>,
 }
 
 /// A key that has been seen, by the step or gate that has to know it again after a resume.
@@ -83,6 +100,8 @@ pub struct Aside {
     pub stage: String,
     /// Records given up.
     pub rejected: Vec<Reject>,
+    /// Records that failed and go on all the same, because their step says so in a field.
+    pub failed: Vec<Reject>,
     /// Records that a filter or a clip let go.
     pub filtered: u64,
     /// Records that repeated another.
@@ -120,14 +139,28 @@ impl Aside {
         let problem = problem.of_record(batch.record(row));
         match self.rejected.last_mut() {
             Some(last) if !first && last.record == batch.record(row) => last.problems.push(problem),
-            _ => self.rejected.push(Reject {
-                record: batch.record(row),
-                stage: self.stage.clone(),
-                problems: vec![problem],
-                raw: batch.origin(row).1.to_vec(),
-                feature: feature(batch, row),
-            }),
+            _ => {
+                let reject = self.reject_of(batch, row, problem);
+                self.rejected.push(reject);
+            }
         }
+    }
+
+    fn reject_of(&self, batch: &Batch, row: usize, problem: Problem) -> Reject {
+        Reject {
+            record: batch.record(row),
+            stage: self.stage.clone(),
+            problems: vec![problem],
+            raw: batch.origin(row).1.to_vec(),
+            feature: feature(batch, row),
+            call: None,
+        }
+    }
+
+    /// A record failed, and goes on all the same.
+    pub(crate) fn note(&mut self, batch: &Batch, row: usize, problem: Problem) {
+        let reject = self.reject_of(batch, row, problem.of_record(batch.record(row)));
+        self.failed.push(reject);
     }
 }
 

@@ -8,15 +8,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tidegate_core::Code;
 use tidegate_geo::{Batch, Problem};
 
 use super::dispatch::Dispatcher;
 use super::window::{Admission, RecordWindow, Replies, Reply};
-use super::{Aside, BegunBatch, RemoteStep, Step, StepError};
+use super::{Aside, BegunBatch, FailedCall, RemoteStep, Step, StepError};
 use crate::cache::Key;
 use crate::http::Request;
+use crate::letter::Attempt;
 use crate::manifest::Missing;
 use crate::telemetry::trace::BatchSpan;
 use crate::traffic::Caller;
@@ -45,8 +47,43 @@ pub(super) trait RemoteKind: Send + Sync + 'static {
         parsed: Option<Self::Parsed>,
     ) -> Reply<Self::Answer>;
 
-    /// The batch with the answers to its rows.
-    fn fill(&self, batch: Batch, answers: &[Option<&Self::Answer>]) -> Result<Batch, StepError>;
+    /// The largest body that makes sense, in bytes.
+    fn body_bytes_max(&self) -> Option<u64> {
+        None
+    }
+
+    /// The batch with what became of its rows.
+    fn fill(&self, batch: Batch, rows: &[AskedRow<'_, Self::Answer>]) -> Result<Batch, StepError>;
+}
+
+/// What became of one row.
+#[derive(Debug)]
+pub(super) struct AskedRow<'a, A> {
+    pub(super) answer: Option<&'a A>,
+    /// Why it failed; nothing found is no failure.
+    pub(super) failure: Option<&'a Problem>,
+    /// Attempts made for it by this run.
+    pub(super) attempts: u32,
+    /// From the first attempt to the end.
+    pub(super) elapsed: Duration,
+    /// It cost no call of its own in this run.
+    pub(super) cached: bool,
+}
+
+/// What happens to records without an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OnMissing {
+    /// The service has nothing for it.
+    pub(super) no_match: Missing,
+    /// It could not be asked, or the service failed.
+    pub(super) failure: Missing,
+}
+
+impl OnMissing {
+    /// Failures are rejected.
+    pub(super) fn reject(no_match: Missing) -> OnMissing {
+        OnMissing { no_match, failure: Missing::Reject }
+    }
 }
 
 /// A step that asks a service.
@@ -55,21 +92,29 @@ pub(super) struct Remote<K: RemoteKind> {
     pub(super) dispatcher: Dispatcher<K>,
     pub(super) window: Arc<RecordWindow>,
     pub(super) stop: Arc<AtomicBool>,
-    pub(super) no_match: Missing,
+    pub(super) on: OnMissing,
 }
 
 /// A batch whose questions are out.
 struct QuestionedBatch<K: RemoteKind> {
     kind: Arc<K>,
     batch: Option<Batch>,
-    /// The question of each row; none if nothing can be asked of it.
-    questions: Vec<Option<usize>>,
+    /// The question of each row, or why nothing can be asked of it.
+    questions: Vec<Result<usize, Problem>>,
     replies: Arc<Replies<K::Answer>>,
-    refused: Vec<(usize, Problem)>,
-    no_match: Missing,
+    on: OnMissing,
     stop: Arc<AtomicBool>,
     caller: Caller,
+    service: Service,
     _admission: Admission,
+}
+
+/// Whom a failed call was for, as a dead letter names it.
+#[derive(Clone)]
+struct Service {
+    name: String,
+    driver: String,
+    url: String,
 }
 
 impl<K: RemoteKind> RemoteStep for Remote<K> {
@@ -83,35 +128,33 @@ impl<K: RemoteKind> RemoteStep for Remote<K> {
         let admission = self.window.admit(&batch, &is_over).ok_or(StepError::Cancelled)?;
         let mut open: Vec<(Key, Request)> = Vec::with_capacity(batch.len());
         let mut numbers: HashMap<Key, usize> = HashMap::with_capacity(batch.len());
-        let mut refused = Vec::new();
         let mut questions = Vec::with_capacity(batch.len());
         for row in 0..batch.len() {
-            questions.push(match self.kind.question(&batch, row) {
-                Ok(request) => {
-                    let key = request.idempotency_key.unwrap_or_else(|| request.key_bytes());
-                    let number = *numbers.entry(key).or_insert(open.len());
-                    if number == open.len() {
-                        open.push((key, request));
-                    } else {
-                        self.dispatcher.repeated();
-                    }
-                    Some(number)
+            questions.push(self.kind.question(&batch, row).map(|request| {
+                let key = request.idempotency_key.unwrap_or_else(|| request.key_bytes());
+                let number = *numbers.entry(key).or_insert(open.len());
+                if number == open.len() {
+                    open.push((key, request));
+                } else {
+                    self.dispatcher.repeated();
                 }
-                Err(problem) => {
-                    refused.push((row, problem));
-                    None
-                }
-            });
+                number
+            }));
         }
+        let link = self.dispatcher.link();
         Ok(Box::new(QuestionedBatch {
             kind: self.kind.clone(),
             batch: Some(batch),
             questions,
             replies: self.dispatcher.ask(open, span)?,
-            refused,
-            no_match: self.no_match,
+            on: self.on,
             stop: self.stop.clone(),
             caller: self.dispatcher.caller().clone(),
+            service: Service {
+                name: link.line.host.clone(),
+                driver: link.driver.clone(),
+                url: link.base.clone(),
+            },
             _admission: admission,
         }))
     }
@@ -135,33 +178,70 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
     ) -> Result<Batch, StepError> {
         let replies = self.replies.wait(&|| self.stop.load(Ordering::Relaxed) || is_over())?;
         let acts = self.acts();
-        let mut refused = std::mem::take(&mut self.refused);
         let Some(batch) = self.batch.take() else { return Err(StepError::Cancelled) };
         aside.attempts.extend(acts);
-        let mut answers = Vec::with_capacity(batch.len());
+        let nothing = Problem::new(Code::NO_MATCH, "the service has nothing for this record");
+        let mut asked: Vec<bool> = vec![false; replies.len()];
+        let mut rows = Vec::with_capacity(batch.len());
+        let mut calls: HashMap<u64, FailedCall> = HashMap::new();
+        let mut refused = Vec::new();
         for (row, question) in self.questions.iter().enumerate() {
-            let reply = question.and_then(|number| replies.get(number));
-            answers.push(match reply {
-                Some(Ok(Some(answer))) => Some(answer),
-                Some(Ok(None)) if self.no_match == Missing::Reject => {
-                    let what = "the service has nothing for this record";
-                    refused.push((row, Problem::new(Code::NO_MATCH, what)));
-                    None
+            let record = batch.record(row);
+            let settled = match question {
+                Ok(number) => replies.get(*number),
+                Err(_) => None,
+            };
+            // The first row that asked is the one that cost something.
+            let first = question.as_ref().ok().and_then(|number| asked.get_mut(*number));
+            let is_first = first.is_some_and(|asked| !std::mem::replace(asked, true));
+            let (answer, failure) = match (question, settled.map(|settled| &settled.reply)) {
+                (Err(problem), _) => (None, Some(problem)),
+                (Ok(_), Some(Ok(Some(answer)))) => (Some(answer), None),
+                (Ok(_), Some(Ok(None))) if self.on.no_match == Missing::Reject => {
+                    refused.push((row, nothing.clone()));
+                    (None, None)
                 }
-                Some(Ok(None)) => {
-                    aside.missed.push(batch.record(row));
-                    None
+                (Ok(_), Some(Ok(None))) => {
+                    aside.missed.push(record);
+                    (None, None)
                 }
-                Some(Err(problem)) => {
-                    refused.push((row, problem.clone()));
-                    None
+                (Ok(_), Some(Err(problem))) => (None, Some(problem)),
+                (Ok(_), None) => (None, None),
+            };
+            if let Some(problem) = failure {
+                if let Some(history) = settled.map(|settled| &settled.history).filter(|h| !h.is_empty()) {
+                    calls.insert(record, self.service.failed(history.clone()));
                 }
-                None => None,
+                match self.on.failure {
+                    Missing::Reject => refused.push((row, problem.clone())),
+                    Missing::Keep => aside.note(&batch, row, problem.clone()),
+                }
+            }
+            rows.push(AskedRow {
+                answer,
+                failure,
+                attempts: settled.filter(|_| is_first).map_or(0, |settled| settled.attempts),
+                elapsed: settled.map_or(Duration::ZERO, |settled| settled.elapsed),
+                cached: settled.is_some_and(|settled| settled.cached || !is_first),
             });
         }
-        let batch = self.kind.fill(batch, &answers)?;
-        refused.sort_by_key(|(row, _)| *row);
-        Ok(aside.set_aside(batch, refused))
+        let batch = self.kind.fill(batch, &rows)?;
+        let batch = aside.set_aside(batch, refused);
+        if !calls.is_empty() {
+            for reject in aside.rejected.iter_mut().chain(&mut aside.failed) {
+                if reject.call.is_none() && reject.stage == aside.stage {
+                    reject.call = calls.remove(&reject.record).map(Box::new);
+                }
+            }
+        }
+        Ok(batch)
+    }
+}
+
+impl Service {
+    fn failed(&self, attempts: Vec<Attempt>) -> FailedCall {
+        let Service { name, driver, url } = self.clone();
+        FailedCall { service: name, driver, url, attempts }
     }
 }
 
@@ -174,7 +254,7 @@ impl<K: RemoteKind> QuestionedBatch<K> {
         }
         let mut records = HashMap::new();
         for (row, number) in self.questions.iter().enumerate() {
-            if let (Some(number), Some(batch)) = (number, &self.batch) {
+            if let (Ok(number), Some(batch)) = (number, &self.batch) {
                 records.entry(*number).or_insert_with(|| batch.record(row));
             }
         }

@@ -12,13 +12,13 @@ use tidegate_core::time::seconds;
 use url::Url;
 
 use super::dispatch::{Dispatcher, ServiceLink};
-use super::remote::{Remote, RemoteKind};
+use super::remote::{OnMissing, Remote, RemoteKind};
 use super::window::RecordWindow;
 use crate::cache;
 use crate::call::Refusals;
 use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Trace};
 use crate::lane::LaneKey;
-use crate::manifest::{self, Missing, Policy};
+use crate::manifest::{self, Policy};
 use crate::secret::{Redactor, Secret, SecretRef};
 use crate::traffic::Traffic;
 
@@ -37,16 +37,19 @@ pub struct Services {
     pub stop: Arc<AtomicBool>,
     traffic: Traffic,
     patience: Duration,
+    /// The number of the run, under which failures are cached; 0 for a replay, which caches none.
+    run: u64,
 }
 
 impl Services {
-    /// The services of a pipeline; `cache` is where answers are kept.
+    /// The services of a pipeline; `cache` is the directory of the response cache.
     #[must_use]
     pub fn new(
         manifest: &manifest::Manifest,
         cache: Option<PathBuf>,
         stop: Arc<AtomicBool>,
         traffic: Traffic,
+        run: u64,
     ) -> Services {
         let forms = manifest.pipeline.services.clone();
         let batch = manifest.pipeline.source.as_ref().map_or(0, |source| source.batch_size as usize);
@@ -54,7 +57,7 @@ impl Services {
         // One patience for all that a run asks, whether as a source or in a step.
         let source = manifest.pipeline.source.as_ref();
         let patience = source.map_or(patience::DEFAULT, |source| seconds(source.patience_seconds));
-        Services { forms, policy: Policy::from(manifest), cache, window, stop, traffic, patience }
+        Services { forms, policy: Policy::from(manifest), cache, window, stop, traffic, patience, run }
     }
 
     /// The service of this name.
@@ -72,12 +75,21 @@ impl Services {
         kind: K,
         (base, dialect): (&Url, Dialect<K::Parsed>),
         (lane, trace): (LaneConfig, Trace),
-        no_match: Missing,
+        on: OnMissing,
     ) -> Result<Remote<K>, String> {
         let form = self.get(name)?;
-        let allow = Allow::meant(base, form.allow_private, &[]);
-        allow.url(base).map_err(|e| format!("{base}: {e}"))?;
-        let client = Client::new(ClientConfig { allow, ..ClientConfig::default() }, [base])?;
+        let allow = Allow::meant(base, form.allow_private, &form.allow_hosts);
+        let trust = if self.traffic.is_from_options() {
+            "--allow-private (or --allow-host)"
+        } else {
+            "`allow_private: true` (or `allow_hosts`) in its service"
+        };
+        allow.url(base).map_err(|e| format!("{base}: {e}. If you trust it, say {trust}"))?;
+        let mut client = ClientConfig { allow, ..ClientConfig::default() };
+        if let Some(bytes_max) = kind.body_bytes_max() {
+            client.body.bytes_max = bytes_max;
+        }
+        let client = Client::new(client, [base])?;
         let mut redactor = Redactor::new();
         let lanes = self.traffic.lanes(&lane);
         if let Some((name, secret)) = &secret(form)? {
@@ -85,11 +97,14 @@ impl Services {
             lanes.identify(name, secret);
         }
         // The manifest's lists of statuses are authoritative; the profile says what bodies mean.
-        let mut dialect = Dialect { classifier: self.policy.classifier, ..dialect };
+        let mut dialect = dialect;
+        if self.policy.lists_statuses {
+            dialect.classifier = self.policy.classifier;
+        }
         dialect.classifier.reset_is_wait = !lane.limit.learn;
         let policy = self.policy.call;
         let exchange = Exchange { client, lanes, dialect, policy, redactor: Arc::new(redactor), trace };
-        let (cache, cached) = match &self.cache {
+        let (cache, cached) = match self.cache.as_ref().filter(|_| form.cache) {
             Some(dir) => cache::open(dir).map(|(writer, reader)| (Some(writer), Some(reader))),
             None => Ok((None, None)),
         }
@@ -103,6 +118,10 @@ impl Services {
             caller: self.traffic.caller(name),
             patience: self.patience,
             refusals: Refusals::new(self.traffic.keeps_going()),
+            cache_max_age: seconds(form.cache_max_age_seconds),
+            run: self.run,
+            driver: form.profile.clone().unwrap_or_else(|| "http".into()),
+            base: base.to_string(),
         };
         let kind = Arc::new(kind);
         Ok(Remote {
@@ -110,7 +129,7 @@ impl Services {
             kind,
             window: RecordWindow::new(form.window.map_or(self.window, |records| records as usize)),
             stop: self.stop.clone(),
-            no_match,
+            on,
         })
     }
 }

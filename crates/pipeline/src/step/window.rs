@@ -17,13 +17,15 @@
 //! them, and memory is what is short. [`RecordWindow`] counts records and bytes. A batch that is
 //! larger than the whole window is admitted alone.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_geo::{Batch, Problem};
 
 use super::StepError;
 use crate::audit::Act;
+use crate::letter::Attempt;
+use crate::lock::lock;
 
 /// Bytes of records in a window, at most.
 const BYTES_MAX: usize = 64 << 20;
@@ -92,6 +94,42 @@ impl Drop for Admission {
 /// What became of one question: an answer, nothing found, or why the record is given up.
 pub(super) type Reply<A> = Result<Option<A>, Problem>;
 
+/// A reply, and what it cost.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Settled<A> {
+    pub(super) reply: Reply<A>,
+    /// Attempts made for it by this run.
+    pub(super) attempts: u32,
+    /// From the first attempt to the end.
+    pub(super) elapsed: Duration,
+    /// It cost no call of its own in this run.
+    pub(super) cached: bool,
+    /// The attempts, if they failed.
+    pub(super) history: Vec<Attempt>,
+}
+
+impl<A> Settled<A> {
+    /// A reply that cost nothing.
+    pub(super) fn known(reply: Reply<A>) -> Settled<A> {
+        Settled { reply, attempts: 0, elapsed: Duration::ZERO, cached: true, history: Vec::new() }
+    }
+
+    /// The same reply for whoever asked the same question.
+    pub(super) fn shared(&self) -> Settled<A>
+    where
+        A: Clone,
+    {
+        let Settled { reply, elapsed, history, .. } = self;
+        Settled {
+            reply: reply.clone(),
+            attempts: 0,
+            elapsed: *elapsed,
+            cached: true,
+            history: history.clone(),
+        }
+    }
+}
+
 /// The replies to the questions of one batch, as they come.
 #[derive(Debug)]
 pub(super) struct Replies<A> {
@@ -101,7 +139,7 @@ pub(super) struct Replies<A> {
 
 #[derive(Debug)]
 struct State<A> {
-    replies: Vec<Option<Reply<A>>>,
+    replies: Vec<Option<Settled<A>>>,
     /// Questions without a reply.
     open: usize,
     /// Why the run ends at this batch.
@@ -118,7 +156,7 @@ impl<A> Replies<A> {
     }
 
     /// A question has its end. The first one counts.
-    pub(super) fn put(&self, question: usize, reply: Result<Reply<A>, StepError>) {
+    pub(super) fn put(&self, question: usize, reply: Result<Settled<A>, StepError>) {
         let mut state = lock(&self.state);
         match reply {
             Ok(reply) => {
@@ -149,7 +187,7 @@ impl<A> Replies<A> {
 
     /// Waits until every question has its reply. What is complete is given out even if the run is
     /// over, because it can be committed.
-    pub(super) fn wait(&self, is_over: &dyn Fn() -> bool) -> Result<Vec<Reply<A>>, StepError> {
+    pub(super) fn wait(&self, is_over: &dyn Fn() -> bool) -> Result<Vec<Settled<A>>, StepError> {
         let mut state = lock(&self.state);
         loop {
             if let Some(why) = &state.failed {
@@ -164,10 +202,6 @@ impl<A> Replies<A> {
             state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -195,13 +229,13 @@ mod tests {
             if record == 0 {
                 slow = Some(replies);
             } else {
-                replies.put(record % 10, Ok(Ok(Some(record))));
+                replies.put(record % 10, Ok(Settled::known(Ok(Some(record)))));
                 answered += 1;
             }
             if answered == others
                 && let Some(slow) = slow.take()
             {
-                slow.put(0, Ok(Ok(Some(0))));
+                slow.put(0, Ok(Settled::known(Ok(Some(0)))));
             }
         }
         answered
@@ -232,7 +266,9 @@ mod tests {
         });
         let mut found = Vec::new();
         for (admission, replies) in ready {
-            found.extend(replies.wait(&|| false).unwrap().into_iter().map(|reply| reply.unwrap().unwrap()));
+            found.extend(
+                replies.wait(&|| false).unwrap().into_iter().map(|settled| settled.reply.unwrap().unwrap()),
+            );
             drop(admission);
         }
         asking.join().unwrap();
@@ -256,11 +292,15 @@ mod tests {
     #[test]
     fn what_is_complete_is_given_out_when_the_run_is_over_and_nothing_else() {
         let replies = Replies::new(2);
-        replies.put(1, Ok(Ok(Some('b'))));
+        replies.put(1, Ok(Settled::known(Ok(Some('b')))));
         assert_eq!(replies.wait(&|| true), Err(StepError::Cancelled));
-        replies.put(0, Ok(Ok(None)));
-        replies.put(0, Ok(Ok(Some('x'))));
-        assert_eq!(replies.wait(&|| true), Ok(vec![Ok(None), Ok(Some('b'))]), "the first end counts");
+        replies.put(0, Ok(Settled::known(Ok(None))));
+        replies.put(0, Ok(Settled::known(Ok(Some('x')))));
+        assert_eq!(
+            replies.wait(&|| true),
+            Ok(vec![Settled::known(Ok(None)), Settled::known(Ok(Some('b')))]),
+            "the first end counts"
+        );
         let replies = Replies::<char>::new(2);
         replies.put(0, Err(StepError::Broken("no".into())));
         assert_eq!(replies.wait(&|| false), Err(StepError::Broken("no".into())), "the rest need not come");

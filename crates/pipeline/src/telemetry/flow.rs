@@ -25,9 +25,9 @@ impl Telemetry {
     /// Every record has one end: what was written without an answer is not counted twice.
     fn ended(&self, counts: &Counts) {
         let r = &self.records;
-        r.set_ended(Ended::Matched, counts.written().saturating_sub(counts.no_match));
+        r.set_ended(Ended::Matched, counts.written().saturating_sub(counts.no_match + counts.failed));
         r.set_ended(Ended::NoMatch, counts.no_match.min(counts.written()));
-        r.set_ended(Ended::Failed, counts.dead());
+        r.set_ended(Ended::Failed, counts.unsuccessful());
         r.set_ended(Ended::Filtered, counts.filtered);
         r.set_ended(Ended::Deduped, counts.deduped);
     }
@@ -69,6 +69,8 @@ pub struct Landed<'b> {
     pub batch: &'b Batch,
     /// Records that were given up.
     pub rejects: &'b [Reject],
+    /// Records that failed and are written all the same.
+    pub failed: &'b [Reject],
     /// Records that a service had nothing for.
     pub missed: &'b [u64],
     /// Since when it was under way.
@@ -113,7 +115,7 @@ impl<'a> Teller<'a> {
         records.committed(new, landed.took, now_ms());
         self.telemetry.ended(counts);
         self.telemetry.tallies(&checkpoint.gates);
-        for reject in landed.rejects {
+        for reject in landed.rejects.iter().chain(landed.failed) {
             let first = reject.problems.first();
             let code = first.map_or("UNKNOWN", |problem| problem.code.as_str());
             let said = first.map_or("no reason is known", |problem| problem.message.as_str());
@@ -127,7 +129,7 @@ impl<'a> Teller<'a> {
         }
         self.say(new, landed);
         if !self.ways.is_empty() {
-            self.place(landed.batch, landed.rejects, landed.missed);
+            self.place(landed);
         }
     }
 
@@ -155,11 +157,13 @@ impl<'a> Teller<'a> {
         );
     }
 
-    fn place(&self, batch: &Batch, rejects: &[Reject], missed: &[u64]) {
+    fn place(&self, landed: &Landed<'_>) {
+        let Landed { batch, rejects, .. } = landed;
         let places = &self.telemetry.places;
         let Some((_, end)) = self.ways.last() else { return };
         let gone: HashSet<u64> = rejects.iter().map(|reject| reject.record).collect();
-        let missed: HashSet<u64> = missed.iter().copied().collect();
+        let missed: HashSet<u64> = landed.missed.iter().copied().collect();
+        let failed: HashSet<u64> = landed.failed.iter().map(|reject| reject.record).collect();
         for row in 0..batch.len() {
             let record = batch.record(row);
             if gone.contains(&record) {
@@ -169,11 +173,17 @@ impl<'a> Teller<'a> {
             let (x, y) =
                 (f64::midpoint(bounds.min_x, bounds.max_x), f64::midpoint(bounds.min_y, bounds.max_y));
             if let Some(place) = end.degrees(x, y) {
-                let mark = if missed.contains(&record) { Mark::NoMatch } else { Mark::Committed };
+                let mark = if failed.contains(&record) {
+                    Mark::Dead
+                } else if missed.contains(&record) {
+                    Mark::NoMatch
+                } else {
+                    Mark::Committed
+                };
                 places.add(mark, place);
             }
         }
-        for reject in rejects {
+        for reject in *rejects {
             // What could not be read has the system of what reaches the first step.
             let at = self.ways.iter().position(|(label, _)| *label == reject.stage);
             let at = at.unwrap_or(if reject.stage == "read" { 0 } else { self.ways.len() - 1 });

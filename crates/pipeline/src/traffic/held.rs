@@ -107,7 +107,9 @@ fn key(url: &Url, form: &Service, keyed: bool) -> LaneKey {
 }
 
 fn named(form: &Service) -> Option<Profile> {
-    form.profile.as_ref().and_then(|name| Profiles::one(name, None).ok())
+    form.profile
+        .as_ref()
+        .and_then(|name| Profiles::one(name, form.profiles.as_deref().map(std::path::Path::new)).ok())
 }
 
 fn of(form: &Service, url: &Url) -> Option<Profile> {

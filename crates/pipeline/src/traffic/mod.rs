@@ -24,7 +24,7 @@ use tidegate_core::limit::LimitConfig;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::audit::{self, Act};
-use crate::call::Outcome;
+use crate::call::{Outcome, SettingsOf};
 use crate::lane::{Clock, LaneKey, LaneStates, Lanes};
 use crate::letter::now_ms;
 use crate::lock::lock;
@@ -48,6 +48,8 @@ struct Shared {
     noted: Mutex<Vec<Act>>,
     /// Every record is asked for, however many are refused.
     keep_going: bool,
+    /// The manifest was made of the options of a command: those are what an error names.
+    from_options: bool,
     /// Who wants more time than there is, in a sentence.
     later: Mutex<Option<String>>,
 }
@@ -79,6 +81,7 @@ impl Traffic {
             all: manifest.pipeline.audit.attempts,
             noted: Mutex::default(),
             keep_going: false,
+            from_options: false,
             later: Mutex::default(),
         };
         Traffic { shared: Arc::new(shared), runtime: Arc::default() }
@@ -102,6 +105,21 @@ impl Traffic {
             shared.keep_going = keep_going;
         }
         self
+    }
+
+    /// This traffic, whose errors name the options of a command and not the keys of a manifest.
+    #[must_use]
+    pub fn from_options(mut self, from_options: bool) -> Traffic {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.from_options = from_options;
+        }
+        self
+    }
+
+    /// Whether errors name the options of a command.
+    #[must_use]
+    pub fn is_from_options(&self) -> bool {
+        self.shared.from_options
     }
 
     /// Whether every record is asked for, however many are refused.
@@ -205,9 +223,9 @@ impl Caller {
         self.shared.lanes.with(config)
     }
 
-    /// The name of what it sends to.
-    pub(crate) fn to(&self) -> &str {
-        &self.to
+    /// Where the settings are that an error of its calls is about.
+    pub(crate) fn settings(&self) -> SettingsOf<'_> {
+        if self.shared.from_options { SettingsOf::Options } else { SettingsOf::Service(&self.to) }
     }
 
     /// The other side wants more time than there is.

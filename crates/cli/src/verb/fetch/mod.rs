@@ -16,11 +16,11 @@ use tidegate_pipeline::source::{SourceError, Tolerance, Trouble};
 use url::Url;
 
 use super::calls::{Calls, Reach};
-use super::geocode::Interrupts;
 use crate::exit::Exit;
 use crate::observe::{self, Observer, Subject};
 use crate::out::{self, Format};
 use crate::progress::Progress;
+use crate::stop::Stop;
 
 /// Fetch a layer of a service, or a file, into a local file
 ///
@@ -204,7 +204,7 @@ async fn watched(job: Job, args: &Args, run: &Arc<Run>) -> Result<End, SourceErr
     let mut pace = tell::Pace::new();
     let going = job.go(Clock::system(), Arc::clone(run));
     tokio::pin!(going);
-    let mut interrupts = Interrupts::new().map_err(|e| SourceError::setup(e.to_string()))?;
+    let mut interrupts = Stop::listen().map_err(|e| SourceError::setup(e.to_string()))?;
     let mut interrupted = false;
     loop {
         tokio::select! {
@@ -221,7 +221,7 @@ async fn watched(job: Job, args: &Args, run: &Arc<Run>) -> Result<End, SourceErr
                     progress.draw_line(|color| tell::line(&seen, &pace, color));
                 }
             }
-            () = interrupts.next() => {
+            _ = interrupts.asked() => {
                 if interrupted {
                     return Ok(End::Cancelled);
                 }

@@ -7,11 +7,10 @@ use tidegate_ledger::letter::now_ms;
 use tidegate_pipeline::fetch::{End, Run, Seen};
 use tidegate_pipeline::source::{Agreement, SourceError, Trouble};
 
-use super::super::geocode::waiting;
 use super::Args;
 use crate::observe::Seen as Watched;
 use crate::out;
-use crate::progress::{span, thousands};
+use crate::progress::{span, thousands, waiting};
 use crate::report::{self, Report, Tone};
 use tidegate_core::time::calendar::rfc3339;
 

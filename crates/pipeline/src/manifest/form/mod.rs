@@ -45,8 +45,8 @@ pub use retry_policy::{Jitter, OnLongWait, RetryPolicy};
 pub use scalar::Scalar;
 pub use service::Service;
 pub use sink::{Mode, Sink, SinkTable};
-pub use source::{Body, Paging, PagingBy, Source, SourceTable, WfsVersion};
-pub use step::{Arrays, Cast, Coerce, Flatten, Geocode, Http, Lookup, Missing, Step};
+pub use source::{Body, CsvRows, Paging, PagingBy, Source, SourceTable, WfsVersion};
+pub use step::{Arrays, Cast, Coerce, Flatten, Geocode, Http, LonLat, Lookup, Missing, Step};
 pub use store::Bucket;
 pub use tolerance::Tolerance;
 

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tidegate_core::classify::{StatusSet, TERMINAL};
+use tidegate_core::classify::{Classifier, StatusSet, TERMINAL};
 
 use super::YEAR;
 
@@ -106,11 +106,13 @@ pub struct RetryPolicy {
     pub quota_wait_seconds: f64,
 
     /// The HTTP statuses that are tried again. This list is authoritative: a status that is in
-    /// neither list is not retried.
+    /// neither list is not retried. Without it the profile of the service decides, which by default
+    /// retries 408, 425, 429, 500, 502, 503 and 504.
     ///
     /// Touch it when the provider documents another status as temporary.
-    #[schemars(inner(range(min = 100, max = 599)), extend("uniqueItems" = true), example = RETRYABLE)]
-    pub retryable_status_codes: Vec<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<u16>", inner(range(min = 100, max = 599)), extend("uniqueItems" = true), example = RETRYABLE)]
+    pub retryable_status_codes: Option<Vec<u16>>,
 
     /// The HTTP statuses that end a record at once. Without this key they are 400, 401, 403, 404
     /// and 500, less those listed as retryable.
@@ -127,8 +129,26 @@ impl RetryPolicy {
     pub fn terminal(&self) -> Vec<u16> {
         match &self.terminal_status_codes {
             Some(codes) => codes.clone(),
-            None => TERMINAL.less(&StatusSet::of(&self.retryable_status_codes)).iter().collect(),
+            None => TERMINAL.less(&StatusSet::of(&self.retryable())).iter().collect(),
         }
+    }
+
+    /// The statuses that are tried again: those listed, or the default less the terminal ones.
+    #[must_use]
+    pub fn retryable(&self) -> Vec<u16> {
+        match (&self.retryable_status_codes, &self.terminal_status_codes) {
+            (Some(codes), _) => codes.clone(),
+            (None, Some(terminal)) => {
+                Classifier::default().retryable.less(&StatusSet::of(terminal)).iter().collect()
+            }
+            (None, None) => Classifier::default().retryable.iter().collect(),
+        }
+    }
+
+    /// Whether the manifest says what statuses mean, and not the profile of a service.
+    #[must_use]
+    pub fn lists_statuses(&self) -> bool {
+        self.retryable_status_codes.is_some() || self.terminal_status_codes.is_some()
     }
 }
 

@@ -3,8 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::YEAR;
+
+/// Answers are taken from the response cache for 30 days.
+const CACHE_MAX_AGE_SECONDS: f64 = 30.0 * 86_400.0;
+
 /// A remote service that the source or steps ask.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Service {
     /// The provider profile that says how it speaks; `tidegate profiles ls` lists them. A step
@@ -12,6 +17,11 @@ pub struct Service {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 64))]
     pub profile: Option<String>,
+
+    /// A file or a directory of own profiles, in which `profile` is looked up first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096))]
+    pub profiles: Option<String>,
 
     /// Its address, if it is not that of the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,6 +37,28 @@ pub struct Service {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub user_agent: Option<String>,
+
+    /// The language of its answers, such as `de`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 35))]
+    pub language: Option<String>,
+
+    /// The country of the addresses that a geocoder is asked about, such as `at`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 35))]
+    pub country: Option<String>,
+
+    /// Whether its answers to steps are kept in the response cache. Without it a run that is cut
+    /// off pays for them a second time.
+    #[serde(skip_serializing_if = "std::clone::Clone::clone")]
+    pub cache: bool,
+
+    /// How old an answer of the response cache may be. Older ones are asked for again; those of the
+    /// run that is resumed are not.
+    ///
+    /// Touch it downwards when answers change.
+    #[schemars(range(min = 0.0, max = YEAR))]
+    pub cache_max_age_seconds: f64,
 
     /// The most calls per second, if it is not that of `rate_limit`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,4 +87,25 @@ pub struct Service {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 253)), extend("uniqueItems" = true))]
     pub allow_hosts: Vec<String>,
+}
+
+impl Default for Service {
+    fn default() -> Service {
+        Service {
+            profile: None,
+            profiles: None,
+            url: None,
+            key: None,
+            user_agent: None,
+            language: None,
+            country: None,
+            cache: true,
+            cache_max_age_seconds: CACHE_MAX_AGE_SECONDS,
+            requests_per_second: None,
+            window: None,
+            price_per_thousand: None,
+            allow_private: false,
+            allow_hosts: Vec::new(),
+        }
+    }
 }

@@ -18,6 +18,12 @@ pub struct Source {
     #[schemars(with = "String", length(min = 1, max = 4096), example = "parcels.geojsonl")]
     pub file: Option<String>,
 
+    /// Read a CSV file as rows of text: every column becomes a text field, and none is taken for a
+    /// geometry. A step `coerce` makes other types of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CsvRows")]
+    pub csv: Option<CsvRows>,
+
     /// The table to read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "SourceTable")]
@@ -75,6 +81,33 @@ pub struct Source {
     #[serde(default = "batch")]
     #[schemars(range(min = 1, max = 100_000))]
     pub batch_size: u32,
+}
+
+/// How a CSV file is read as rows of text.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CsvRows {
+    /// The character between two cells, or `tab`. By default it is guessed from the header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 3), example = &";")]
+    pub delimiter: Option<String>,
+
+    /// The encoding of the file, such as `windows-1252`. By default UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 40), example = &"windows-1252")]
+    pub encoding: Option<String>,
+
+    /// The field that says what is wrong with a row: too few cells, a cell that is not text. The row
+    /// then goes on with what could be read. By default such a row is rejected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub row_error: Option<String>,
+
+    /// The columns that must be readable; a fault in a single cell of another column does no harm.
+    /// By default all must be.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 1, max = 200)), extend("uniqueItems" = true))]
+    pub required: Vec<String>,
 }
 
 /// How the pages of a service are asked for.

@@ -250,6 +250,23 @@ pub struct Geocode {
     #[schemars(inner(length(min = 1, max = 200)))]
     pub address: Vec<String>,
 
+    /// The fields that hold longitude and latitude, for asking which address is at a place. The
+    /// place becomes the geometry of the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "LonLat")]
+    pub place: Option<LonLat>,
+
+    /// The field that says what was wrong with the record when it was read (`source.csv.row_error`).
+    /// Such a record is not asked about and fails with `SCHEMA_MISMATCH`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub row_error: Option<String>,
+
+    /// The field for the outcome: `matched`, `no_match` or `failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub outcome: Option<String>,
+
     /// The field for the label of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
@@ -260,9 +277,58 @@ pub struct Geocode {
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub score: Option<String>,
 
+    /// The field for the kind of match, in the service's own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub match_type: Option<String>,
+
+    /// The field for the number of attempts that the record cost in this run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub attempts: Option<String>,
+
+    /// The field for the time from the first attempt to the end, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub elapsed_ms: Option<String>,
+
+    /// The field that says whether the answer cost no call in this run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub cache_hit: Option<String>,
+
+    /// The field for the code of a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub error_code: Option<String>,
+
+    /// The field for the message of a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 200))]
+    pub error: Option<String>,
+
     /// What happens to a record that the service has nothing for.
     #[serde(default = "keep")]
     pub no_match: Missing,
+
+    /// What happens to a record that fails: it is rejected, or goes on to the sink without an
+    /// answer. With `keep`, `outcome` or `error_code` must say so in a field, and the run ends with
+    /// exit code 4 all the same.
+    #[serde(default = "reject", skip_serializing_if = "is_reject")]
+    pub on_failure: Missing,
+}
+
+/// The fields of a place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LonLat {
+    /// The field of the longitude, in degrees.
+    #[schemars(length(min = 1, max = 200))]
+    pub lon: String,
+
+    /// The field of the latitude, in degrees.
+    #[schemars(length(min = 1, max = 200))]
+    pub lat: String,
 }
 
 /// Fields out of the JSON that a service answers.
@@ -296,6 +362,12 @@ fn dot() -> String {
 }
 fn eight() -> u32 {
     8
+}
+fn reject() -> Missing {
+    Missing::Reject
+}
+fn is_reject(what: &Missing) -> bool {
+    *what == Missing::Reject
 }
 fn keep() -> Missing {
     Missing::Keep

@@ -1,0 +1,102 @@
+//! Replay into a row that is in the sink already.
+//!
+//! A step with `on_failure: keep` lets a failed record go on to the sink, with its failure in a
+//! field. Its replay must change that row and add none. Where the sink has a key, an upsert does
+//! so. A file without one holds one row for each record of the source, in its order, if no step or
+//! gate takes records away: there the row is found by the number of the record.
+
+use std::path::{Path, PathBuf};
+
+use tidegate_geo::mapping::Owned;
+use tidegate_geo::{Batch, Value};
+
+use crate::letter::Letter;
+use crate::letter::replay::{At, Update};
+use crate::manifest::{Manifest, Missing, Step};
+use crate::sink::{Spec, Target};
+
+/// Whether a stage keeps the records that fail at it.
+pub(super) fn keeps(manifest: &Manifest, stage: &str) -> bool {
+    let steps = manifest.pipeline.steps.iter().enumerate();
+    let mut kept = steps.filter(|(_, step)| keeps_failures(step));
+    kept.any(|(at, step)| format!("steps[{at}] {}", step.name()) == stage)
+}
+
+fn keeps_failures(step: &Step) -> bool {
+    step.geocode.as_ref().is_some_and(|form| form.on_failure == Missing::Keep)
+}
+
+/// Whether a step gives one record for each that reaches it.
+fn is_one_to_one(step: &Step) -> bool {
+    let fields = step.rename.is_some() || step.drop.is_some() || step.keep.is_some();
+    let values = step.default.is_some() || step.constant.is_some();
+    let geocode = step.geocode.as_ref();
+    fields || values || geocode.is_some_and(|form| keeps_failures(step) && form.no_match == Missing::Keep)
+}
+
+/// The file whose rows are changed by their number; `None` if the sink finds rows by a key.
+///
+/// # Errors
+/// If neither works, with what to do.
+pub(super) fn file(manifest: &Manifest, sink: &Spec) -> Result<Option<PathBuf>, String> {
+    let pipeline = &manifest.pipeline;
+    if !sink.key.is_empty() || !pipeline.steps.iter().any(keeps_failures) {
+        return Ok(None);
+    }
+    let path = match &sink.target {
+        Target::File(path, _) | Target::GeoPackage(path, _) => path,
+        Target::Object(..) | Target::Table(_) => {
+            return Err(format!(
+                "{} holds the failed records already, and nothing tells which row is whose; add `key` to `sink`, run again, then replay",
+                sink.describe()
+            ));
+        }
+    };
+    if pipeline.gates.is_empty() && pipeline.steps.iter().all(is_one_to_one) {
+        return Ok(Some(path.clone()));
+    }
+    Err(format!(
+        "{} has no `key`, and its rows cannot be counted because steps or gates take records away; add `key` to `sink`, run again, then replay",
+        sink.describe()
+    ))
+}
+
+/// The number of a letter's row, from 1.
+///
+/// # Errors
+/// If the letter names no record.
+pub(super) fn row(letter: &Letter) -> Result<u64, String> {
+    let record = letter.source.position.strip_prefix("record ").and_then(|n| n.parse::<u64>().ok());
+    let record = record.ok_or_else(|| format!("letter {} names no record of its source", letter.id))?;
+    Ok(record + 1)
+}
+
+/// What a row of the file is to hold.
+pub(super) fn update(batch: &Batch, at: usize, row: u64) -> Update {
+    let fields = batch.schema().fields().iter().enumerate();
+    let values = fields.map(|(field, about)| (about.name.clone(), owned(batch.value(at, field)))).collect();
+    Update { at: At::Row(row), wkb: batch.geometry(at).map(<[u8]>::to_vec), crs: None, values }
+}
+
+fn owned(value: Value<'_>) -> Owned {
+    match value {
+        Value::Null => Owned::Null,
+        Value::Bool(b) => Owned::Bool(b),
+        Value::Int(i) => Owned::Int(i),
+        Value::Real(x) => Owned::Real(x),
+        Value::Text(text) => Owned::Text(text.to_owned()),
+        Value::Bytes(bytes) => Owned::Bytes(bytes.to_vec()),
+        Value::Json(text) => Owned::Json(text.to_owned()),
+    }
+}
+
+/// Whether the file can be changed.
+///
+/// # Errors
+/// Why not.
+pub(super) fn check(path: &Path) -> Result<(), String> {
+    if !path.exists() {
+        return Err(format!("{} is not there; run the pipeline first", path.display()));
+    }
+    crate::letter::replay::writable(path)
+}
