@@ -6,7 +6,7 @@
 //! is full, it becomes the old one and the old one is forgotten.
 
 use super::answer::Finished;
-use crate::cache::Key;
+use crate::cache::CacheKey;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -30,7 +30,7 @@ impl Hasher for Beginning {
     }
 }
 
-type ByKey<T> = HashMap<Key, T, BuildHasherDefault<Beginning>>;
+type ByKey<T> = HashMap<CacheKey, T, BuildHasherDefault<Beginning>>;
 
 /// Answers that are not known any more. There are many: whoever holds the questions for others lets
 /// go of them first.
@@ -63,7 +63,7 @@ impl<T> Default for Questions<T> {
 
 impl<T> Questions<T> {
     /// A question comes.
-    pub(super) fn come(&mut self, key: Key, who: T) -> Known<T> {
+    pub(super) fn come(&mut self, key: CacheKey, who: T) -> Known<T> {
         match self.out.entry(key) {
             Entry::Occupied(mut joined) => {
                 joined.get_mut().push(who);
@@ -80,7 +80,7 @@ impl<T> Questions<T> {
     }
 
     /// Its answer comes: who else waits for it?
-    pub(super) fn answer(&mut self, key: Key, finished: &Arc<Finished>) -> (Vec<T>, Option<Forgotten>) {
+    pub(super) fn answer(&mut self, key: CacheKey, finished: &Arc<Finished>) -> (Vec<T>, Option<Forgotten>) {
         let forgotten = (self.young.len() >= GENERATION).then(|| {
             let full = std::mem::replace(
                 &mut self.young,

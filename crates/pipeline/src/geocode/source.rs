@@ -5,7 +5,7 @@ use super::hand::Giver;
 use super::order::Credit;
 use super::sink::weight;
 use super::{By, Job, JobError, Run};
-use crate::cache::{Key, Reader};
+use crate::cache::{CacheKey, CacheReader};
 use crate::http::Request;
 use crate::profile::{self, What};
 use crate::spool::Spool;
@@ -27,7 +27,7 @@ pub(super) enum Step {
     /// Nothing: it cannot be asked, or has been.
     Ready(Finished),
     /// Ask.
-    Ask(Box<Request>, Key),
+    Ask(Box<Request>, CacheKey),
 }
 
 /// The opened input.
@@ -71,7 +71,7 @@ impl Source {
         job: &Job,
         run: &Run,
         credit: &Credit,
-        cache: Option<&Reader>,
+        cache: Option<&CacheReader>,
         mut giver: Giver,
     ) -> Result<(), JobError> {
         let asker = Asker::new(job).map_err(JobError::Setup)?;
@@ -176,7 +176,7 @@ impl<'a> Asker<'a> {
     }
 
     /// What the cache knows: an answer that is young enough, or a failure of this very job.
-    fn look(&self, cache: &Reader, key: &Key) -> Result<Option<Finished>, JobError> {
+    fn look(&self, cache: &CacheReader, key: &CacheKey) -> Result<Option<Finished>, JobError> {
         let stored = cache.get(key).map_err(|e| JobError::Broken(e.to_string()))?;
         Ok(stored.and_then(|stored| {
             let young = self.now_ms.saturating_sub(stored.at_ms) <= self.job.ttl.as_millis() as i64;

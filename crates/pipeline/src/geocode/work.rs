@@ -7,7 +7,7 @@ use super::order::Credit;
 use super::sink::{CREDIT, Out, Sink};
 use super::source::{Item, Source, Step};
 use super::{By, End, Job, JobError, Prepared, Run, reconcile};
-use crate::cache::{self, Key, Stored, Writer};
+use crate::cache::{self, CacheKey, CacheWriter, CachedAnswer};
 use crate::call::{self, Later, Outcome, Refusals, SettingsOf};
 use crate::http::{Answer, Answered, Exchange, Request};
 use crate::lock::lock;
@@ -64,7 +64,7 @@ pub(super) fn job_id(job: &Job) -> u64 {
 struct Question {
     row: CsvRow,
     request: Box<Request>,
-    key: Key,
+    key: CacheKey,
 }
 
 /// What all rows of a run share.
@@ -80,13 +80,13 @@ struct Shop {
     coming: AtomicU32,
     exchange: Exchange<Sniffed>,
     run: Arc<Run>,
-    cache: Option<Writer>,
+    cache: Option<CacheWriter>,
     id: u64,
     questions: Mutex<Questions<CsvRow>>,
     out: Sender<(u64, Out)>,
     refusals: Refusals,
     /// Refusals from before the first accepted answer: kept if the run does not end because of them.
-    deferred: Mutex<Vec<(Key, Stored)>>,
+    deferred: Mutex<Vec<(CacheKey, CachedAnswer)>>,
     stopped_by: Mutex<Option<End>>,
     broken: Mutex<Option<JobError>>,
 }
@@ -343,7 +343,7 @@ impl Shop {
     fn settle(
         self: &Arc<Self>,
         row: CsvRow,
-        key: Key,
+        key: CacheKey,
         outcome: &mut Outcome<Answered<Sniffed>>,
         place: OwnedSemaphorePermit,
     ) -> Option<OwnedSemaphorePermit> {
@@ -368,7 +368,7 @@ impl Shop {
         match (&self.cache, kept) {
             (Some(cache), Some(kept)) => {
                 let failed = finished.ended == Ended::Failed;
-                let stored = Stored { at_ms: now_ms(), job: self.id, failed, answer: kept.to_bytes() };
+                let stored = CachedAnswer { at_ms: now_ms(), job: self.id, failed, answer: kept.to_bytes() };
                 if refused && self.refusals.is_open() {
                     self.defer(key, stored);
                     done(Ok(()));
@@ -388,7 +388,7 @@ impl Shop {
     }
 
     /// Keeps a refusal for later: it may be the run's and not the row's.
-    fn defer(self: &Arc<Self>, key: Key, stored: Stored) {
+    fn defer(self: &Arc<Self>, key: CacheKey, stored: CachedAnswer) {
         let full = {
             let mut deferred = lock(&self.deferred);
             deferred.push((key, stored));

@@ -24,7 +24,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::StepError;
 use super::remote::RemoteKind;
 use super::window::{Replies, Reply};
-use crate::cache::{self, Key, Stored};
+use crate::cache::{self, CacheKey, CachedAnswer};
 use crate::call::{self, Later, Outcome, Refusals, SettingsOf};
 use crate::http::{Answered, Exchange, Request};
 use crate::lane::Lane;
@@ -38,7 +38,7 @@ const PLACES_PER_CALL: u32 = 16;
 /// How a service is asked.
 pub(super) struct ServiceLink<T> {
     pub(super) exchange: Exchange<T>,
-    pub(super) cache: Option<cache::Writer>,
+    pub(super) cache: Option<cache::CacheWriter>,
     /// Calls that the lane lets out at once, at most.
     pub(super) in_flight_max: u32,
     pub(super) line: Line,
@@ -76,7 +76,7 @@ impl<T> ServiceLink<T> {
 /// Takes questions, and sees to their replies. What is still out ends with it.
 pub(super) struct Dispatcher<K: RemoteKind> {
     shared: Arc<Shared<K>>,
-    cached: Option<cache::Reader>,
+    cached: Option<cache::CacheReader>,
     questions: mpsc::UnboundedSender<OpenQuestion<K>>,
     driver: AbortHandle,
     /// Last, so that it goes last.
@@ -88,7 +88,7 @@ struct Shared<K: RemoteKind> {
     link: ServiceLink<K::Parsed>,
     /// Who waits for the reply to each question that is out: batches, and the question's number in
     /// each.
-    out: Mutex<HashMap<Key, Vec<Waiter<K::Answer>>>>,
+    out: Mutex<HashMap<CacheKey, Vec<Waiter<K::Answer>>>>,
     /// Why the run ends, once the service refuses everybody or asks for more time than there is:
     /// no other question is asked then.
     over: watch::Sender<Option<StepError>>,
@@ -99,7 +99,7 @@ type Waiter<A> = (Arc<Replies<A>>, usize);
 /// A question without a reply. Whoever waits for it is told even if its task ends on a fault.
 struct OpenQuestion<K: RemoteKind> {
     shared: Arc<Shared<K>>,
-    key: Key,
+    key: CacheKey,
     request: Request,
     batch: Option<BatchSpan>,
     ended: bool,
@@ -109,7 +109,7 @@ impl<K: RemoteKind> Dispatcher<K> {
     pub(super) fn new(
         kind: Arc<K>,
         link: ServiceLink<K::Parsed>,
-        cached: Option<cache::Reader>,
+        cached: Option<cache::CacheReader>,
         runtime: Arc<Runtime>,
     ) -> Dispatcher<K> {
         let shared = Arc::new(Shared { kind, link, out: Mutex::default(), over: watch::channel(None).0 });
@@ -122,7 +122,7 @@ impl<K: RemoteKind> Dispatcher<K> {
     /// Asks what is not known: each of these questions is another. Their replies are in their order.
     pub(super) fn ask(
         &self,
-        questions: Vec<(Key, Request)>,
+        questions: Vec<(CacheKey, Request)>,
         batch: Option<BatchSpan>,
     ) -> Result<Arc<Replies<K::Answer>>, StepError> {
         let replies = Arc::new(Replies::new(questions.len()));
@@ -158,7 +158,7 @@ impl<K: RemoteKind> Dispatcher<K> {
         self.shared.link.line.calls.shared();
     }
 
-    fn known(&self, key: &Key) -> Result<Option<Reply<K::Answer>>, StepError> {
+    fn known(&self, key: &CacheKey) -> Result<Option<Reply<K::Answer>>, StepError> {
         let Some(cached) = &self.cached else { return Ok(None) };
         let stored = cached.get(key).map_err(|e| StepError::Broken(e.to_string()))?;
         let known = stored.as_ref().and_then(|stored| unpack(&stored.answer));
@@ -272,7 +272,7 @@ impl<K: RemoteKind> OpenQuestion<K> {
         match (self.shared.read(&mut outcome, lane), link.cache.clone()) {
             (Ok((reply, Some(answer))), Some(cache)) => {
                 let at_ms = link.exchange.lanes.clock().wall().millis();
-                let stored = Stored { at_ms, job: 0, failed: false, answer };
+                let stored = CachedAnswer { at_ms, job: 0, failed: false, answer };
                 cache.put(self.key, stored, move |durable| {
                     self.end(durable.map(|()| reply).map_err(|e| StepError::Broken(e.to_string())));
                     drop(place);
@@ -321,7 +321,7 @@ impl<K: RemoteKind> Drop for OpenQuestion<K> {
 }
 
 impl<K: RemoteKind> Shared<K> {
-    fn out(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Vec<Waiter<K::Answer>>>> {
+    fn out(&self) -> std::sync::MutexGuard<'_, HashMap<CacheKey, Vec<Waiter<K::Answer>>>> {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

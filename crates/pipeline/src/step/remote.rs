@@ -15,7 +15,7 @@ use tidegate_geo::{Batch, Problem};
 use super::dispatch::Dispatcher;
 use super::window::{Admission, RecordWindow, Replies, Reply};
 use super::{Aside, BegunBatch, RemoteStep, Step, StepError};
-use crate::cache::Key;
+use crate::cache::CacheKey;
 use crate::http::Request;
 use crate::manifest::Missing;
 use crate::telemetry::trace::BatchSpan;
@@ -81,8 +81,8 @@ impl<K: RemoteKind> RemoteStep for Remote<K> {
     ) -> Result<Box<dyn BegunBatch>, StepError> {
         let is_over = || self.stop.load(Ordering::Relaxed) || is_over();
         let admission = self.window.admit(&batch, &is_over).ok_or(StepError::Cancelled)?;
-        let mut open: Vec<(Key, Request)> = Vec::with_capacity(batch.len());
-        let mut numbers: HashMap<Key, usize> = HashMap::with_capacity(batch.len());
+        let mut open: Vec<(CacheKey, Request)> = Vec::with_capacity(batch.len());
+        let mut numbers: HashMap<CacheKey, usize> = HashMap::with_capacity(batch.len());
         let mut refused = Vec::new();
         let mut questions = Vec::with_capacity(batch.len());
         for row in 0..batch.len() {
