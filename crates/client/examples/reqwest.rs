@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream};
 use tidegate_chaos::{Chaos, Config, Dialect, Fault, FaultKind, spec};
 use tidegate_client::adapter::{answered, failed};
 use tidegate_client::call;
-use tidegate_client::lane::{Clock, Lane, LaneKey};
+use tidegate_client::lane::{Clock, LaneHandle, LaneKey};
 use tidegate_core::Rng;
 use tidegate_core::call::{Call, CallPolicy};
 use tidegate_core::lane::LaneConfig;
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // One lane for all calls that the provider counts together; one client, one policy.
     let key = LaneKey::of_url(&provider.url().parse()?, "");
-    let lane = Lane::new(key, &LaneConfig::default(), Clock::system());
+    let lane = LaneHandle::new(key, &LaneConfig::default(), Clock::system());
     let (http, policy) = (reqwest::Client::new(), CallPolicy { throttles_free: 20, ..CallPolicy::default() });
 
     let ask = async |n: u64| {

@@ -6,7 +6,7 @@
 use futures_util::future::join_all;
 use std::time::Duration;
 use tidegate_client::call::{Outcome, Reply, Sent, run};
-use tidegate_client::lane::{Clock, Lane, LaneKey, Snapshot};
+use tidegate_client::lane::{Clock, LaneHandle, LaneKey, Snapshot};
 use tidegate_core::call::Call;
 use tidegate_core::hint::Hints;
 use tidegate_core::{Code, Mono, Rng, Verdict, VerdictKind};
@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// `records` that are all there at the beginning: when each ended, and the lane afterwards.
 async fn drain(records: u64, seed: u64) -> (Vec<(Mono, Outcome<u32>)>, Snapshot) {
-    let lane = Lane::new(LaneKey::of_prefix("mem:", ""), &geocode::lane(), Clock::system());
+    let lane = LaneHandle::new(LaneKey::of_prefix("mem:", ""), &geocode::lane(), Clock::system());
     let (clock, policy) = (lane.clock(), geocode::policy());
     let one = async |n| {
         let outcome = run(&lane, &policy, Call::new(), Rng::fork(seed, n), |_| async {

@@ -7,10 +7,10 @@
 //!
 //! ```
 //! # use tidegate_core::{call::{Call, CallPolicy}, hint::Hints, lane::LaneConfig, Rng, Verdict};
-//! # use tidegate_client::{call::{self, Reply}, lane::{Clock, Lane, LaneKey}};
+//! # use tidegate_client::{call::{self, Reply}, lane::{Clock, LaneHandle, LaneKey}};
 //! use futures_util::{StreamExt, stream};
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-//! let lane = Lane::new(LaneKey::of_prefix("mem:", ""), &LaneConfig::default(), Clock::system());
+//! let lane = LaneHandle::new(LaneKey::of_prefix("mem:", ""), &LaneConfig::default(), Clock::system());
 //! let policy = CallPolicy::default();
 //! let done = stream::iter(0..10_000u64)
 //!     .map(|n| {
@@ -37,7 +37,7 @@ pub use outcome::Outcome;
 pub use patient::{Later, given_up, patient};
 pub use refusals::{Refusals, SettingsOf, advice, refused};
 
-use crate::lane::{Lane, Permit, Refused};
+use crate::lane::{LaneHandle, LanePermit, Refused};
 use std::time::Duration;
 use tidegate_core::call::{Call, CallPolicy, GiveUpReason, Next};
 use tidegate_core::hint::Hints;
@@ -74,7 +74,7 @@ pub enum Sent<T> {
     /// a call like any other for the server that gets it, so it needs a permit of its own.
     Hop {
         /// Where to.
-        lane: Lane,
+        lane: LaneHandle,
         /// The status that said so.
         status: u16,
         /// What its headers said.
@@ -118,7 +118,7 @@ pub const TIMED_OUT: Verdict =
 ///
 /// `sender` is asked once per attempt, and once more for each hop.
 pub async fn run<S: Sender, C: Chance>(
-    lane: &Lane,
+    lane: &LaneHandle,
     policy: &CallPolicy,
     mut call: Call,
     mut chance: C,
@@ -182,11 +182,11 @@ pub struct Spans {
 /// One attempt with its hops. The permit that comes back is that of the last hop; none, if the
 /// lane there would not send in time.
 async fn attempt<S: Sender>(
-    first: Permit,
+    first: LanePermit,
     number: u32,
     by: Mono,
     sender: &mut S,
-) -> (Option<Permit>, Reply<S::Value>) {
+) -> (Option<LanePermit>, Reply<S::Value>) {
     let clock = first.lane().clock();
     let mut permit = first;
     let mut hop = 0;

@@ -5,7 +5,7 @@ use super::redirect::{Hop, is_redirect};
 use super::request::Request;
 use super::{Client, Response};
 use crate::call::{self, Outcome, Reply, Sender, Sent, Try};
-use crate::lane::{Lane, LaneKey, Lanes};
+use crate::lane::{LaneHandle, LaneKey, Lanes};
 use crate::secret::Redactor;
 use crate::telemetry::trace::{self, Begun, Tracer};
 use bytes::Bytes;
@@ -112,7 +112,7 @@ impl<T> Clone for Exchange<T> {
 impl<T: Send> Exchange<T> {
     /// The lane of a request.
     #[must_use]
-    pub fn lane(&self, request: &Request) -> Lane {
+    pub fn lane(&self, request: &Request) -> LaneHandle {
         self.lanes.get(&LaneKey::of_url(&request.url, &request.credential_name()))
     }
 
@@ -124,7 +124,7 @@ impl<T: Send> Exchange<T> {
     /// The same for a caller that holds the lane already and so saves looking it up.
     pub async fn call_in<C: Chance>(
         &self,
-        lane: &Lane,
+        lane: &LaneHandle,
         request: &Request,
         chance: C,
     ) -> Outcome<Answered<T>> {

@@ -45,7 +45,7 @@ pub use open::{OpenError, S3Settings, Settings};
 pub use read::Object;
 
 use crate::call::{self, Later, Reply, Sent};
-use crate::lane::{Lane, LaneKey, Lanes};
+use crate::lane::{LaneHandle, LaneKey, Lanes};
 use crate::lock::lock;
 use crate::telemetry::Line;
 use bytes::Bytes;
@@ -210,7 +210,7 @@ impl Store {
     }
 
     /// The lane of a kept key.
-    fn lane(&self, kept: &str) -> Lane {
+    fn lane(&self, kept: &str) -> LaneHandle {
         let inner = &*self.0;
         let after = kept.strip_prefix(inner.base.as_str()).unwrap_or(kept);
         let prefix = key::lane_prefix(after, inner.lane_segments);

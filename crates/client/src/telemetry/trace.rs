@@ -11,7 +11,7 @@
 //! There is one tracer per process, like one log: a process runs one pipeline.
 
 use crate::call::{Outcome, Spans};
-use crate::lane::Lane;
+use crate::lane::LaneHandle;
 use crate::lock::lock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -220,7 +220,7 @@ impl Tracer {
     }
 
     /// A call has ended.
-    pub fn called<T>(&self, begun: Begun, lane: &Lane, method: &http::Method, outcome: &Outcome<T>) {
+    pub fn called<T>(&self, begun: Begun, lane: &LaneHandle, method: &http::Method, outcome: &Outcome<T>) {
         let failed = !outcome.is_accepted();
         let plain = !failed && outcome.attempts() <= 1;
         let room = if plain { self.max / 2 } else { self.max };

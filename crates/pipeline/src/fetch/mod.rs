@@ -15,7 +15,7 @@ mod write;
 
 pub use write::Outcome;
 
-use crate::lane::{Clock, Lane};
+use crate::lane::{Clock, LaneHandle};
 use crate::letter::now_ms;
 use crate::lock::lock;
 use crate::source::file::{self, FilePosition};
@@ -117,7 +117,7 @@ impl Run {
 
     /// The lane, once there is one.
     #[must_use]
-    pub fn lane(&self) -> Option<Lane> {
+    pub fn lane(&self) -> Option<LaneHandle> {
         self.seen().wire.map(|wire| wire.lane().clone())
     }
 

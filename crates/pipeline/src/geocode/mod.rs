@@ -32,7 +32,7 @@ pub use answer::Finished;
 pub use dead::DeadLetters;
 
 use crate::http::{Client, ClientConfig, Exchange, Trace};
-use crate::lane::{Clock, Lane, LaneKey, LaneStates, Lanes};
+use crate::lane::{Clock, LaneHandle, LaneKey, LaneStates, Lanes};
 use crate::profile::{Ask, Profile, Sniffed, What};
 use crate::secret::{Redactor, Secret};
 use crate::telemetry::{Calls, Line, Summary, Telemetry};
@@ -187,7 +187,7 @@ pub struct Run {
     /// Of that, the calls.
     calls: Arc<Calls>,
     /// The lane.
-    pub lane: Lane,
+    pub lane: LaneHandle,
     /// Bytes read, and bytes in all (0 if that is unknown).
     pub bytes: (AtomicU64, AtomicU64),
     stop: watch::Sender<bool>,

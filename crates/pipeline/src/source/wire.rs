@@ -11,7 +11,7 @@ use crate::call::{self, Later, Outcome, SettingsOf};
 use crate::http::{
     Answer, Answered, Client, ClientConfig, Credential, Dialect, Exchange, Request, Response, Trace,
 };
-use crate::lane::{Clock, Lane, LaneStates, Lanes};
+use crate::lane::{Clock, LaneHandle, LaneStates, Lanes};
 use crate::profile::Profile;
 use crate::secret::{Redactor, Secret};
 use crate::telemetry::Line;
@@ -66,7 +66,7 @@ pub struct Wire {
     seed: u64,
     calls: Arc<AtomicU64>,
     line: Arc<Line>,
-    lane: Lane,
+    lane: LaneHandle,
     caller: Option<Caller>,
 }
 
@@ -157,7 +157,7 @@ impl Wire {
 
     /// The lane of the service.
     #[must_use]
-    pub fn lane(&self) -> &Lane {
+    pub fn lane(&self) -> &LaneHandle {
         &self.lane
     }
 

@@ -27,7 +27,7 @@ use super::window::{Replies, Reply};
 use crate::cache::{self, CacheKey, CachedAnswer};
 use crate::call::{self, Later, Outcome, Refusals, SettingsOf};
 use crate::http::{Answered, Exchange, Request};
-use crate::lane::Lane;
+use crate::lane::LaneHandle;
 use crate::telemetry::Line;
 use crate::telemetry::trace::BatchSpan;
 use crate::traffic::Caller;
@@ -199,7 +199,7 @@ impl<K: RemoteKind> Intake<K> {
 /// those that back off. The tasks end with it.
 async fn drive<K: RemoteKind>(intake: Arc<Intake<K>>) {
     let mut tasks = JoinSet::new();
-    let mut lane: Option<Lane> = None;
+    let mut lane: Option<LaneHandle> = None;
     loop {
         let Ok(place) = intake.places.clone().acquire_owned().await else { return };
         // Before a question is taken: what waits here would be overtaken.
@@ -234,12 +234,12 @@ async fn work<K: RemoteKind>(
 }
 
 impl<K: RemoteKind> OpenQuestion<K> {
-    fn lane(&self) -> Lane {
+    fn lane(&self) -> LaneHandle {
         self.shared.link.exchange.lane(&self.request)
     }
 
     /// Asks until there is an end to it. `place` is free when the answer is durable.
-    async fn call(self, lane: &Lane, place: OwnedSemaphorePermit) {
+    async fn call(self, lane: &LaneHandle, place: OwnedSemaphorePermit) {
         let link = &self.shared.link;
         let seed = self.key.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
         let ask = |number| {
@@ -330,7 +330,7 @@ impl<K: RemoteKind> Shared<K> {
     fn read(
         &self,
         outcome: &mut Outcome<Answered<K::Parsed>>,
-        lane: &Lane,
+        lane: &LaneHandle,
     ) -> Result<(Reply<K::Answer>, Option<Vec<u8>>), StepError> {
         let not_found = matches!(outcome.verdict.kind, VerdictKind::NoMatch)
             || (self.kind.not_found_is_answer() && outcome.verdict.code == Code::NOT_FOUND);
