@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let outcomes: Vec<_> = stream::iter(0..200).map(ask).buffer_unordered(32).collect().await;
     let accepted = outcomes.iter().filter(|outcome| outcome.is_accepted()).count();
-    let sent: u32 = outcomes.iter().map(call::Outcome::attempts).sum();
+    let sent: u32 = outcomes.iter().map(call::CallOutcome::attempts).sum();
     println!("{accepted} of {} answered with {sent} calls", outcomes.len());
     assert_eq!((accepted, provider.stats().retry_after_violations), (200, 0));
     Ok(())

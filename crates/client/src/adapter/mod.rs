@@ -8,7 +8,7 @@
 #[cfg(feature = "tower")]
 pub mod tower;
 
-use crate::call::{Reply, Sent};
+use crate::call::{AttemptOutcome, Sent};
 use crate::lane::LaneHandle;
 use http::{HeaderMap, StatusCode};
 use tidegate_core::classify::Classifier;
@@ -23,7 +23,7 @@ pub fn answered<T>(lane: &LaneHandle, status: StatusCode, headers: &HeaderMap, v
     let hints = hint::read(headers, clock.wall(), &HintProfile::default());
     let signal = Signal::Http { status: status.as_u16(), finding: None };
     let verdict = Classifier::default().classify(&signal, &hints, clock.mono());
-    Sent::Reply(Reply { verdict, hints, value: Some(value) })
+    Sent::Reply(AttemptOutcome { verdict, hints, value: Some(value) })
 }
 
 /// An attempt that was not answered.
@@ -31,5 +31,5 @@ pub fn answered<T>(lane: &LaneHandle, status: StatusCode, headers: &HeaderMap, v
 pub fn failed<T>(lane: &LaneHandle, how: Network, value: T) -> Sent<T> {
     let hints = Hints::default();
     let verdict = Classifier::default().classify(&Signal::Network(how), &hints, lane.clock().mono());
-    Sent::Reply(Reply { verdict, hints, value: Some(value) })
+    Sent::Reply(AttemptOutcome { verdict, hints, value: Some(value) })
 }

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! # use tidegate_core::{call::{Call, CallPolicy}, hint::Hints, lane::LaneConfig, Rng, Verdict};
-//! # use tidegate_client::{call::{self, Reply}, lane::{Clock, LaneHandle, LaneKey}};
+//! # use tidegate_client::{call::{self, AttemptOutcome}, lane::{Clock, LaneHandle, LaneKey}};
 //! use futures_util::{StreamExt, stream};
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 //! let lane = LaneHandle::new(LaneKey::of_prefix("mem:", ""), &LaneConfig::default(), Clock::system());
@@ -16,7 +16,7 @@
 //!     .map(|n| {
 //!         let (lane, policy) = (&lane, &policy);
 //!         call::run(lane, policy, Call::new(), Rng::fork(7, n), move |_| async move {
-//!             Reply { verdict: Verdict::DONE, hints: Hints::default(), value: Some(n) }.into()
+//!             AttemptOutcome { verdict: Verdict::DONE, hints: Hints::default(), value: Some(n) }.into()
 //!         })
 //!     })
 //!     .buffer_unordered(1_000)
@@ -33,9 +33,9 @@ mod refusals;
 #[cfg(test)]
 mod tests;
 
-pub use outcome::Outcome;
+pub use outcome::CallOutcome;
 pub use patient::{Later, given_up, patient};
-pub use refusals::{Refusals, SettingsOf, advice, refused};
+pub use refusals::{RefusalCounter, SettingsOf, advice, refused};
 
 use crate::lane::{LaneHandle, LanePermit, Refused};
 use std::time::Duration;
@@ -55,21 +55,21 @@ pub struct Try {
     pub by: Mono,
 }
 
-/// What came of an attempt.
+/// The outcome of one attempt.
 #[derive(Clone, Debug)]
-pub struct Reply<T> {
-    /// What it means.
+pub struct AttemptOutcome<T> {
+    /// The verdict of the classifier.
     pub verdict: Verdict,
-    /// What its headers said.
+    /// The hints in the response headers.
     pub hints: Hints,
-    /// What it brought.
+    /// The parsed response, if there is one.
     pub value: Option<T>,
 }
 
 /// What a send came back with.
 pub enum Sent<T> {
     /// The end of the attempt.
-    Reply(Reply<T>),
+    Reply(AttemptOutcome<T>),
     /// An answer that says to ask elsewhere: the same attempt goes on through this lane. A hop is
     /// a call like any other for the server that gets it, so it needs a permit of its own.
     Hop {
@@ -82,8 +82,8 @@ pub enum Sent<T> {
     },
 }
 
-impl<T> From<Reply<T>> for Sent<T> {
-    fn from(reply: Reply<T>) -> Sent<T> {
+impl<T> From<AttemptOutcome<T>> for Sent<T> {
+    fn from(reply: AttemptOutcome<T>) -> Sent<T> {
         Sent::Reply(reply)
     }
 }
@@ -123,7 +123,7 @@ pub async fn run<S: Sender, C: Chance>(
     mut call: Call,
     mut chance: C,
     mut sender: S,
-) -> Outcome<S::Value> {
+) -> CallOutcome<S::Value> {
     let clock = lane.clock();
     let began = clock.mono();
     let mut spans = Spans::default();
@@ -165,7 +165,7 @@ pub async fn run<S: Sender, C: Chance>(
             spans.backoff += asked.since(settled);
         }
     };
-    Outcome { verdict, next, value, call, elapsed: ended.since(began), spans }
+    CallOutcome { verdict, next, value, call, elapsed: ended.since(began), spans }
 }
 
 /// Where the time of a record went.
@@ -186,7 +186,7 @@ async fn attempt<S: Sender>(
     number: u32,
     by: Mono,
     sender: &mut S,
-) -> (Option<LanePermit>, Reply<S::Value>) {
+) -> (Option<LanePermit>, AttemptOutcome<S::Value>) {
     let clock = first.lane().clock();
     let mut permit = first;
     let mut hop = 0;
@@ -200,7 +200,7 @@ async fn attempt<S: Sender>(
             Some(Sent::Reply(reply)) => return (Some(permit), reply),
             Some(Sent::Hop { lane, status, hints }) => (lane, status, hints),
             None => {
-                let reply = Reply { verdict: TIMED_OUT, hints: Hints::default(), value: None };
+                let reply = AttemptOutcome { verdict: TIMED_OUT, hints: Hints::default(), value: None };
                 return (Some(permit), reply);
             }
         };
@@ -209,7 +209,7 @@ async fn attempt<S: Sender>(
         match lane.acquire(Some(by)).await {
             Ok(next) => permit = next,
             Err(_) => {
-                let reply = Reply { verdict: TIMED_OUT, hints: Hints::default(), value: None };
+                let reply = AttemptOutcome { verdict: TIMED_OUT, hints: Hints::default(), value: None };
                 return (None, reply);
             }
         }

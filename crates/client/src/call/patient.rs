@@ -3,7 +3,7 @@
 //! The decisions are the core's ([`tidegate_core::patience`]); here is the waiting. Rows, pages,
 //! objects and steps all come this way, so the same answer ends the same way for each of them.
 
-use super::Outcome;
+use super::CallOutcome;
 use crate::lane::LaneHandle;
 use std::fmt;
 use std::time::Duration;
@@ -84,11 +84,11 @@ pub async fn given_up(lane: &LaneHandle, limit: Duration) -> Later {
 ///
 /// # Errors
 /// When the other side wants more time than there is.
-pub async fn patient<T, F: Future<Output = Outcome<T>>>(
+pub async fn patient<T, F: Future<Output = CallOutcome<T>>>(
     lane: &LaneHandle,
     limit: Duration,
     mut call: impl FnMut(u32) -> F,
-) -> Result<Outcome<T>, Later> {
+) -> Result<CallOutcome<T>, Later> {
     let clock = lane.clock();
     let mut patience = Patience::new(limit);
     let mut number = 0;

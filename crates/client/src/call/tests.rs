@@ -27,7 +27,7 @@ fn verdict(kind: VerdictKind, code: Code) -> Verdict {
 }
 
 fn reply(verdict: Verdict) -> Sent<u32> {
-    Reply { verdict, hints: Hints::default(), value: Some(7) }.into()
+    AttemptOutcome { verdict, hints: Hints::default(), value: Some(7) }.into()
 }
 
 const DOWN: Verdict = Verdict {

@@ -4,7 +4,7 @@ use super::failure::Failure;
 use super::redirect::{Hop, is_redirect};
 use super::request::Request;
 use super::{Client, Response};
-use crate::call::{self, Outcome, Reply, Sender, Sent, Try};
+use crate::call::{self, AttemptOutcome, CallOutcome, Sender, Sent, Try};
 use crate::lane::{LaneHandle, LaneKey, Lanes};
 use crate::secret::Redactor;
 use crate::telemetry::trace::{self, Begun, Tracer};
@@ -117,7 +117,7 @@ impl<T: Send> Exchange<T> {
     }
 
     /// Takes one request to its end.
-    pub async fn call<C: Chance>(&self, request: &Request, chance: C) -> Outcome<Answered<T>> {
+    pub async fn call<C: Chance>(&self, request: &Request, chance: C) -> CallOutcome<Answered<T>> {
         self.call_in(&self.lane(request), request, chance).await
     }
 
@@ -127,7 +127,7 @@ impl<T: Send> Exchange<T> {
         lane: &LaneHandle,
         request: &Request,
         chance: C,
-    ) -> Outcome<Answered<T>> {
+    ) -> CallOutcome<Answered<T>> {
         let call = if request.is_repeatable() { Call::new() } else { Call::once() };
         let tracer = if self.trace == Trace::Off { None } else { trace::tracer() };
         let begun = tracer.map(|tracer| (tracer, tracer.call()));
@@ -181,12 +181,12 @@ impl<T: Send> Exchange<T> {
         let (finding, read) = (self.dialect.read)(&response);
         let signal = Signal::Http { status: status.as_u16(), finding };
         let verdict = self.classify(&signal, &hints);
-        Sent::Reply(Reply { verdict, hints, value: Some(Ok(Answer { response, read })) })
+        Sent::Reply(AttemptOutcome { verdict, hints, value: Some(Ok(Answer { response, read })) })
     }
 
     fn failed(&self, failure: Failure, hints: Hints) -> Sent<Answered<T>> {
         let verdict = self.classify(&failure.signal(), &hints);
-        Sent::Reply(Reply { verdict, hints, value: Some(Err(failure)) })
+        Sent::Reply(AttemptOutcome { verdict, hints, value: Some(Err(failure)) })
     }
 
     fn classify(&self, signal: &Signal<'_>, hints: &Hints) -> Verdict {

@@ -3,7 +3,7 @@
 //! A run has one set of lanes and one place where its calls are counted and written down. A store
 //! does not need to know who keeps them.
 
-use crate::call::Outcome;
+use crate::call::CallOutcome;
 use crate::lane::{LaneKey, Lanes};
 use crate::telemetry::Line;
 use tidegate_core::call::CallPolicy;
@@ -18,5 +18,5 @@ pub trait CallContext: Send + Sync {
     fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line;
 
     /// A call has ended; `what` it was about, without secrets.
-    fn ended(&self, line: &Line, what: &str, outcome: &Outcome<()>);
+    fn ended(&self, line: &Line, what: &str, outcome: &CallOutcome<()>);
 }

@@ -44,7 +44,7 @@ pub use object_store::GetRange;
 pub use open::{OpenError, S3Settings, Settings};
 pub use read::Object;
 
-use crate::call::{self, Later, Reply, Sent};
+use crate::call::{self, AttemptOutcome, Later, Sent};
 use crate::lane::{LaneHandle, LaneKey, Lanes};
 use crate::lock::lock;
 use crate::telemetry::Line;
@@ -242,7 +242,7 @@ impl Store {
                     let (result, seen) = wire::watched(work).await;
                     let (verdict, hints, words) =
                         judge(&inner.classifier, result.as_ref().err(), seen, clock.mono());
-                    Sent::Reply(Reply { verdict, hints, value: Some((result.ok(), words)) })
+                    Sent::Reply(AttemptOutcome { verdict, hints, value: Some((result.ok(), words)) })
                 }
             });
             let outcome = tokio::select! {

@@ -10,7 +10,7 @@
 //!
 //! There is one tracer per process, like one log: a process runs one pipeline.
 
-use crate::call::{Outcome, Spans};
+use crate::call::{CallOutcome, Spans};
 use crate::lane::LaneHandle;
 use crate::lock::lock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -220,7 +220,13 @@ impl Tracer {
     }
 
     /// A call has ended.
-    pub fn called<T>(&self, begun: Begun, lane: &LaneHandle, method: &http::Method, outcome: &Outcome<T>) {
+    pub fn called<T>(
+        &self,
+        begun: Begun,
+        lane: &LaneHandle,
+        method: &http::Method,
+        outcome: &CallOutcome<T>,
+    ) {
         let failed = !outcome.is_accepted();
         let plain = !failed && outcome.attempts() <= 1;
         let room = if plain { self.max / 2 } else { self.max };

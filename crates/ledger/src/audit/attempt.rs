@@ -6,11 +6,11 @@
 use serde_json::json;
 
 use super::Act;
-use crate::call::Outcome;
+use crate::call::CallOutcome;
 
 /// How a call to a service ended, at this time.
 #[must_use]
-pub fn attempt<T>(service: &str, outcome: &Outcome<T>, at_ms: i64) -> Act {
+pub fn attempt<T>(service: &str, outcome: &CallOutcome<T>, at_ms: i64) -> Act {
     let attempts: Vec<_> = outcome
         .history()
         .iter()

@@ -8,7 +8,7 @@ use super::sink::{CREDIT, Out, Sink};
 use super::source::{Item, Source, Step};
 use super::{By, End, Job, JobError, Prepared, Run, reconcile};
 use crate::cache::{self, CacheKey, CacheWriter, CachedAnswer};
-use crate::call::{self, Later, Outcome, Refusals, SettingsOf};
+use crate::call::{self, CallOutcome, Later, RefusalCounter, SettingsOf};
 use crate::http::{Answer, Answered, Exchange, Request};
 use crate::lock::lock;
 use crate::profile::Sniffed;
@@ -84,7 +84,7 @@ struct Shop {
     id: u64,
     questions: Mutex<Questions<CsvRow>>,
     out: Sender<(u64, Out)>,
-    refusals: Refusals,
+    refusals: RefusalCounter,
     /// Refusals from before the first accepted answer: kept if the run does not end because of them.
     deferred: Mutex<Vec<(CacheKey, CachedAnswer)>>,
     stopped_by: Mutex<Option<End>>,
@@ -127,7 +127,7 @@ pub(super) async fn go(prepared: Prepared) -> Result<End, JobError> {
     let id = job_id(&job);
     let window = job.lane.limit.in_flight_max.saturating_mul(WINDOW_PER_CALL).clamp(64, 4096) as usize;
     let waiting = WAITING.max(job.lane.limit.in_flight_max as usize);
-    let refusals = Refusals::new(job.keep_going);
+    let refusals = RefusalCounter::new(job.keep_going);
     let shop = Arc::new(Shop {
         job,
         rows: rows.into(),
@@ -320,7 +320,7 @@ impl Shop {
     }
 
     /// The service refuses row after row.
-    fn refused(&self, why: RepeatedRefusal, outcome: &Outcome<Answered<Sniffed>>) {
+    fn refused(&self, why: RepeatedRefusal, outcome: &CallOutcome<Answered<Sniffed>>) {
         let said = match &outcome.value {
             Some(Ok(answer)) => answer.response.excerpt(200, &self.exchange.redactor),
             Some(Err(_)) | None => String::new(),
@@ -344,7 +344,7 @@ impl Shop {
         self: &Arc<Self>,
         row: CsvRow,
         key: CacheKey,
-        outcome: &mut Outcome<Answered<Sniffed>>,
+        outcome: &mut CallOutcome<Answered<Sniffed>>,
         place: OwnedSemaphorePermit,
     ) -> Option<OwnedSemaphorePermit> {
         let refused = RefusalClass::of(&outcome.verdict).is_some();
@@ -421,7 +421,7 @@ impl Shop {
     }
 
     /// What an outcome means for the row, and what of it is kept.
-    fn read(&self, outcome: &mut Outcome<Answered<Sniffed>>) -> (Option<Kept>, Finished) {
+    fn read(&self, outcome: &mut CallOutcome<Answered<Sniffed>>) -> (Option<Kept>, Finished) {
         let (attempts, elapsed) = (outcome.attempts(), outcome.elapsed);
         let redactor = &self.exchange.redactor;
         if let (true, Some(Ok(Answer { response, read }))) = (outcome.is_accepted(), &mut outcome.value)
@@ -471,7 +471,7 @@ impl Shop {
     }
 
     /// The attempts as a dead letter tells them.
-    fn tried(&self, outcome: &Outcome<Answered<Sniffed>>) -> Vec<crate::letter::Attempt> {
+    fn tried(&self, outcome: &CallOutcome<Answered<Sniffed>>) -> Vec<crate::letter::Attempt> {
         let clock = self.exchange.lanes.clock();
         let (mono, wall) = (clock.mono(), clock.wall().millis());
         let mut delay = Duration::ZERO;

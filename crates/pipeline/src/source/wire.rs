@@ -7,7 +7,7 @@
 use super::error::{SourceError, Trouble};
 use super::page::Page;
 use super::service::Service;
-use crate::call::{self, Later, Outcome, SettingsOf};
+use crate::call::{self, CallOutcome, Later, SettingsOf};
 use crate::http::{
     Answer, Answered, Client, ClientConfig, Credential, Dialect, Exchange, Request, Response, Trace,
 };
@@ -248,7 +248,7 @@ impl Wire {
         }
     }
 
-    fn end<T>(&self, outcome: Outcome<Answered<T>>, what: &str) -> Result<Answer<T>, SourceError> {
+    fn end<T>(&self, outcome: CallOutcome<Answered<T>>, what: &str) -> Result<Answer<T>, SourceError> {
         let accepted = outcome.is_accepted();
         let (word, code, attempts) = (outcome.word(), outcome.verdict.code, outcome.attempts());
         let advice = match (RefusalClass::of(&outcome.verdict), &self.caller) {

@@ -25,7 +25,7 @@ use super::StepError;
 use super::remote::RemoteKind;
 use super::window::{Replies, Reply};
 use crate::cache::{self, CacheKey, CachedAnswer};
-use crate::call::{self, Later, Outcome, Refusals, SettingsOf};
+use crate::call::{self, CallOutcome, Later, RefusalCounter, SettingsOf};
 use crate::http::{Answered, Exchange, Request};
 use crate::lane::LaneHandle;
 use crate::telemetry::Line;
@@ -45,12 +45,12 @@ pub(super) struct ServiceLink<T> {
     pub(super) caller: Caller,
     /// A longer wait than this ends the run: try later.
     pub(super) patience: Duration,
-    pub(super) refusals: Refusals,
+    pub(super) refusals: RefusalCounter,
 }
 
 impl<T> ServiceLink<T> {
     /// The service refuses record after record: why the run stops.
-    fn refused(&self, why: &RepeatedRefusal, host: &str, outcome: &Outcome<Answered<T>>) -> StepError {
+    fn refused(&self, why: &RepeatedRefusal, host: &str, outcome: &CallOutcome<Answered<T>>) -> StepError {
         let redactor = &self.exchange.redactor;
         let said = match &outcome.value {
             Some(Ok(answer)) => answer.response.excerpt(200, redactor),
@@ -329,7 +329,7 @@ impl<K: RemoteKind> Shared<K> {
     #[allow(clippy::type_complexity, reason = "read where it is made")]
     fn read(
         &self,
-        outcome: &mut Outcome<Answered<K::Parsed>>,
+        outcome: &mut CallOutcome<Answered<K::Parsed>>,
         lane: &LaneHandle,
     ) -> Result<(Reply<K::Answer>, Option<Vec<u8>>), StepError> {
         let not_found = matches!(outcome.verdict.kind, VerdictKind::NoMatch)

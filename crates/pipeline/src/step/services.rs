@@ -15,7 +15,7 @@ use super::dispatch::{Dispatcher, ServiceLink};
 use super::remote::{Remote, RemoteKind};
 use super::window::RecordWindow;
 use crate::cache;
-use crate::call::Refusals;
+use crate::call::RefusalCounter;
 use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Trace};
 use crate::lane::LaneKey;
 use crate::manifest::{self, Missing, Policy};
@@ -102,7 +102,7 @@ impl Services {
             line: self.traffic.line(&LaneKey::of_url(base, credential), &policy),
             caller: self.traffic.caller(name),
             patience: self.patience,
-            refusals: Refusals::new(self.traffic.keeps_going()),
+            refusals: RefusalCounter::new(self.traffic.keeps_going()),
         };
         let kind = Arc::new(kind);
         Ok(Remote {

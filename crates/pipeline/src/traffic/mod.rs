@@ -24,7 +24,7 @@ use tidegate_core::limit::LimitConfig;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::audit::{self, Act};
-use crate::call::Outcome;
+use crate::call::CallOutcome;
 use crate::lane::{Clock, LaneKey, LaneStates, Lanes};
 use crate::letter::now_ms;
 use crate::lock::lock;
@@ -221,13 +221,13 @@ impl Caller {
     }
 
     /// A call has ended; `what` it was about, without secrets.
-    pub(crate) fn ended<T>(&self, line: &Line, what: &str, outcome: &Outcome<T>) {
+    pub(crate) fn ended<T>(&self, line: &Line, what: &str, outcome: &CallOutcome<T>) {
         line.calls.call(outcome.history());
         self.leave(self.act(outcome).map(|act| act.key(what)));
     }
 
     /// What the audit says of a call that has ended, if anything.
-    pub(crate) fn act<T>(&self, outcome: &Outcome<T>) -> Option<Act> {
+    pub(crate) fn act<T>(&self, outcome: &CallOutcome<T>) -> Option<Act> {
         let is_entered = self.shared.all || !outcome.is_accepted();
         is_entered.then(|| audit::attempt(&self.to, outcome, now_ms()))
     }
@@ -248,7 +248,7 @@ impl crate::store::CallContext for Caller {
         self.line(key, policy)
     }
 
-    fn ended(&self, line: &Line, what: &str, outcome: &Outcome<()>) {
+    fn ended(&self, line: &Line, what: &str, outcome: &CallOutcome<()>) {
         self.ended(line, what, outcome);
     }
 }
