@@ -3,7 +3,7 @@
 use super::form::Method;
 use super::template;
 use super::{Ask, Profile, Refusal, Sniffed};
-use crate::http::{Credential, Dialect, Place, Request, Response};
+use crate::http::{Credential, CredentialLocation, Request, Response, ServiceDialect};
 use crate::secret::Secret;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
@@ -47,12 +47,12 @@ impl Profile {
             return if auth.optional { Ok(Vec::new()) } else { Err(needed) };
         };
         let place = match (&auth.query, &auth.header) {
-            (Some(query), _) => Place::Query(query.as_str().to_owned()),
+            (Some(query), _) => CredentialLocation::Query(query.as_str().to_owned()),
             (None, Some(header)) => {
                 let header: HeaderName =
                     header.as_str().parse().map_err(|e| format!("{}: {e}", header.as_str()))?;
                 let prefix = auth.scheme.as_ref().map_or(String::new(), |s| format!("{} ", s.as_str()));
-                Place::Header(header, prefix)
+                CredentialLocation::Header(header, prefix)
             }
             (None, None) => return Err(format!("profile {}: its key has no place", self.name())),
         };
@@ -122,9 +122,9 @@ impl Asker {
 impl Profile {
     /// How the service speaks: statuses, headers and bodies.
     #[must_use]
-    pub fn dialect(&self) -> Dialect<Sniffed> {
+    pub fn dialect(&self) -> ServiceDialect<Sniffed> {
         let profile = self.clone();
-        Dialect {
+        ServiceDialect {
             classifier: self.classifier(),
             hints: self.hints(),
             read: Arc::new(move |response: &Response| {

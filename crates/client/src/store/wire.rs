@@ -9,7 +9,7 @@
 //! each attempt, after the wait for the lane and not before it, so a signature never grows old in a
 //! queue. Redirects are not followed: a signature holds for one host only.
 
-use crate::http::{Arriving, Client, Failure};
+use crate::http::{Client, HttpFailure, ResponseBody};
 use crate::profile::Profile;
 use bytes::Bytes;
 use http::{HeaderMap, Method, header};
@@ -50,7 +50,7 @@ pub(super) enum Seen {
         word: Option<String>,
     },
     /// No answer.
-    Failure(Failure),
+    Failure(HttpFailure),
 }
 
 tokio::task_local! {
@@ -93,10 +93,10 @@ impl HttpConnector for Wire {
 }
 
 impl Wire {
-    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, Failure> {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpFailure> {
         let (mut parts, body) = request.into_parts();
         let url = Url::parse(&parts.uri.to_string())
-            .map_err(|_| Failure::Malformed("the key makes no URL".into()))?;
+            .map_err(|_| HttpFailure::Malformed("the key makes no URL".into()))?;
         for name in ["authorization", "x-amz-security-token"] {
             if let Some(value) = parts.headers.get_mut(name) {
                 value.set_sensitive(true);
@@ -123,7 +123,7 @@ impl Wire {
             // The status of an error says enough.
             Err(_) if !head.status.is_success() => Bytes::new(),
             Err(_) => {
-                return Err(Failure::Network(Network::Truncated, "the body ended before its end".into()));
+                return Err(HttpFailure::Network(Network::Truncated, "the body ended before its end".into()));
             }
         };
         let finding = self.profile.sniff(status, content_type(&head.headers), &body);
@@ -147,7 +147,7 @@ fn content_type(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::CONTENT_TYPE)?.to_str().ok()
 }
 
-fn streamed(body: Arriving, most: usize) -> HttpResponseBody {
+fn streamed(body: ResponseBody, most: usize) -> HttpResponseBody {
     let broken =
         |e: Box<dyn std::error::Error + Send + Sync>| HttpError::new_boxed(HttpErrorKind::Interrupted, e);
     HttpResponseBody::new(Limited::new(body, most).map_err(broken))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_client::call::CallOutcome;
 use tidegate_client::http::address::Addresses;
 use tidegate_client::http::{
-    Allow, Answered, BodyLimits, Client, ClientConfig, Dialect, Exchange, Request, Resolve, Trace,
+    Allow, Answered, BodyLimits, Client, ClientConfig, Exchange, Request, Resolve, ServiceDialect, Trace,
     platform_tls,
 };
 use tidegate_client::lane::{Clock, Lanes};
@@ -161,7 +161,7 @@ pub fn exchange(config: ClientConfig, names: Arc<Names>) -> Exchange {
     Exchange {
         client: Client::with(config, names, TLS.get_or_init(|| platform_tls().unwrap()).clone()),
         lanes: Lanes::new(&LaneConfig::default(), Clock::system()),
-        dialect: Dialect::default(),
+        dialect: ServiceDialect::default(),
         policy,
         redactor: Arc::new(Redactor::new()),
         trace: Trace::Spans,

@@ -9,7 +9,7 @@ use super::source::{Item, Source, Step};
 use super::{By, End, Job, JobError, Prepared, Run, reconcile};
 use crate::cache::{self, CacheKey, CacheWriter, CachedAnswer};
 use crate::call::{self, CallOutcome, Later, RefusalCounter, SettingsOf};
-use crate::http::{Answer, Answered, Exchange, Request};
+use crate::http::{Answered, Exchange, ParsedResponse, Request};
 use crate::lock::lock;
 use crate::profile::Sniffed;
 use crate::telemetry::Ended;
@@ -424,7 +424,8 @@ impl Shop {
     fn read(&self, outcome: &mut CallOutcome<Answered<Sniffed>>) -> (Option<Kept>, Finished) {
         let (attempts, elapsed) = (outcome.attempts(), outcome.elapsed);
         let redactor = &self.exchange.redactor;
-        if let (true, Some(Ok(Answer { response, read }))) = (outcome.is_accepted(), &mut outcome.value)
+        if let (true, Some(Ok(ParsedResponse { response, read }))) =
+            (outcome.is_accepted(), &mut outcome.value)
             && let Some(mut finished) = Finished::of(std::mem::take(read))
         {
             // A service may repeat the request, and the key with it.

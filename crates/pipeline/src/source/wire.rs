@@ -9,7 +9,8 @@ use super::page::Page;
 use super::service::Service;
 use crate::call::{self, CallOutcome, Later, SettingsOf};
 use crate::http::{
-    Answer, Answered, Client, ClientConfig, Credential, Dialect, Exchange, Request, Response, Trace,
+    Answered, Client, ClientConfig, Credential, Exchange, ParsedResponse, Request, Response, ServiceDialect,
+    Trace,
 };
 use crate::lane::{Clock, LaneHandle, LaneStates, Lanes};
 use crate::profile::Profile;
@@ -102,7 +103,7 @@ impl Wire {
         let profile = Arc::new(config.profile);
         let dialect = {
             let profile = Arc::clone(&profile);
-            Dialect {
+            ServiceDialect {
                 classifier,
                 hints: profile.hints(),
                 read: Arc::new(move |response: &Response| (sniff(&profile, response), ())),
@@ -226,7 +227,7 @@ impl Wire {
         exchange: &Exchange<T>,
         request: &Request,
         what: &str,
-    ) -> Result<Answer<T>, SourceError> {
+    ) -> Result<ParsedResponse<T>, SourceError> {
         let lane = exchange.lane(request);
         let ask = |_| async {
             let chance = Rng::fork(self.seed, self.calls.fetch_add(1, Ordering::Relaxed));
@@ -248,7 +249,11 @@ impl Wire {
         }
     }
 
-    fn end<T>(&self, outcome: CallOutcome<Answered<T>>, what: &str) -> Result<Answer<T>, SourceError> {
+    fn end<T>(
+        &self,
+        outcome: CallOutcome<Answered<T>>,
+        what: &str,
+    ) -> Result<ParsedResponse<T>, SourceError> {
         let accepted = outcome.is_accepted();
         let (word, code, attempts) = (outcome.word(), outcome.verdict.code, outcome.attempts());
         let advice = match (RefusalClass::of(&outcome.verdict), &self.caller) {
@@ -283,7 +288,7 @@ impl Pages {
         let exchange = Exchange {
             client: wire.plain.client.clone(),
             lanes: wire.plain.lanes.clone(),
-            dialect: Dialect {
+            dialect: ServiceDialect {
                 classifier: wire.plain.dialect.classifier,
                 hints: wire.plain.dialect.hints.clone(),
                 read: Arc::new(move |response: &Response| read(&profile, &*reader, response)),

@@ -12,7 +12,7 @@ use super::remote::RemoteKind;
 use super::services::{Services, secret};
 use super::window::Reply;
 use super::{Flow, Step, StepError};
-use crate::http::{Credential, Dialect, Place, Request, Trace};
+use crate::http::{Credential, CredentialLocation, Request, ServiceDialect, Trace};
 use crate::manifest::Http;
 use crate::traffic;
 
@@ -53,7 +53,7 @@ pub(super) fn build(form: &Http, flow: &mut Flow, services: &Services) -> Result
     flow.with(fields);
     let credential = secret(service)?.map(|(name, secret)| Credential {
         name,
-        place: Place::Header(::http::header::AUTHORIZATION, "Bearer ".to_owned()),
+        place: CredentialLocation::Header(::http::header::AUTHORIZATION, "Bearer ".to_owned()),
         secret,
     });
     let lane = traffic::of_step(&services.policy, service, None);
@@ -65,7 +65,8 @@ pub(super) fn build(form: &Http, flow: &mut Flow, services: &Services) -> Result
         schema: flow.schema.clone(),
     };
     let wire = (lane, Trace::Spans);
-    let remote = services.open(&form.service, kind, (&base, Dialect::default()), wire, form.no_match)?;
+    let remote =
+        services.open(&form.service, kind, (&base, ServiceDialect::default()), wire, form.no_match)?;
     Ok(Box::new(remote))
 }
 

@@ -16,7 +16,7 @@ use super::remote::{Remote, RemoteKind};
 use super::window::RecordWindow;
 use crate::cache;
 use crate::call::RefusalCounter;
-use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Trace};
+use crate::http::{Allow, Client, ClientConfig, Exchange, ServiceDialect, Trace};
 use crate::lane::LaneKey;
 use crate::manifest::{self, Missing, Policy};
 use crate::secret::{Redactor, Secret, SecretRef};
@@ -70,7 +70,7 @@ impl Services {
         &self,
         name: &str,
         kind: K,
-        (base, dialect): (&Url, Dialect<K::Parsed>),
+        (base, dialect): (&Url, ServiceDialect<K::Parsed>),
         (lane, trace): (LaneConfig, Trace),
         no_match: Missing,
     ) -> Result<Remote<K>, String> {
@@ -85,7 +85,7 @@ impl Services {
             lanes.identify(name, secret);
         }
         // The manifest's lists of statuses are authoritative; the profile says what bodies mean.
-        let mut dialect = Dialect { classifier: self.policy.classifier, ..dialect };
+        let mut dialect = ServiceDialect { classifier: self.policy.classifier, ..dialect };
         dialect.classifier.reset_is_wait = !lane.limit.learn;
         let policy = self.policy.call;
         let exchange = Exchange { client, lanes, dialect, policy, redactor: Arc::new(redactor), trace };

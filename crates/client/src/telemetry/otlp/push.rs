@@ -6,7 +6,7 @@
 
 use super::env::{Config, Target};
 use super::{Attributes, metrics, spans};
-use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Request, Trace};
+use crate::http::{Allow, Client, ClientConfig, Exchange, Request, ServiceDialect, Trace};
 use crate::lane::{Clock, Lanes};
 use crate::secret::Redactor;
 use crate::telemetry::sample::Of;
@@ -121,7 +121,7 @@ fn exchange(config: &Config) -> Result<Exchange, String> {
     Ok(Exchange {
         client,
         lanes: Lanes::new(&LaneConfig::default(), Clock::system()),
-        dialect: Dialect::default(),
+        dialect: ServiceDialect::default(),
         policy,
         redactor: Arc::new(Redactor::new()),
         trace: Trace::Off,
