@@ -35,30 +35,30 @@ const PAGE_BYTES_MAX: usize = 64 << 20;
 /// The longest error code that is quoted.
 const CODE_BYTES_MAX: usize = 48;
 
-/// What a request met.
+/// The response or the failure of a request, as the lane must know it.
 #[derive(Debug)]
-pub(super) enum Seen {
-    /// An answer.
+pub(super) enum ObservedExchange {
+    /// A response.
     Answer {
-        /// Its status.
+        /// The HTTP status.
         status: u16,
-        /// What its body means, where that outranks the status.
+        /// The finding in the body, where that outranks the status.
         finding: Option<Finding>,
-        /// What its headers ask for.
+        /// The hints in the headers.
         hints: Box<Hints>,
-        /// The service's own word for an error, such as `SlowDown`.
+        /// The error code of the service, such as `SlowDown`.
         word: Option<String>,
     },
-    /// No answer.
+    /// No response.
     Failure(HttpFailure),
 }
 
 tokio::task_local! {
-    static SEEN: Cell<Option<Seen>>;
+    static SEEN: Cell<Option<ObservedExchange>>;
 }
 
 /// Runs `work` and returns with it what its last request met.
-pub(super) async fn watched<T>(work: impl Future<Output = T>) -> (T, Option<Seen>) {
+pub(super) async fn watched<T>(work: impl Future<Output = T>) -> (T, Option<ObservedExchange>) {
     let inside = async {
         let out = work.await;
         (out, SEEN.with(Cell::take))
@@ -66,33 +66,33 @@ pub(super) async fn watched<T>(work: impl Future<Output = T>) -> (T, Option<Seen
     SEEN.scope(Cell::new(None), inside).await
 }
 
-fn note(seen: Seen) {
+fn note(seen: ObservedExchange) {
     // Outside of a watched call nobody wants to know.
     let _ = SEEN.try_with(|slot| slot.set(Some(seen)));
 }
 
-/// The transport of one store.
+/// The HTTP transport of one object store.
 #[derive(Clone)]
-pub(super) struct Wire {
+pub(super) struct StoreTransport {
     pub(super) client: Client,
     pub(super) profile: Arc<Profile>,
     pub(super) hints: HintProfile,
     pub(super) clock: Clock,
 }
 
-impl fmt::Debug for Wire {
+impl fmt::Debug for StoreTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Wire")
+        f.write_str("StoreTransport")
     }
 }
 
-impl HttpConnector for Wire {
+impl HttpConnector for StoreTransport {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
         Ok(HttpClient::new(self.clone()))
     }
 }
 
-impl Wire {
+impl StoreTransport {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpFailure> {
         let (mut parts, body) = request.into_parts();
         let url = Url::parse(&parts.uri.to_string())
@@ -112,7 +112,7 @@ impl Wire {
         let (head, body) = answer.into_parts();
         let status = head.status.as_u16();
         let hints = Box::new(hint::read(&head.headers, self.clock.wall(), &self.hints));
-        let seen = |finding, word| Seen::Answer { status, finding, hints, word };
+        let seen = |finding, word| ObservedExchange::Answer { status, finding, hints, word };
         if head.status.is_success() && reads {
             note(seen(None, None));
             let most = if lists { PAGE_BYTES_MAX } else { usize::MAX };
@@ -133,11 +133,11 @@ impl Wire {
 }
 
 #[async_trait::async_trait]
-impl HttpService for Wire {
+impl HttpService for StoreTransport {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.send(request).await.map_err(|failure| {
             let error = HttpError::new(HttpErrorKind::Unknown, failure.clone());
-            note(Seen::Failure(failure));
+            note(ObservedExchange::Failure(failure));
             error
         })
     }

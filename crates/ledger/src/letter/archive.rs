@@ -95,7 +95,7 @@ pub struct Archived {
 pub async fn archive(
     store: &mut Store,
     filter: &Filter,
-    to: &object::Store,
+    to: &object::ObjectStoreClient,
     now_ms: i64,
 ) -> Result<Option<Archived>> {
     let mut filter = Filter { after: Some(-1), ..filter.clone() };
@@ -151,16 +151,16 @@ fn short(content: &[u8]) -> String {
     hex(&Sha256::digest(content)).chars().take(16).collect()
 }
 
-async fn put(to: &object::Store, name: &str, content: Vec<u8>) -> Result<()> {
+async fn put(to: &object::ObjectStoreClient, name: &str, content: Vec<u8>) -> Result<()> {
     to.put(name, content.into()).await.map_err(|e| LetterError::Refused(e.to_string()))
 }
 
-async fn get(to: &object::Store, name: &str) -> Result<bytes::Bytes> {
+async fn get(to: &object::ObjectStoreClient, name: &str) -> Result<bytes::Bytes> {
     let object = to.get(name).await.map_err(|e| LetterError::Refused(e.to_string()))?;
     object.bytes(FILE_MAX).await.map_err(|e| LetterError::Refused(e.to_string()))
 }
 
-async fn write(to: &object::Store, text: &[u8], letters: u64) -> Result<File> {
+async fn write(to: &object::ObjectStoreClient, text: &[u8], letters: u64) -> Result<File> {
     let packed = zstd::encode_all(text, 3).map_err(|e| LetterError::Refused(format!("zstd: {e}")))?;
     let name = format!("letters-{}.ndjson.zst", short(text));
     let file = File {
@@ -180,7 +180,7 @@ async fn write(to: &object::Store, text: &[u8], letters: u64) -> Result<File> {
 ///
 /// # Errors
 /// The first file that is not what the manifest says.
-pub async fn verify(to: &object::Store, manifest: &str) -> Result<Manifest> {
+pub async fn verify(to: &object::ObjectStoreClient, manifest: &str) -> Result<Manifest> {
     let wrong =
         |what: String| LetterError::Refused(format!("the archive is not whole: {what}; nothing was purged"));
     let content: Manifest =

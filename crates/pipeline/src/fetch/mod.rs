@@ -20,7 +20,7 @@ use crate::letter::now_ms;
 use crate::lock::lock;
 use crate::source::file::{self, FilePosition};
 use crate::source::{Agreement, Job as Layer, Pager, SourceError, Tally, Trouble, Wire, WireConfig};
-use crate::store::Store;
+use crate::store::ObjectStoreClient;
 use crate::telemetry::{Ended, Telemetry};
 use spool::{Kept, Spool};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub enum What {
     /// A file on a web server.
     File(Box<WireConfig>),
     /// An object of a store: the store, its key, and the address as given.
-    Object(Store, String, String),
+    Object(ObjectStoreClient, String, String),
 }
 
 /// A job.
@@ -300,7 +300,7 @@ async fn pieces(
 
 /// An object; `None` when stopped.
 async fn object(
-    store: &Store,
+    store: &ObjectStoreClient,
     key: &str,
     run: &Arc<Run>,
     spool: &mut Spool,

@@ -118,7 +118,7 @@ pub(super) fn archive(args: &Archive, desk: &mut Desk) -> Done {
         out::say(&format!("{} letters at most would be archived", thousands(desk.store.count(&filter)?)));
         return Ok(Exit::Done);
     }
-    let mut settings = object::Settings { create: true, ..object::Settings::default() };
+    let mut settings = object::StoreSettings { create: true, ..object::StoreSettings::default() };
     settings.s3.endpoint.clone_from(&args.endpoint);
     settings.s3.private = args.allow_private;
     settings.s3.region = std::env::var("AWS_REGION").ok();
@@ -131,7 +131,7 @@ pub(super) fn archive(args: &Archive, desk: &mut Desk) -> Done {
     settings.s3.session_token = usual("AWS_SESSION_TOKEN");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
-        let to = object::Store::open(&args.to, &settings).map_err(|e| usage(e.to_string()))?;
+        let to = object::ObjectStoreClient::open(&args.to, &settings).map_err(|e| usage(e.to_string()))?;
         archive::archive(&mut desk.store, &filter, &to, desk.now_ms)
             .await
             .map_err(|e| Failed(Exit::Failure, e.to_string()))
