@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tidegate_ledger::letter::{Place, Store, now_ms};
 use tidegate_pipeline::alert::{Fired, PATIENCE, Watchman};
 use tidegate_pipeline::manifest::Alerts;
-use tidegate_pipeline::telemetry::otlp::{Config, Pusher};
+use tidegate_pipeline::telemetry::otlp::{OtlpConfig, Pusher};
 use tidegate_pipeline::telemetry::trace::{self, Tracer, now_nanos};
 use tidegate_pipeline::telemetry::{Telemetry, together};
 use tokio::sync::oneshot;
@@ -127,7 +127,7 @@ impl Observer {
 
 /// What the environment says about a collector; and every line of the log gets its trace.
 fn pusher(subject: &Subject<'_>) -> Result<Option<Arc<Pusher>>, String> {
-    let config = Config::from_env(&|name| std::env::var(name).ok())?;
+    let config = OtlpConfig::from_env(&|name| std::env::var(name).ok())?;
     let mut chance = [0; 24];
     // Without chance the trace has a number all the same.
     chance[16..].copy_from_slice(&now_nanos().to_le_bytes());

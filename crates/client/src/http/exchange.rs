@@ -7,7 +7,7 @@ use super::{Client, Response};
 use crate::call::{self, AttemptOutcome, CallOutcome, Sender, Sent, Try};
 use crate::lane::{LaneHandle, LaneKey, Lanes};
 use crate::secret::Redactor;
-use crate::telemetry::trace::{self, Begun, Tracer};
+use crate::telemetry::trace::{self, CallSpanIds, Tracer};
 use bytes::Bytes;
 use std::sync::Arc;
 use tidegate_core::call::{Call, CallPolicy};
@@ -199,7 +199,7 @@ struct Hops<'a, T> {
     exchange: &'a Exchange<T>,
     request: &'a Request,
     hop: Option<Hop<'a>>,
-    begun: Option<(&'static Tracer, Begun)>,
+    begun: Option<(&'static Tracer, CallSpanIds)>,
 }
 
 impl<T: Send> Sender for Hops<'_, T> {

@@ -47,7 +47,7 @@ pub use read::ObjectReader;
 use crate::call::{self, AttemptOutcome, Later, Sent};
 use crate::lane::{LaneHandle, LaneKey, Lanes};
 use crate::lock::lock;
-use crate::telemetry::Line;
+use crate::telemetry::ServiceMetrics;
 use bytes::Bytes;
 use judge::{StoreFault, judge};
 use object_store::list::PaginatedListStore;
@@ -102,7 +102,7 @@ struct ObjectStoreInner {
     seed: u64,
     calls: AtomicU64,
     /// The context of its calls, and the metrics that count them.
-    caller: Option<(Box<dyn CallContext>, Line)>,
+    caller: Option<(Box<dyn CallContext>, ServiceMetrics)>,
 }
 
 /// What the library offers for one kind of store.
@@ -209,7 +209,7 @@ impl ObjectStoreClient {
         Ok(physical_key)
     }
 
-    /// The lane of a kept key.
+    /// The lane of a physical key.
     fn lane(&self, physical_key: &str) -> LaneHandle {
         let inner = &*self.0;
         let after = physical_key.strip_prefix(inner.base.as_str()).unwrap_or(physical_key);
@@ -223,7 +223,7 @@ impl ObjectStoreClient {
         inner.lanes.get(&LaneKey::of_prefix(&inner.home, &format!("{}{prefix}", inner.base)))
     }
 
-    /// Takes one request through the lane of `kept` to its end.
+    /// Takes one request through the lane of `physical_key` to its end.
     async fn call<T, W, F>(&self, key: &str, physical_key: &str, mut work: W) -> Result<T, StoreError>
     where
         T: Send,

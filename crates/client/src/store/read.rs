@@ -36,7 +36,10 @@ pub struct ObjectReader {
 
 impl std::fmt::Debug for ObjectReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Object").field("meta", &self.meta).field("range", &self.range).finish_non_exhaustive()
+        f.debug_struct("ObjectReader")
+            .field("meta", &self.meta)
+            .field("range", &self.range)
+            .finish_non_exhaustive()
     }
 }
 

@@ -35,7 +35,7 @@ use crate::http::{Client, ClientConfig, Exchange, Trace};
 use crate::lane::{Clock, LaneHandle, LaneKey, LaneStates, Lanes};
 use crate::profile::{Ask, Profile, Sniffed, What};
 use crate::secret::{Redactor, Secret};
-use crate::telemetry::{Calls, Line, Summary, Telemetry};
+use crate::telemetry::{Calls, ServiceMetrics, Summary, Telemetry};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -274,7 +274,7 @@ impl Job {
         let key = LaneKey::of_url(&url, name);
         let lane = lanes.get(&key);
         let telemetry = Arc::new(Telemetry::new(&self.pipeline));
-        let line = Line::new(&key, &lanes, &self.policy);
+        let line = ServiceMetrics::new(&key, &lanes, &self.policy);
         let calls = Arc::clone(&line.calls);
         telemetry.adopt(line);
         let mut dialect = self.profile.dialect();

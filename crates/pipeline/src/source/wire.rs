@@ -15,7 +15,7 @@ use crate::http::{
 use crate::lane::{Clock, LaneHandle, LaneStates, Lanes};
 use crate::profile::Profile;
 use crate::secret::{Redactor, Secret};
-use crate::telemetry::Line;
+use crate::telemetry::ServiceMetrics;
 use crate::traffic::Caller;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub struct Wire {
     patience: Duration,
     seed: u64,
     calls: Arc<AtomicU64>,
-    line: Arc<Line>,
+    line: Arc<ServiceMetrics>,
     lane: LaneHandle,
     caller: Option<Caller>,
 }
@@ -135,7 +135,7 @@ impl Wire {
         let lane = plain.lane(&first);
         let line = match &config.caller {
             Some(caller) => caller.line(lane.key(), &config.policy),
-            None => Line::new(lane.key(), &plain.lanes, &config.policy),
+            None => ServiceMetrics::new(lane.key(), &plain.lanes, &config.policy),
         };
         Ok(Wire {
             plain,
@@ -164,7 +164,7 @@ impl Wire {
 
     /// What is counted.
     #[must_use]
-    pub fn line(&self) -> &Line {
+    pub fn line(&self) -> &ServiceMetrics {
         &self.line
     }
 

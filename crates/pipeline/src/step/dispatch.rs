@@ -28,7 +28,7 @@ use crate::cache::{self, CacheKey, CachedAnswer};
 use crate::call::{self, CallOutcome, Later, RefusalCounter, SettingsOf};
 use crate::http::{Answered, Exchange, Request};
 use crate::lane::LaneHandle;
-use crate::telemetry::Line;
+use crate::telemetry::ServiceMetrics;
 use crate::telemetry::trace::BatchSpan;
 use crate::traffic::Caller;
 
@@ -41,7 +41,7 @@ pub(super) struct ServiceLink<T> {
     pub(super) cache: Option<cache::CacheWriter>,
     /// Calls that the lane lets out at once, at most.
     pub(super) in_flight_max: u32,
-    pub(super) line: Line,
+    pub(super) line: ServiceMetrics,
     pub(super) caller: Caller,
     /// A longer wait than this ends the run: try later.
     pub(super) patience: Duration,

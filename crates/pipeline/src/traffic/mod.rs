@@ -29,7 +29,7 @@ use crate::lane::{Clock, LaneKey, LaneStates, Lanes};
 use crate::letter::now_ms;
 use crate::lock::lock;
 use crate::manifest::{Manifest, Policy};
-use crate::telemetry::{Line, Telemetry};
+use crate::telemetry::{ServiceMetrics, Telemetry};
 
 /// The traffic of a run. Clones share it.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ pub struct Traffic {
 
 struct Shared {
     lanes: Lanes,
-    lines: Mutex<Vec<Line>>,
+    lines: Mutex<Vec<ServiceMetrics>>,
     telemetry: Option<Arc<Telemetry>>,
     /// Every call is entered in the audit, and not only those that failed in the end.
     all: bool,
@@ -145,7 +145,7 @@ impl Traffic {
 
     /// Counts calls to one service, from now on and for all to see.
     #[must_use]
-    pub fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line {
+    pub fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
         self.shared.line(key, policy)
     }
 
@@ -158,7 +158,7 @@ impl Traffic {
     /// Calls so far, each counted once however often it was tried.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        let first = |line: &Line| line.calls.by_attempt().next().map_or(0, |(_, sent, _)| sent);
+        let first = |line: &ServiceMetrics| line.calls.by_attempt().next().map_or(0, |(_, sent, _)| sent);
         lock(&self.shared.lines).iter().map(first).sum()
     }
 
@@ -182,8 +182,8 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line {
-        let line = Line::new(key, &self.lanes, policy);
+    fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
+        let line = ServiceMetrics::new(key, &self.lanes, policy);
         lock(&self.lines).push(line.clone());
         if let Some(telemetry) = &self.telemetry {
             telemetry.adopt(line.clone());
@@ -216,12 +216,12 @@ impl Caller {
     }
 
     /// Counts its calls, for all to see.
-    pub(crate) fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line {
+    pub(crate) fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
         self.shared.line(key, policy)
     }
 
     /// A call has ended; `what` it was about, without secrets.
-    pub(crate) fn ended<T>(&self, line: &Line, what: &str, outcome: &CallOutcome<T>) {
+    pub(crate) fn ended<T>(&self, line: &ServiceMetrics, what: &str, outcome: &CallOutcome<T>) {
         line.calls.call(outcome.history());
         self.leave(self.act(outcome).map(|act| act.key(what)));
     }
@@ -244,11 +244,11 @@ impl crate::store::CallContext for Caller {
         self.lanes(config)
     }
 
-    fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line {
+    fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
         self.line(key, policy)
     }
 
-    fn ended(&self, line: &Line, what: &str, outcome: &CallOutcome<()>) {
+    fn ended(&self, line: &ServiceMetrics, what: &str, outcome: &CallOutcome<()>) {
         self.ended(line, what, outcome);
     }
 }

@@ -27,7 +27,7 @@ use tidegate_core::hex::hex;
 use tidegate_ledger::audit::Act;
 use tidegate_ledger::letter::{Filter, LetterError, Place, Store, now_ms};
 use tidegate_pipeline::alert::PATIENCE;
-use tidegate_pipeline::telemetry::otlp::{Config, Pusher};
+use tidegate_pipeline::telemetry::otlp::{OtlpConfig, Pusher};
 use tidegate_sim::report::html;
 use tokio::task::JoinSet;
 
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Ok(keeper) => keeper.every(args.every),
         Err(why) => return refuse(why),
     };
-    let push = match Config::from_env(&|name| std::env::var(name).ok()) {
+    let push = match OtlpConfig::from_env(&|name| std::env::var(name).ok()) {
         Ok(None) => None,
         Ok(Some(config)) => match Pusher::new(config) {
             Ok(push) => Some(Arc::new(push)),
