@@ -277,7 +277,7 @@ impl ObjectStoreClient {
     }
 }
 
-/// The library's form of a kept key.
+/// The library's form of a physical key.
 fn path(key: &str, physical_key: &str) -> Result<Path, StoreError> {
     Path::parse(physical_key).map_err(|_| StoreError::local(key, Code::BAD_REQUEST, "it is no key"))
 }

@@ -3,7 +3,7 @@
 //! What is kept of an answer is the response itself, so that a profile that reads more from it
 //! next year finds it there. What is kept of a failure is its code and message.
 
-use crate::profile::{Answer, Profile, Sniffed};
+use crate::profile::{GeocodeCandidate, Profile, Sniffed};
 use crate::telemetry::Ended;
 use std::time::Duration;
 use tidegate_core::Code;
@@ -15,7 +15,7 @@ pub struct Finished {
     /// Matched, no match, or failed.
     pub ended: Ended,
     /// The best answer of a match.
-    pub answer: Option<Answer>,
+    pub answer: Option<GeocodeCandidate>,
     /// `OK`, `NO_MATCH`, or why it failed.
     pub code: Code,
     /// Why it failed, in words.

@@ -33,7 +33,7 @@ pub use dead::DeadLetters;
 
 use crate::http::{Client, ClientConfig, Exchange, Trace};
 use crate::lane::{Clock, LaneHandle, LaneKey, LaneStates, Lanes};
-use crate::profile::{Ask, Profile, Sniffed, What};
+use crate::profile::{GeocodeInput, GeocodeQuery, Profile, Sniffed};
 use crate::secret::{Redactor, Secret};
 use crate::telemetry::{Calls, ServiceMetrics, Summary, Telemetry};
 use std::fmt;
@@ -232,12 +232,12 @@ pub struct Prepared {
 
 impl Job {
     /// A question of this job.
-    fn ask<'a>(&'a self, what: What<'a>) -> Ask<'a> {
-        Ask {
+    fn ask<'a>(&'a self, what: GeocodeInput<'a>) -> GeocodeQuery<'a> {
+        GeocodeQuery {
             language: self.language.as_deref(),
             country: self.country.as_deref(),
             user_agent: self.user_agent.as_deref(),
-            ..Ask::new(what)
+            ..GeocodeQuery::new(what)
         }
     }
 
@@ -258,8 +258,8 @@ impl Job {
         let client = Client::new(self.client.clone(), [&url]).map_err(setup)?;
         // What no row can be asked without is missed before the first one.
         let sample = match self.by {
-            By::Address(_) => What::Forward("a"),
-            By::Place { .. } => What::Reverse { lon: 0.0, lat: 0.0 },
+            By::Address(_) => GeocodeInput::Forward("a"),
+            By::Place { .. } => GeocodeInput::Reverse { lon: 0.0, lat: 0.0 },
         };
         let asker = self.profile.asker(self.key.as_ref()).map_err(setup)?;
         asker.request(&self.ask(sample)).map_err(setup)?;

@@ -7,7 +7,7 @@ use super::sink::weight;
 use super::{By, Job, JobError, Run};
 use crate::cache::{CacheKey, CacheReader};
 use crate::http::Request;
-use crate::profile::{self, What};
+use crate::profile::{self, GeocodeInput};
 use crate::spool::Spool;
 use std::fs::File;
 use std::path::Path;
@@ -139,7 +139,7 @@ impl Source {
                         "the address is empty".into(),
                     ));
                 }
-                asker.request(What::Forward(&address)).map_err(|e| bad(Code::BAD_REQUEST, None, e))
+                asker.request(GeocodeInput::Forward(&address)).map_err(|e| bad(Code::BAD_REQUEST, None, e))
             }
             By::Place { .. } => {
                 let number = |i: usize| {
@@ -151,7 +151,7 @@ impl Source {
                     }
                 };
                 let (lon, lat) = (number(0)?, number(1)?);
-                asker.request(What::Reverse { lon, lat }).map_err(|e| bad(Code::BAD_REQUEST, None, e))
+                asker.request(GeocodeInput::Reverse { lon, lat }).map_err(|e| bad(Code::BAD_REQUEST, None, e))
             }
         }
     }
@@ -160,7 +160,7 @@ impl Source {
 /// What makes requests and looks answers up.
 struct Asker<'a> {
     job: &'a Job,
-    asker: profile::Asker,
+    asker: profile::ProfileRequestBuilder,
     id: u64,
     now_ms: i64,
 }
@@ -171,7 +171,7 @@ impl<'a> Asker<'a> {
         Ok(Asker { job, asker, id: super::work::job_id(job), now_ms: super::work::now_ms() })
     }
 
-    fn request(&self, what: What<'_>) -> Result<Request, String> {
+    fn request(&self, what: GeocodeInput<'_>) -> Result<Request, String> {
         self.asker.request(&self.job.ask(what))
     }
 

@@ -14,12 +14,14 @@ use super::window::Reply;
 use super::{Flow, Step, StepError};
 use crate::http::{Request, Trace};
 use crate::manifest::Geocode;
-use crate::profile::{Answer, Ask, Asker, Profile, Profiles, Sniffed, What};
+use crate::profile::{
+    GeocodeCandidate, GeocodeInput, GeocodeQuery, Profile, ProfileRequestBuilder, Profiles, Sniffed,
+};
 use crate::traffic;
 
 struct Geocoding {
     profile: Profile,
-    asker: Asker,
+    asker: ProfileRequestBuilder,
     user_agent: Option<String>,
     address: Vec<usize>,
     label: Option<usize>,
@@ -92,7 +94,7 @@ fn point(wkb: &[u8]) -> Option<(f64, f64)> {
 
 impl RemoteKind for Geocoding {
     type Parsed = Sniffed;
-    type Answer = Answer;
+    type Answer = GeocodeCandidate;
 
     fn question(&self, batch: &Batch, row: usize) -> Result<Request, Problem> {
         let refuse = |message: String| Problem::new(Code::UNPROCESSABLE, message);
@@ -102,7 +104,7 @@ impl RemoteKind for Geocoding {
                 .geometry(row)
                 .and_then(point)
                 .ok_or_else(|| refuse("there is no point to ask about".into()))?;
-            What::Reverse { lon: point.0, lat: point.1 }
+            GeocodeInput::Reverse { lon: point.0, lat: point.1 }
         } else {
             for at in &self.address {
                 let part = match batch.value(row, *at) {
@@ -115,17 +117,25 @@ impl RemoteKind for Geocoding {
                     address.push_str(&part);
                 }
             }
-            What::Forward(&address)
+            GeocodeInput::Forward(&address)
         };
-        self.asker.request(&Ask { user_agent: self.user_agent.as_deref(), ..Ask::new(what) }).map_err(refuse)
+        self.asker
+            .request(&GeocodeQuery { user_agent: self.user_agent.as_deref(), ..GeocodeQuery::new(what) })
+            .map_err(refuse)
     }
 
-    fn read(&self, status: u16, content_type: &str, body: &[u8], parsed: Option<Sniffed>) -> Reply<Answer> {
+    fn read(
+        &self,
+        status: u16,
+        content_type: &str,
+        body: &[u8],
+        parsed: Option<Sniffed>,
+    ) -> Reply<GeocodeCandidate> {
         let read = parsed.unwrap_or_else(|| self.profile.read(status, Some(content_type), body));
         Ok(read.answers.into_iter().next())
     }
 
-    fn fill(&self, batch: Batch, answers: &[Option<&Answer>]) -> Result<Batch, StepError> {
+    fn fill(&self, batch: Batch, answers: &[Option<&GeocodeCandidate>]) -> Result<Batch, StepError> {
         let old = batch.columns().len();
         let mut picks: Vec<Pick> = (0..old).map(Pick::Old).collect();
         for at in [self.label, self.score].into_iter().flatten() {
