@@ -9,7 +9,7 @@
 #![allow(clippy::print_stdout, reason = "an example says what it did")]
 
 use futures_util::{StreamExt, stream};
-use tidegate_chaos::{Chaos, Config, Dialect, Fault, FaultKind, spec};
+use tidegate_chaos::{Chaos, Config, Dialect, FaultKind, FaultRule, spec};
 use tidegate_client::adapter::{answered, failed};
 use tidegate_client::call;
 use tidegate_client::lane::{Clock, LaneHandle, LaneKey};
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let provider = Chaos::start(Config {
         limit: spec::throttle("bucket:50/s,burst=10")?,
         headers: Dialect::RetryAfter,
-        faults: vec![Fault { kind: FaultKind::Status(503), when: spec::when("10%")? }],
+        faults: vec![FaultRule { kind: FaultKind::Status(503), when: spec::when("10%")? }],
         ..Config::default()
     })?;
 
