@@ -6,7 +6,7 @@
 use serde_json::json;
 
 use super::Act;
-use crate::call::CallOutcome;
+use tidegate_client::call::CallOutcome;
 
 /// How a call to a service ended, at this time.
 #[must_use]

@@ -8,9 +8,9 @@
 use super::error::{LetterError, Result};
 use super::filter::Filter;
 use super::store::{Page, Row, Store};
-use crate::store as object;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tidegate_client::store as object;
 use tidegate_core::hex::hex;
 use tidegate_core::letter::LetterState;
 

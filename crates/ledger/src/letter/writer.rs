@@ -10,10 +10,10 @@ use super::envelope::Letter;
 use super::error::{LetterError, Result};
 use super::seal::Recipient;
 use super::store::{Packed, Place, Put, Store};
-use crate::lock::lock;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tidegate_client::lock::lock;
 use tidegate_core::Rng;
 use tidegate_core::letter::{LetterId, LetterIds};
 

@@ -8,8 +8,8 @@
 use super::{Act, Db, Dialect, Pen, Place, Result, Store, Val, Vals, broken};
 use crate::audit::{self, Copies, Entry, Filter, Finding, PUBLIC_FILE, PublicKey, Signer, Trust, Whole};
 use crate::letter::{LetterError, now_ms};
-use crate::secret::SecretRef;
 use std::path::{Path, PathBuf};
+use tidegate_client::secret::SecretRef;
 use tidegate_core::letter::LetterId;
 
 /// The name under which the logs of letters are signed.
