@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, T0, letter};
 use tidegate_core::letter::{FailureClass, LetterId, LetterState};
-use tidegate_ledger::audit::Act;
+use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::seal::{Keys, SecretKey};
 use tidegate_ledger::letter::store::{Amend, By, Ended, Incident, Page};
 use tidegate_ledger::letter::{DAY_MS, Filter, Letter, LetterError, Put, Store};
@@ -353,7 +353,7 @@ fn the_audit_shows_changes(bench: &Bench) {
     put(bench, 0..3);
     let mut store = bench.store();
     for n in 0..5 {
-        store.enter(Act::new(T0 + n, "reveal", "why".into())).unwrap();
+        store.enter(AuditEvent::new(T0 + n, "reveal", "why".into())).unwrap();
     }
     let (n, hash) = store.audit_verify().unwrap();
     assert_eq!((n, hash.len()), (6, 64));

@@ -8,7 +8,7 @@ use tidegate_geo::Crs;
 use tidegate_geo::crs::{Grids, Transform};
 
 use super::Finding;
-use crate::audit::{Book, Copies, PUBLIC_FILE, PublicKey, Signer, Trust};
+use crate::audit::{AuditLog, Copies, PUBLIC_FILE, PublicKey, Signer, TrustAnchors};
 use crate::letter::{Place, Store};
 use crate::manifest::{self, Manifest};
 use crate::run::{AUDIT_COPIES, AUDIT_FILE, State, StateError, Status, plan};
@@ -257,8 +257,8 @@ fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Finding> {
             let text = from.fetch().map_err(|e| e.to_string())?;
             keys.push(Signer::from_text(text.reveal())?.public());
         }
-        let trust = Trust { keys, copies: Copies::new(&copy, &log).all()? };
-        Ok(match Book::look(&path, &log)?.verify(&trust)? {
+        let trust = TrustAnchors { keys, copies: Copies::new(&copy, &log).all()? };
+        Ok(match AuditLog::look(&path, &log)?.verify(&trust)? {
             Ok(whole) => Finding::ok(check, format!("{} entries, whole", whole.entries)),
             Err(what) => Finding::fail(
                 check,

@@ -45,7 +45,7 @@ use tidegate_geo::crs::{Grids, Operation};
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema};
 
-use crate::audit::Act;
+use crate::audit::AuditEvent;
 use crate::manifest::{self, Cast};
 use crate::telemetry::trace::BatchSpan;
 pub(crate) use dedupe::hash;
@@ -96,7 +96,7 @@ pub struct Aside {
     /// Keys seen for the first time.
     pub seen: Vec<Seen>,
     /// Calls to services, for the audit.
-    pub attempts: Vec<Act>,
+    pub attempts: Vec<AuditEvent>,
 }
 
 impl Aside {

@@ -167,7 +167,7 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
 
 impl<K: RemoteKind> QuestionedBatch<K> {
     /// The calls that were made, each under the first record that asked.
-    fn acts(&self) -> Vec<crate::audit::Act> {
+    fn acts(&self) -> Vec<crate::audit::AuditEvent> {
         let noted = self.replies.acts();
         if noted.is_empty() {
             return Vec::new();

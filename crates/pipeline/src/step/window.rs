@@ -23,7 +23,7 @@ use std::time::Duration;
 use tidegate_geo::{Batch, Problem};
 
 use super::StepError;
-use crate::audit::Act;
+use crate::audit::AuditEvent;
 
 /// Bytes of records in a window, at most.
 const BYTES_MAX: usize = 64 << 20;
@@ -107,7 +107,7 @@ struct State<A> {
     /// Why the run ends at this batch.
     failed: Option<StepError>,
     /// Calls for the audit, by question.
-    acts: Vec<(usize, Act)>,
+    acts: Vec<(usize, AuditEvent)>,
 }
 
 impl<A> Replies<A> {
@@ -136,12 +136,12 @@ impl<A> Replies<A> {
     }
 
     /// A call was made for a question.
-    pub(super) fn note(&self, question: usize, act: Act) {
+    pub(super) fn note(&self, question: usize, act: AuditEvent) {
         lock(&self.state).acts.push((question, act));
     }
 
     /// The calls that were noted so far, by question.
-    pub(super) fn acts(&self) -> Vec<(usize, Act)> {
+    pub(super) fn acts(&self) -> Vec<(usize, AuditEvent)> {
         let mut acts = std::mem::take(&mut lock(&self.state).acts);
         acts.sort_by_key(|(question, _)| *question);
         acts

@@ -23,7 +23,7 @@ use tidegate_core::lane::LaneConfig;
 use tidegate_core::limit::LimitConfig;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::audit::{self, Act};
+use crate::audit::{self, AuditEvent};
 use crate::call::CallOutcome;
 use crate::lane::{Clock, LaneKey, LaneStates, Lanes};
 use crate::letter::now_ms;
@@ -45,7 +45,7 @@ struct Shared {
     telemetry: Option<Arc<Telemetry>>,
     /// Every call is entered in the audit, and not only those that failed in the end.
     all: bool,
-    noted: Mutex<Vec<Act>>,
+    noted: Mutex<Vec<AuditEvent>>,
     /// Every record is asked for, however many are refused.
     keep_going: bool,
     /// Who wants more time than there is, in a sentence.
@@ -170,7 +170,7 @@ impl Traffic {
 
     /// Takes what callers left for the audit.
     #[must_use]
-    pub fn noted(&self) -> Vec<Act> {
+    pub fn noted(&self) -> Vec<AuditEvent> {
         std::mem::take(&mut *lock(&self.shared.noted))
     }
 }
@@ -227,13 +227,13 @@ impl Caller {
     }
 
     /// What the audit says of a call that has ended, if anything.
-    pub(crate) fn act<T>(&self, outcome: &CallOutcome<T>) -> Option<Act> {
+    pub(crate) fn act<T>(&self, outcome: &CallOutcome<T>) -> Option<AuditEvent> {
         let is_entered = self.shared.all || !outcome.is_accepted();
         is_entered.then(|| audit::attempt(&self.to, outcome, now_ms()))
     }
 
     /// Leaves calls for the audit that are part of no batch.
-    pub(crate) fn leave(&self, acts: impl IntoIterator<Item = Act>) {
+    pub(crate) fn leave(&self, acts: impl IntoIterator<Item = AuditEvent>) {
         lock(&self.shared.noted).extend(acts);
     }
 }

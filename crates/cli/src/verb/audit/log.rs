@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use tidegate_client::secret::SecretRef;
 use tidegate_ledger::audit::{
-    Book, Copies, Entry, Filter, Finding, PUBLIC_FILE, PublicKey, Signer, Trust, Whole,
+    AuditEntry, AuditFilter, AuditLog, Copies, PUBLIC_FILE, PublicKey, Signer, TamperFinding, TrustAnchors,
+    VerifiedLog,
 };
 use tidegate_ledger::letter::{Place, Store};
 use tidegate_pipeline::manifest::Manifest;
@@ -29,7 +30,7 @@ pub(super) struct Which {
 
 /// An audit, wherever it is.
 pub(super) enum Log {
-    Run { name: String, book: Box<Book>, public: PathBuf, own: Option<PublicKey>, copies: PathBuf },
+    Run { name: String, book: Box<AuditLog>, public: PathBuf, own: Option<PublicKey>, copies: PathBuf },
     Letters { name: String, store: Box<Store> },
 }
 
@@ -40,19 +41,19 @@ impl Log {
         }
     }
 
-    pub(super) fn read(&mut self, filter: &Filter) -> Result<Vec<Entry>, Failed> {
+    pub(super) fn read(&mut self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, Failed> {
         match self {
             Log::Run { book, .. } => book.read(filter).map_err(failure),
             Log::Letters { store, .. } => store.audit_read(filter).map_err(failure),
         }
     }
 
-    pub(super) fn verify(&mut self, args: &Verify) -> Result<Result<Whole, Finding>, Failed> {
+    pub(super) fn verify(&mut self, args: &Verify) -> Result<Result<VerifiedLog, TamperFinding>, Failed> {
         let mut trust = match self {
             Log::Run { name, public, own, copies, .. } => {
                 let mut keys = if public.exists() { keys(public)? } else { Vec::new() };
                 keys.extend(own.clone());
-                Trust { keys, copies: Copies::new(copies, name).all().map_err(failure)? }
+                TrustAnchors { keys, copies: Copies::new(copies, name).all().map_err(failure)? }
             }
             Log::Letters { store, .. } => store.audit_trust().map_err(failure)?,
         };
@@ -82,7 +83,7 @@ fn keys(path: &Path) -> Result<Vec<PublicKey>, Failed> {
 /// The audit of the runs whose state is in this directory.
 fn of_run(state: &Path, dir: &Path, copies: Option<PathBuf>) -> Result<Log, Failed> {
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let book = Book::look(&dir.join(AUDIT_FILE), &name).map_err(failure)?;
+    let book = AuditLog::look(&dir.join(AUDIT_FILE), &name).map_err(failure)?;
     let copies = copies.unwrap_or_else(|| dir.join(AUDIT_COPIES));
     Ok(Log::Run { name, book: Box::new(book), public: state.join(PUBLIC_FILE), own: None, copies })
 }

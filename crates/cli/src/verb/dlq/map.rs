@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tidegate_core::time::calendar::rfc3339;
-use tidegate_ledger::audit::Act;
+use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::store::Page;
 use tidegate_ledger::letter::{Filter, Letter, LetterError, Store};
 
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
     let exact = args.reveal.is_some();
     if let Some(why) = &args.reveal {
         let detail = json!({ "verb": "map", "why": why });
-        desk.store.enter(Act::new(desk.now_ms, "reveal", detail))?;
+        desk.store.enter(AuditEvent::new(desk.now_ms, "reveal", detail))?;
     }
     let mut drawing = Drawing::new(exact);
     drawing.add(&mut desk.store, &filter, args.limit)?;

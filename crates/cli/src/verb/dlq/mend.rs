@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 
 use serde_json::json;
-use tidegate_ledger::audit::Act;
+use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::remedy::{Count, Fixer, NAMES, Rule};
 use tidegate_pipeline::manifest;
 
@@ -172,7 +172,7 @@ pub(super) fn edit(args: &Edit, desk: &mut Desk) -> Done {
         Some(path) => std::fs::read(path).map_err(|e| usage(format!("{}: {e}", path.display())))?,
         None => {
             let detail = json!({ "verb": "edit" });
-            fixer.store.enter(Act::new(desk.now_ms, "reveal", detail).letter(id))?;
+            fixer.store.enter(AuditEvent::new(desk.now_ms, "reveal", detail).letter(id))?;
             by_hand(row.letter.payload.current())?
         }
     };

@@ -24,7 +24,7 @@ use futures_util::future::BoxFuture;
 use serde_json::json;
 use tidegate_client::secret::{self, SecretRef};
 use tidegate_core::hex::hex;
-use tidegate_ledger::audit::Act;
+use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::{Filter, LetterError, Place, Store, now_ms};
 use tidegate_pipeline::alert::PATIENCE;
 use tidegate_pipeline::telemetry::otlp::{OtlpConfig, Pusher};
@@ -324,7 +324,7 @@ fn draw_store(desk: &Desk, place: &Place, drawing: &mut Drawing) -> Result<(), L
     }
     let mut store = Store::open(place)?;
     if let Some(why) = &desk.reveal {
-        store.enter(Act::new(now_ms(), "reveal", json!({ "verb": "serve", "why": why })))?;
+        store.enter(AuditEvent::new(now_ms(), "reveal", json!({ "verb": "serve", "why": why })))?;
     }
     drawing.add(&mut store, &Filter::default(), DRAWN_MAX)
 }

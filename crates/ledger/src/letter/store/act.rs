@@ -1,7 +1,7 @@
 //! Changing letters: each act with its entry in the audit, in one transaction.
 
 use super::put::{Part, sound};
-use super::{Act, Db, Page, Result, Row, Store, Val, audit, broken, words};
+use super::{AuditEvent, Db, Page, Result, Row, Store, Val, audit, broken, words};
 use crate::letter::LetterError;
 use crate::letter::envelope::Letter;
 use crate::letter::filter::Filter;
@@ -57,7 +57,7 @@ impl Store {
         }
         let part = amend.payload.clone().map(Part::new);
         let envelope = serde_json::to_string(letter).map_err(broken)?;
-        self.tx(|db, pen| {
+        self.tx(|db, writer| {
             let changed = db.exec(
                 "UPDATE letter SET state = ?1, not_before_ms = ?2, retain_ms = ?3, hold = ?4, archive = ?5,
                      crs = ?6, lease = lease + 1 WHERE seq = ?7 AND lease = ?8 AND state = ?9",
@@ -106,9 +106,9 @@ impl Store {
                 let bbox = letter.spatial.as_ref().and_then(|s| s.bbox).and_then(sound);
                 db.index(row.seq, bbox, Some(&words(&letter.failure.message)))?;
             }
-            let act = Act::new(now_ms, amend.act, amend.detail.clone()).letter(letter.id);
+            let act = AuditEvent::new(now_ms, amend.act, amend.detail.clone()).letter(letter.id);
             let act = act.key(&letter.idempotency_key).code(letter.failure.code.as_str());
-            audit::append(db, pen, [act.to(letter.state.as_str())])
+            audit::append(db, writer, [act.to(letter.state.as_str())])
         })
     }
 
@@ -124,7 +124,7 @@ impl Store {
         detail: serde_json::Value,
         now_ms: i64,
     ) -> Result<()> {
-        self.tx(|db, pen| {
+        self.tx(|db, writer| {
             for seq in seqs {
                 let closed = [
                     LetterState::Resolved,
@@ -143,7 +143,7 @@ impl Store {
                     &[archive.into(), (*seq).into()],
                 )?;
             }
-            audit::append(db, pen, [Act::new(now_ms, "archive", detail.clone()).to(archive)])
+            audit::append(db, writer, [AuditEvent::new(now_ms, "archive", detail.clone()).to(archive)])
         })
     }
 
@@ -173,7 +173,7 @@ impl Store {
     }
 
     fn purge_rows(&mut self, rows: &[&Row], why: &str, now_ms: i64) -> Result<u64> {
-        self.tx(|db, pen| {
+        self.tx(|db, writer| {
             let mut entries = Vec::with_capacity(rows.len());
             for row in rows {
                 let seq = Val::Int(row.seq);
@@ -217,11 +217,11 @@ impl Store {
                     ],
                 )?;
                 let detail = serde_json::json!({ "why": why, "state": letter.state.as_str(), "archive": letter.archive });
-                let act = Act::new(now_ms, "purge", detail).letter(letter.id).key(&letter.idempotency_key);
+                let act = AuditEvent::new(now_ms, "purge", detail).letter(letter.id).key(&letter.idempotency_key);
                 entries.push(act.code(letter.failure.code.as_str()).to("tombstone"));
             }
             let count = entries.len() as u64;
-            audit::append(db, pen, entries)?;
+            audit::append(db, writer, entries)?;
             Ok(count)
         })
     }
@@ -257,7 +257,7 @@ impl Store {
     /// # Errors
     /// When the store cannot be written.
     pub fn rewrap(&mut self, keys: &[(i64, Wrapped)], detail: serde_json::Value, now_ms: i64) -> Result<u64> {
-        self.tx(|db, pen| {
+        self.tx(|db, writer| {
             let mut count = 0;
             for (seq, key) in keys {
                 count += db.exec(
@@ -270,7 +270,7 @@ impl Store {
                     ],
                 )?;
             }
-            audit::append(db, pen, [Act::new(now_ms, "rotate", detail.clone())])?;
+            audit::append(db, writer, [AuditEvent::new(now_ms, "rotate", detail.clone())])?;
             Ok(count)
         })
     }

@@ -39,7 +39,7 @@ pub use put::Put;
 pub use read::{By, Group, Health, Page, Row};
 
 use super::error::{LetterError, Result};
-use crate::audit::{Act, Pen};
+use crate::audit::{AuditEvent, AuditWriter};
 pub use crate::sql::{Val, Vals};
 use std::path::PathBuf;
 
@@ -157,7 +157,7 @@ pub struct Store {
     db: Box<dyn Db>,
     groups: std::collections::HashMap<i64, i64>,
     place: Place,
-    pen: Pen,
+    writer: AuditWriter,
 }
 
 impl std::fmt::Debug for Store {
@@ -185,7 +185,7 @@ impl Store {
             Place::Url(_) => return Err(no_postgres()),
         };
         let mut store =
-            Store { db, groups: Default::default(), place: place.clone(), pen: audit::pen(place)? };
+            Store { db, groups: Default::default(), place: place.clone(), writer: audit::writer(place)? };
         store.sign_what_was_not()?;
         Ok(store)
     }
@@ -207,8 +207,8 @@ impl Store {
             #[cfg(not(feature = "postgres"))]
             Place::Url(_) => return Err(no_postgres()),
         };
-        let pen = Pen::new("", None, None);
-        let mut store = Store { db, groups: Default::default(), place: place.clone(), pen };
+        let writer = AuditWriter::new("", None, None);
+        let mut store = Store { db, groups: Default::default(), place: place.clone(), writer };
         match store.setting("version")?.as_deref() {
             Some("1" | schema::VERSION) => Ok(Some(store)),
             found => Err(LetterError::Store(format!(
@@ -222,7 +222,7 @@ impl Store {
     /// Who acts, for the audit.
     #[must_use]
     pub fn who(&self) -> &str {
-        &self.pen.who
+        &self.writer.who
     }
 
     /// Which of the two it is.
@@ -267,24 +267,24 @@ impl Store {
     /// When the store cannot be written.
     pub fn set(&mut self, name: &str, value: &str, now_ms: i64) -> Result<()> {
         let detail = serde_json::json!({ "setting": name });
-        let act = Act::new(now_ms, "set", detail).to("settings");
-        self.tx(|db, pen| {
+        let act = AuditEvent::new(now_ms, "set", detail).to("settings");
+        self.tx(|db, writer| {
             db.exec(
                 "INSERT INTO meta (name, value) VALUES (?1, ?2)
                  ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                 &[name.into(), value.into()],
             )?;
-            audit::append(db, pen, [act])
+            audit::append(db, writer, [act])
         })
     }
 
     /// Does something wholly or not at all.
-    fn tx<T>(&mut self, work: impl FnOnce(&mut dyn Db, &Pen) -> Result<T>) -> Result<T> {
+    fn tx<T>(&mut self, work: impl FnOnce(&mut dyn Db, &AuditWriter) -> Result<T>) -> Result<T> {
         self.db.begin()?;
-        match work(self.db.as_mut(), &self.pen) {
+        match work(self.db.as_mut(), &self.writer) {
             Ok(done) => {
                 self.db.commit()?;
-                self.pen.copy(self.db.as_mut()).map_err(broken)?;
+                self.writer.copy(self.db.as_mut()).map_err(broken)?;
                 Ok(done)
             }
             Err(why) => {

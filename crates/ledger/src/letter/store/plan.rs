@@ -2,7 +2,7 @@
 //! lease can say how one ended.
 
 use super::put::{Packed, put};
-use super::{Act, Page, Pen, Result, Row, Store, Val, audit, broken};
+use super::{AuditEvent, AuditWriter, Page, Result, Row, Store, Val, audit, broken};
 use crate::letter::LetterError;
 use crate::letter::Letters;
 use crate::letter::envelope::{Letter, Lineage};
@@ -123,11 +123,11 @@ impl Store {
         let filter = Filter { pipeline: Some(pipeline.to_owned()), ..filter.clone() };
         let mut args = Vec::new();
         let condition = self.members(&filter, generation_max, now_ms, &mut args);
-        let plan = self.tx(|db, pen| {
+        let plan = self.tx(|db, writer| {
             let rows = db.query(
                 "INSERT INTO plan (made_ms, who, pipeline, state, spec) VALUES (?1, ?2, ?3, 'running', ?4)
                  RETURNING plan",
-                &[now_ms.into(), pen.who.as_str().into(), pipeline.into(), spec.into()],
+                &[now_ms.into(), writer.who.as_str().into(), pipeline.into(), spec.into()],
             )?;
             let plan = rows.first().map(|row| row.int(0)).ok_or_else(|| broken("no plan was made"))?;
             let lock = db.dialect().skip_locked();
@@ -143,7 +143,7 @@ impl Store {
                 )?;
             }
             let detail = serde_json::json!({ "plan": plan, "pipeline": pipeline, "letters": rows.len(), "spec": spec });
-            audit::append(db, pen, [Act::new(now_ms, "plan", detail)])?;
+            audit::append(db, writer, [AuditEvent::new(now_ms, "plan", detail)])?;
             Ok(plan)
         })?;
         self.plan_get(plan)?.ok_or_else(|| broken("the plan has gone"))
@@ -232,7 +232,7 @@ impl Store {
             })
             .collect::<Result<Vec<Option<Packed>>>>()?;
         let mut known = std::mem::take(&mut self.groups);
-        self.tx(|db, pen| {
+        self.tx(|db, writer| {
             let mut counted = Vec::with_capacity(ended.len());
             let mut entries = Vec::new();
             for ((leased, how), child) in ended.iter().zip(&packed) {
@@ -277,18 +277,19 @@ impl Store {
                     &[word.into(), leased.plan.into(), leased.row.seq.into()],
                 )?;
                 if let Some(child) = child {
-                    put(db, pen, &mut known, &[child], now_ms)?;
+                    put(db, writer, &mut known, &[child], now_ms)?;
                 }
                 let mut detail = detail;
                 detail["plan"] = leased.plan.into();
                 detail["ended"] = word.into();
                 let letter = &leased.row.letter;
-                let act = Act::new(now_ms, "replay", detail).letter(letter.id).key(&letter.idempotency_key);
+                let act =
+                    AuditEvent::new(now_ms, "replay", detail).letter(letter.id).key(&letter.idempotency_key);
                 entries.push(act.code(letter.failure.code.as_str()).to(word));
             }
-            audit::append(db, pen, entries)?;
+            audit::append(db, writer, entries)?;
             if let Some((first, _)) = ended.first() {
-                close(db, pen, first.plan, "done", now_ms)?;
+                close(db, writer, first.plan, "done", now_ms)?;
             }
             Ok(counted)
         })
@@ -306,14 +307,14 @@ impl Store {
             }
             None => return Err(LetterError::Refused(format!("there is no replay {plan}"))),
         }
-        self.tx(|db, pen| {
+        self.tx(|db, writer| {
             let back = db.exec(
                 "UPDATE letter SET state = (SELECT was FROM member m WHERE m.plan = ?1 AND m.seq = letter.seq),
                      plan = NULL, lease = lease + 1, lease_until_ms = 0 WHERE plan = ?1 AND state = ?2",
                 &[plan.into(), (LetterState::Planned as i64).into()],
             )?;
             db.exec("UPDATE member SET ended = 'back' WHERE plan = ?1 AND ended IS NULL", &[plan.into()])?;
-            close(db, pen, plan, "cancelled", now_ms)?;
+            close(db, writer, plan, "cancelled", now_ms)?;
             Ok(back)
         })
     }
@@ -336,7 +337,7 @@ fn child_of(parent: &Letter, child: &Letter) -> Letter {
 }
 
 /// Ends a replay that has nothing left to do.
-fn close(db: &mut dyn super::Db, pen: &Pen, plan: i64, state: &str, now_ms: i64) -> Result<()> {
+fn close(db: &mut dyn super::Db, writer: &AuditWriter, plan: i64, state: &str, now_ms: i64) -> Result<()> {
     let ended = db.exec(
         "UPDATE plan SET state = ?2 WHERE plan = ?1 AND state = 'running'
          AND NOT EXISTS (SELECT 1 FROM member WHERE plan = ?1 AND ended IS NULL)",
@@ -344,7 +345,7 @@ fn close(db: &mut dyn super::Db, pen: &Pen, plan: i64, state: &str, now_ms: i64)
     )?;
     if ended == 1 {
         let detail = serde_json::json!({ "plan": plan, "state": state });
-        audit::append(db, pen, [Act::new(now_ms, "plan", detail)])?;
+        audit::append(db, writer, [AuditEvent::new(now_ms, "plan", detail)])?;
     }
     Ok(())
 }

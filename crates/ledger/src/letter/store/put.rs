@@ -1,6 +1,6 @@
 //! Letters into the store.
 
-use super::{Act, Db, Pen, Result, Store, Val, audit, broken, words};
+use super::{AuditEvent, AuditWriter, Db, Result, Store, Val, audit, broken, words};
 use crate::letter::envelope::{Letter, RETENTION_DAYS};
 use crate::letter::seal::Recipient;
 use sha2::{Digest, Sha256};
@@ -175,7 +175,7 @@ impl Store {
     /// Stores letters, all or none, with one entry in the audit.
     pub(in crate::letter) fn put(&mut self, rows: &[&Packed], now_ms: i64) -> Result<Vec<Put>> {
         let mut known = std::mem::take(&mut self.groups);
-        let done = self.tx(|db, pen| put(db, pen, &mut known, rows, now_ms));
+        let done = self.tx(|db, writer| put(db, writer, &mut known, rows, now_ms));
         if done.is_ok() {
             self.groups = known;
         }
@@ -186,7 +186,7 @@ impl Store {
 /// The same inside of a transaction.
 pub(super) fn put(
     db: &mut dyn Db,
-    pen: &Pen,
+    writer: &AuditWriter,
     known: &mut std::collections::HashMap<i64, i64>,
     rows: &[&Packed],
     now_ms: i64,
@@ -209,7 +209,7 @@ pub(super) fn put(
         "letters": count, "known": rows.len() as u64 - count, "first": name(first), "last": name(last),
         "ids_sha256": hex(&digest.finalize()),
     });
-    audit::append(db, pen, [Act::new(now_ms, "capture", detail).to("dead_letters")])?;
+    audit::append(db, writer, [AuditEvent::new(now_ms, "capture", detail).to("dead_letters")])?;
     Ok(puts)
 }
 
