@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_ledger::letter::{Place, Store, now_ms};
+use tidegate_ledger::letter::{LetterStore, LetterStoreLocation, now_ms};
 use tidegate_pipeline::alert::{Fired, PATIENCE, Watchman};
 use tidegate_pipeline::manifest::Alerts;
 use tidegate_pipeline::telemetry::otlp::{OtlpConfig, Pusher};
@@ -49,7 +49,7 @@ pub(crate) struct Subject<'a> {
     /// What the manifest says of alerts.
     pub(crate) alerts: Option<&'a Alerts>,
     /// Where its dead letters are.
-    pub(crate) letters: Option<Place>,
+    pub(crate) letters: Option<LetterStoreLocation>,
 }
 
 /// A run that is being watched.
@@ -151,7 +151,7 @@ struct Watch {
     telemetry: Arc<Telemetry>,
     watchman: Watchman,
     push: Option<Arc<Pusher>>,
-    letters: Option<Place>,
+    letters: Option<LetterStoreLocation>,
     began: Instant,
     timeline: Timeline,
     breakers: Vec<(String, u8)>,
@@ -251,9 +251,9 @@ impl Watch {
 }
 
 /// Looks at the store of dead letters. What cannot be read now can be read next time.
-fn letters(place: &Place, telemetry: &Telemetry) {
-    let there = !matches!(place, Place::File(path) if !path.exists());
-    if there && let Ok(health) = Store::open(place).and_then(|mut store| store.health(now_ms())) {
+fn letters(place: &LetterStoreLocation, telemetry: &Telemetry) {
+    let there = !matches!(place, LetterStoreLocation::File(path) if !path.exists());
+    if there && let Ok(health) = LetterStore::open(place).and_then(|mut store| store.health(now_ms())) {
         telemetry.letters(health);
     }
 }

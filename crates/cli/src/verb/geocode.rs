@@ -10,7 +10,7 @@ use tidegate_client::lane::{Clock, Snapshot};
 use tidegate_client::secret::SecretRef;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_geo::format::csv::CsvOptions;
-use tidegate_ledger::letter::{Place, now_ms};
+use tidegate_ledger::letter::{LetterStoreLocation, now_ms};
 use tidegate_pipeline::geocode::{self, By, End, Job, JobError, Prepared, Run};
 use tidegate_pipeline::manifest::duration;
 use tidegate_pipeline::telemetry::{Ended, Summary};
@@ -177,7 +177,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
                 telemetry: &run.telemetry,
                 task: "geocode",
                 alerts: None,
-                letters: args.dead_letters.as_deref().map(Place::from),
+                letters: args.dead_letters.as_deref().map(LetterStoreLocation::from),
             };
             let observer = Observer::start(subject, &args.observe).map_err(JobError::Setup)?;
             let end = watched(prepared, args).await;
@@ -270,7 +270,7 @@ fn pipeline(args: &Args) -> String {
 /// Where rows that failed go, and how they are run again.
 fn dead_letters(args: &Args, place: &str) -> geocode::DeadLetters {
     geocode::DeadLetters {
-        place: Place::from(place),
+        place: LetterStoreLocation::from(place),
         pipeline: pipeline(args),
         spec: json!({ "kind": "geocode", "options": again(args) }).to_string(),
         retention_days: args.retention,
@@ -597,7 +597,7 @@ fn words(args: &Args, run: &Run, end: &End, took: Duration, s: &Summary) -> Stri
             format!(
                 "{} in {}; `tidegate dlq ls` shows them",
                 thousands(s.failed),
-                Place::from(store.as_str())
+                LetterStoreLocation::from(store.as_str())
             ),
         ));
     }

@@ -27,7 +27,7 @@ pub struct Finished {
     /// It cost no call in this run.
     pub cached: bool,
     /// The attempts, if it failed in this run.
-    pub tried: Vec<crate::letter::Attempt>,
+    pub tried: Vec<crate::letter::LetterAttempt>,
 }
 
 impl Finished {

@@ -3,7 +3,8 @@
 use super::answer::Finished;
 use super::{By, Job, JobError, Run};
 use crate::letter::{
-    self, Failure, Http, Letter, Letters, Payload, Place, Source, Spatial, Store, Versions, now_ms,
+    self, Failure, Http, Letter, LetterSource, LetterStore, LetterStoreLocation, Letters, Payload, Spatial,
+    Versions, now_ms,
 };
 use crate::telemetry::Ended;
 use tidegate_core::key::{KeyValue, key};
@@ -14,7 +15,7 @@ use tidegate_geo::format::csv::CsvRow;
 #[derive(Clone, Debug)]
 pub struct DeadLetters {
     /// The store.
-    pub place: Place,
+    pub place: LetterStoreLocation,
     /// The name of the pipeline.
     pub pipeline: String,
     /// How it is run again, as JSON.
@@ -49,7 +50,7 @@ impl Dead {
     pub(super) fn open(job: &Job, header: &[String]) -> Result<Option<Dead>, JobError> {
         let setup = |e: letter::LetterError| JobError::Setup(e.to_string());
         let Some(to) = job.dead_letters.clone() else { return Ok(None) };
-        let mut store = Store::open(&to.place).map_err(setup)?;
+        let mut store = LetterStore::open(&to.place).map_err(setup)?;
         if let Some(open) = store.incidents(Some(&to.pipeline)).map_err(setup)?.first() {
             return Err(JobError::Setup(format!(
                 "{} is suspended by incident {}: {} of {} rows failed with {} ({}). Mend the cause, then \
@@ -120,7 +121,7 @@ impl Dead {
                 current: None,
             },
             versions: Versions { binary: env!("CARGO_PKG_VERSION").into(), ..Versions::default() },
-            source: Source {
+            source: LetterSource {
                 uri: self.source.clone(),
                 position: format!("row {}, line {}", row.number, row.line),
             },
@@ -153,7 +154,7 @@ impl Dead {
         let broken = |e: letter::LetterError| JobError::Broken(e.to_string());
         let (pending, rows) = (std::mem::take(&mut self.pending), std::mem::take(&mut self.rows));
         if let Some(incident) = letter::flood(&pending, rows, &self.to.incident) {
-            let mut store = Store::open(&self.to.place).map_err(broken)?;
+            let mut store = LetterStore::open(&self.to.place).map_err(broken)?;
             let number = store.incident_open(&incident).map_err(broken)?;
             return Err(JobError::Broken(format!(
                 "incident {number}: {} of {} rows failed with {} ({}). {} is suspended and the output was not \

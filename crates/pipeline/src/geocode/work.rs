@@ -472,11 +472,11 @@ impl Shop {
     }
 
     /// The attempts as a dead letter tells them.
-    fn tried(&self, outcome: &CallOutcome<Answered<Sniffed>>) -> Vec<crate::letter::Attempt> {
+    fn tried(&self, outcome: &CallOutcome<Answered<Sniffed>>) -> Vec<crate::letter::LetterAttempt> {
         let clock = self.exchange.lanes.clock();
         let (mono, wall) = (clock.mono(), clock.wall().millis());
         let mut delay = Duration::ZERO;
-        let tell = |attempt: &tidegate_core::call::Attempt| crate::letter::Attempt {
+        let tell = |attempt: &tidegate_core::call::Attempt| crate::letter::LetterAttempt {
             at_ms: wall - mono.since(attempt.sent).as_millis() as i64,
             verdict: attempt.verdict.code.to_string(),
             status: attempt.verdict.status,

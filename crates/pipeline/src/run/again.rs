@@ -24,8 +24,8 @@ use super::described::Described;
 use super::lifecycle::Last;
 use super::state::State;
 use crate::gate::Gates;
-use crate::letter::replay::{Rerun, died_again};
-use crate::letter::store::Ended;
+use crate::letter::replay::{Rerun, replay_failure};
+use crate::letter::store::ReplayOutcome;
 use crate::letter::{Letter, Payload, now_ms};
 use crate::manifest::{Manifest, Mode, Policy};
 use crate::sink::{Put, Sink, SinkError, Spec};
@@ -112,7 +112,7 @@ impl Rerun for Again {
         self.ready().map(drop)
     }
 
-    fn run(&mut self, letters: &[Letter]) -> Result<Vec<Ended>, String> {
+    fn run(&mut self, letters: &[Letter]) -> Result<Vec<ReplayOutcome>, String> {
         let mut last = Vec::new();
         let policy = Policy::from(&self.kit.manifest);
         let Ready { parts, .. } = self.ready()?;
@@ -125,9 +125,11 @@ impl Rerun for Again {
             .unwrap_or_default();
         crash::point("replay", 0);
         let note = format!("in {}", parts.sink.describe());
-        let mut ended: Vec<Option<Ended>> = letters
+        let mut ended: Vec<Option<ReplayOutcome>> = letters
             .iter()
-            .map(|letter| known.contains(&mark(letter).hash).then(|| Ended::Resolved { note: note.clone() }))
+            .map(|letter| {
+                known.contains(&mark(letter).hash).then(|| ReplayOutcome::Resolved { note: note.clone() })
+            })
             .collect();
         for (stage, of) in stages(letters, &ended) {
             let mut aside = Aside { stage: stage.to_owned(), ..Aside::default() };
@@ -136,7 +138,7 @@ impl Rerun for Again {
                 Err(StepError::TryLater { code, until, .. }) => {
                     let not_before_ms = Some(until.millis());
                     for at in of {
-                        set(&mut ended, at, Ended::Back { not_before_ms, note: code.to_string() });
+                        set(&mut ended, at, ReplayOutcome::Back { not_before_ms, note: code.to_string() });
                     }
                     continue;
                 }
@@ -150,8 +152,8 @@ impl Rerun for Again {
             for at in &of {
                 let (Some(letter), reject) = (letters.get(*at), dead.get(&(*at as u64))) else { continue };
                 let how = match reject {
-                    Some(reject) => Ended::Dead(Box::new(died(letter, reject))),
-                    None => Ended::Resolved { note: note.clone() },
+                    Some(reject) => ReplayOutcome::Dead(Box::new(died(letter, reject))),
+                    None => ReplayOutcome::Resolved { note: note.clone() },
                 };
                 set(&mut ended, *at, how);
             }
@@ -160,7 +162,7 @@ impl Rerun for Again {
         sink.finish().map_err(say)?;
         crash::point("replayed", 0);
         self.last = last;
-        let lost = || Ended::Back { not_before_ms: None, note: "it was not tried".into() };
+        let lost = || ReplayOutcome::Back { not_before_ms: None, note: "it was not tried".into() };
         Ok(ended.into_iter().map(|how| how.unwrap_or_else(lost)).collect())
     }
 
@@ -188,14 +190,14 @@ impl Rerun for Again {
     }
 }
 
-fn set(ended: &mut [Option<Ended>], at: usize, how: Ended) {
+fn set(ended: &mut [Option<ReplayOutcome>], at: usize, how: ReplayOutcome) {
     if let Some(slot) = ended.get_mut(at) {
         *slot = Some(how);
     }
 }
 
 /// The letters that are still to do, by the stage at which they failed.
-fn stages<'a>(letters: &'a [Letter], ended: &[Option<Ended>]) -> BTreeMap<&'a str, Vec<usize>> {
+fn stages<'a>(letters: &'a [Letter], ended: &[Option<ReplayOutcome>]) -> BTreeMap<&'a str, Vec<usize>> {
     let mut stages: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, letter) in letters.iter().enumerate() {
         if ended.get(at).is_some_and(Option::is_none) {
@@ -322,7 +324,7 @@ fn died(letter: &Letter, reject: &Reject) -> Letter {
         path => format!("{path}: {}", problem.message),
     });
     let code = first.map_or(Code::UNKNOWN, |problem| problem.code);
-    let mut child = died_again(letter, code, message, now_ms());
+    let mut child = replay_failure(letter, code, message, now_ms());
     child.stage.clone_from(&reject.stage);
     let received = child.payload.received.clone();
     let current = Some(reject.feature.clone().into_bytes()).filter(|feature| *feature != received);

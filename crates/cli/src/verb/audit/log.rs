@@ -7,7 +7,7 @@ use tidegate_ledger::audit::{
     AuditEntry, AuditFilter, AuditLog, Copies, PUBLIC_FILE, PublicKey, Signer, TamperFinding, TrustAnchors,
     VerifiedLog,
 };
-use tidegate_ledger::letter::{Place, Store};
+use tidegate_ledger::letter::{LetterStore, LetterStoreLocation};
 use tidegate_pipeline::manifest::Manifest;
 use tidegate_pipeline::run::{AUDIT_COPIES, AUDIT_FILE, State};
 
@@ -31,7 +31,7 @@ pub(super) struct Which {
 /// An audit, wherever it is.
 pub(super) enum Log {
     Run { name: String, book: Box<AuditLog>, public: PathBuf, own: Option<PublicKey>, copies: PathBuf },
-    Letters { name: String, store: Box<Store> },
+    Letters { name: String, store: Box<LetterStore> },
 }
 
 impl Log {
@@ -89,13 +89,13 @@ fn of_run(state: &Path, dir: &Path, copies: Option<PathBuf>) -> Result<Log, Fail
 }
 
 fn of_letters(place: &str) -> Result<Log, Failed> {
-    let at = Place::from(place);
-    if let Place::File(path) = &at
+    let at = LetterStoreLocation::from(place);
+    if let LetterStoreLocation::File(path) = &at
         && !path.exists()
     {
         return Err(usage(format!("there is no store of dead letters at {place}")));
     }
-    let store = Store::open(&at).map_err(failure)?;
+    let store = LetterStore::open(&at).map_err(failure)?;
     Ok(Log::Letters { name: at.to_string(), store: Box::new(store) })
 }
 

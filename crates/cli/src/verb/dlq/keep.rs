@@ -5,8 +5,8 @@ use tidegate_client::store as object;
 use tidegate_core::letter::LetterState;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::letter::archive;
-use tidegate_ledger::letter::store::{Amend, Page};
-use tidegate_ledger::letter::{Filter, Letter};
+use tidegate_ledger::letter::store::{Amend, LetterPage};
+use tidegate_ledger::letter::{Letter, LetterFilter};
 
 use super::filter::FilterArgs;
 use super::table::{ago, table};
@@ -180,13 +180,14 @@ fn tell(desk: &Desk, purged: u64, held: u64, dry_run: bool) -> Done {
     Ok(Exit::Done)
 }
 
-type RowRef<'a> = &'a tidegate_ledger::letter::store::Row;
+type RowRef<'a> = &'a tidegate_ledger::letter::store::StoredLetter;
 
 /// Every letter of a filter, in pages.
-fn each(desk: &mut Desk, filter: &Filter, mut see: impl FnMut(RowRef<'_>)) -> Result<(), Failed> {
-    let mut filter = Filter { after: Some(-1), ..filter.clone() };
+fn each(desk: &mut Desk, filter: &LetterFilter, mut see: impl FnMut(RowRef<'_>)) -> Result<(), Failed> {
+    let mut filter = LetterFilter { after: Some(-1), ..filter.clone() };
     loop {
-        let rows = desk.store.find(&filter, Page { limit: 1000, newest_first: false, payload: false })?;
+        let rows =
+            desk.store.find(&filter, LetterPage { limit: 1000, newest_first: false, payload: false })?;
         let Some(last) = rows.last() else { return Ok(()) };
         filter.after = Some(last.seq);
         rows.iter().for_each(&mut see);
@@ -196,7 +197,7 @@ fn each(desk: &mut Desk, filter: &Filter, mut see: impl FnMut(RowRef<'_>)) -> Re
 /// Changes every letter of a filter; how many were changed.
 fn amend(
     desk: &mut Desk,
-    filter: &Filter,
+    filter: &LetterFilter,
     act: &'static str,
     detail: &serde_json::Value,
     change: impl Fn(&Letter) -> Option<Letter>,

@@ -8,7 +8,7 @@ use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::Letter;
 use tidegate_ledger::letter::export;
-use tidegate_ledger::letter::store::{By, Health, Page};
+use tidegate_ledger::letter::store::{By, Health, LetterPage};
 use tidegate_pipeline::telemetry;
 
 use super::filter::FilterArgs;
@@ -125,7 +125,7 @@ fn place(letter: &Letter, exact: bool) -> String {
 
 pub(super) fn ls(args: &Ls, desk: &mut Desk) -> Done {
     let filter = args.filter.filter(desk)?;
-    let page = Page { limit: args.limit, newest_first: !args.oldest, payload: false };
+    let page = LetterPage { limit: args.limit, newest_first: !args.oldest, payload: false };
     let exact = args.reveal.is_some();
     if let Some(why) = &args.reveal {
         let detail = json!({ "verb": "ls", "why": why });

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tidegate_core::Code;
 use tidegate_geo::mapping::Owned;
-use tidegate_ledger::letter::replay::{At, IntoFile, Rerun, Update, died_again, holds, merge, writable};
-use tidegate_ledger::letter::store::Ended;
+use tidegate_ledger::letter::replay::{
+    IntoFile, Rerun, RowSelector, Update, holds, merge, replay_failure, writable,
+};
+use tidegate_ledger::letter::store::ReplayOutcome;
 use tidegate_ledger::letter::{Letter, feature, now_ms};
 use tidegate_pipeline::geocode::{End, JobError};
 use tidegate_pipeline::run::{Again, letters};
@@ -61,7 +63,7 @@ impl Rerun for Geocode {
         }
     }
 
-    fn run(&mut self, letters: &[Letter]) -> Result<Vec<Ended>, String> {
+    fn run(&mut self, letters: &[Letter]) -> Result<Vec<ReplayOutcome>, String> {
         let outputs = letters.iter().map(place).collect::<Result<Vec<_>, _>>()?;
         if let Some((path, _)) = outputs.first() {
             writable(path)?;
@@ -72,8 +74,10 @@ impl Rerun for Geocode {
         match geocode::rerun(&self.options, &input, &output, self.rate.as_deref())? {
             Ok(End::Done) => {}
             Ok(End::TryLater { code, until, .. }) => {
-                let back =
-                    |_: &Letter| Ended::Back { not_before_ms: Some(until.millis()), note: code.to_string() };
+                let back = |_: &Letter| ReplayOutcome::Back {
+                    not_before_ms: Some(until.millis()),
+                    note: code.to_string(),
+                };
                 return Ok(letters.iter().map(back).collect());
             }
             Ok(End::Cancelled) => return Err("it was stopped".into()),
@@ -99,11 +103,16 @@ impl Rerun for Geocode {
             };
             if said("outcome") == "failed" {
                 let code = said("error_code").parse().unwrap_or(Code::UNKNOWN);
-                ended.push(Ended::Dead(Box::new(died_again(letter, code, said("error"), now_ms()))));
+                ended.push(ReplayOutcome::Dead(Box::new(replay_failure(
+                    letter,
+                    code,
+                    said("error"),
+                    now_ms(),
+                ))));
                 continue;
             }
             updates.push((path.clone(), update(row, number)));
-            ended.push(Ended::Resolved {
+            ended.push(ReplayOutcome::Resolved {
                 note: format!("{}: row {number} of {}", said("outcome"), path.display()),
             });
         }
@@ -123,7 +132,7 @@ impl Rerun for Geocode {
             .iter()
             .map(|letter| {
                 let (path, number) = place(letter)?;
-                Ok(holds(&path, &[At::Row(number)])?.first() == Some(&true))
+                Ok(holds(&path, &[RowSelector::Row(number)])?.first() == Some(&true))
             })
             .collect()
     }
@@ -151,7 +160,7 @@ fn update(row: &Value, number: u64) -> Update {
     let values = properties.into_iter().flatten().map(|(name, value)| (name.clone(), owned(value))).collect();
     let mut wkb = Vec::new();
     let placed = feature::to_wkb(&row["geometry"], &mut wkb).is_ok();
-    Update { at: At::Row(number), wkb: placed.then_some(wkb), crs: None, values }
+    Update { at: RowSelector::Row(number), wkb: placed.then_some(wkb), crs: None, values }
 }
 
 /// The payloads as a table: one row each, the columns of all of them.

@@ -5,7 +5,9 @@
 //! store on a server is signed and copied by whoever sets `TIDEGATE_AUDIT_KEY` and
 //! `TIDEGATE_AUDIT_COPY`.
 
-use super::{AuditEvent, AuditWriter, Db, Dialect, Place, Result, Store, Val, Vals, broken};
+use super::{
+    AuditEvent, AuditWriter, Db, LetterStore, LetterStoreLocation, Result, SqlDialect, Val, Vals, broken,
+};
 use crate::audit::{
     self, AuditEntry, AuditFilter, Copies, PUBLIC_FILE, PublicKey, Signer, TamperFinding, TrustAnchors,
     VerifiedLog,
@@ -33,30 +35,30 @@ impl crate::sql::Sql for dyn Db + '_ {
 }
 
 /// The directory of a store in a file.
-fn dir(place: &Place) -> Option<&Path> {
+fn dir(place: &LetterStoreLocation) -> Option<&Path> {
     match place {
-        Place::File(path) => {
+        LetterStoreLocation::File(path) => {
             Some(path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")))
         }
-        Place::Url(_) => None,
+        LetterStoreLocation::Url(_) => None,
     }
 }
 
 /// Where the checkpoints of a store are copied to.
-fn copies(place: &Place) -> Option<Copies> {
+fn copies(place: &LetterStoreLocation) -> Option<Copies> {
     let path = match (std::env::var_os("TIDEGATE_AUDIT_COPY"), place) {
         (Some(path), _) => PathBuf::from(path),
-        (None, Place::File(path)) => {
+        (None, LetterStoreLocation::File(path)) => {
             let mut name = path.as_os_str().to_owned();
             name.push(".checkpoints");
             name.into()
         }
-        (None, Place::Url(_)) => return None,
+        (None, LetterStoreLocation::Url(_)) => return None,
     };
     Some(Copies::new(&path, LOG))
 }
 
-fn signer(place: &Place) -> Result<Option<Signer>> {
+fn signer(place: &LetterStoreLocation) -> Result<Option<Signer>> {
     if let Ok(from) = std::env::var("TIDEGATE_AUDIT_KEY") {
         let from = from.parse::<SecretRef>().map_err(|e| broken(format!("TIDEGATE_AUDIT_KEY: {e}")))?;
         let text = from.fetch().map_err(broken)?;
@@ -65,7 +67,7 @@ fn signer(place: &Place) -> Result<Option<Signer>> {
     dir(place).map(Signer::of_dir).transpose().map_err(broken)
 }
 
-pub(super) fn writer(place: &Place) -> Result<AuditWriter> {
+pub(super) fn writer(place: &LetterStoreLocation) -> Result<AuditWriter> {
     Ok(AuditWriter::new(LOG, signer(place)?, copies(place)))
 }
 
@@ -78,7 +80,7 @@ pub(super) fn append(
     audit::append(db, writer, acts).map_err(broken)
 }
 
-impl Store {
+impl LetterStore {
     /// Enters an act that changes nothing else, such as showing what is hidden.
     ///
     /// # Errors
@@ -130,8 +132,8 @@ impl Store {
     ) -> Result<std::result::Result<VerifiedLog, TamperFinding>> {
         // One moment for all questions, while others may be writing.
         let begin = match self.db.dialect() {
-            Dialect::Sqlite => "BEGIN",
-            Dialect::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ",
+            SqlDialect::Sqlite => "BEGIN",
+            SqlDialect::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ",
         };
         self.db.exec(begin, &[])?;
         let done = audit::verify(self.db.as_mut(), LOG, trust).map_err(broken);
@@ -171,7 +173,7 @@ impl Store {
     }
 }
 
-impl Drop for Store {
+impl Drop for LetterStore {
     fn drop(&mut self) {
         // What cannot be written now is signed by the head all the same, and is part of the next
         // checkpoint.

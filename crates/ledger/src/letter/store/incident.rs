@@ -1,7 +1,7 @@
 //! Incidents, records that bring the process down, and how pipelines are run again.
 
 use super::put::once;
-use super::{AuditEvent, Result, Store, audit, broken};
+use super::{AuditEvent, LetterStore, Result, audit, broken};
 use crate::letter::LetterError;
 use tidegate_core::letter::Fingerprint;
 
@@ -28,7 +28,7 @@ pub struct Incident {
     pub closed_ms: Option<i64>,
 }
 
-impl Store {
+impl LetterStore {
     /// Opens an incident, or adds to the one that is open for the same story; its number.
     ///
     /// # Errors

@@ -2,27 +2,27 @@
 //! lease can say how one ended.
 
 use super::put::{Packed, put};
-use super::{AuditEvent, AuditWriter, Page, Result, Row, Store, Val, audit, broken};
+use super::{AuditEvent, AuditWriter, LetterPage, LetterStore, Result, StoredLetter, Val, audit, broken};
 use crate::letter::LetterError;
 use crate::letter::Letters;
 use crate::letter::envelope::{Letter, Lineage};
-use crate::letter::filter::Filter;
+use crate::letter::filter::LetterFilter;
 use tidegate_core::letter::{FailureClass, LetterId, LetterState};
 
-/// A replay.
+/// A replay plan and its progress.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    /// Its number.
+pub struct ReplayPlan {
+    /// The number of the plan.
     pub plan: i64,
-    /// Of this pipeline.
+    /// The pipeline that is replayed.
     pub pipeline: String,
     /// `running`, `cancelled` or `done`.
     pub state: String,
-    /// What was asked for, as JSON.
+    /// The request, as JSON.
     pub spec: String,
-    /// When it was made.
+    /// Time of creation, in milliseconds since 1970.
     pub made_ms: i64,
-    /// Its letters,
+    /// The number of its letters:
     pub members: u64,
     /// those in the sink,
     pub resolved: u64,
@@ -38,36 +38,42 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub struct Leased {
     /// The letter with its payload.
-    pub row: Row,
+    pub row: StoredLetter,
     /// The replay.
     pub plan: i64,
     /// What it takes to finish it.
     pub token: i64,
 }
 
-/// How a letter ended.
+/// The outcome of a letter in a replay.
 #[derive(Clone, Debug)]
-pub enum Ended {
+pub enum ReplayOutcome {
     /// Its record is in the sink.
     Resolved {
-        /// What the sink says, for the audit.
+        /// The confirmation of the sink, for the audit.
         note: String,
     },
-    /// It died again: its child, whose lineage is filled in here.
+    /// It failed again: its child, whose lineage is filled in here.
     Dead(Box<Letter>),
-    /// It could not be tried: back to where it was, not before a time.
+    /// It could not be tried: it is released to the state that it had before.
     Back {
-        /// Not before.
+        /// The earliest time of the next try, in milliseconds since 1970.
         not_before_ms: Option<i64>,
-        /// Why.
+        /// The reason.
         note: String,
     },
 }
 
-impl Store {
+impl LetterStore {
     /// What a replay takes of a filter: open letters that may be replayed, whose time has come,
     /// that have not died too often; ambiguous and poisonous ones only if they are asked for.
-    fn members(&mut self, filter: &Filter, generation_max: u32, now_ms: i64, args: &mut Vec<Val>) -> String {
+    fn members(
+        &mut self,
+        filter: &LetterFilter,
+        generation_max: u32,
+        now_ms: i64,
+        args: &mut Vec<Val>,
+    ) -> String {
         let mut filter = filter.clone();
         if filter.states.is_empty() {
             filter.states = LetterState::ALL.into_iter().filter(|s| s.is_replayable()).collect();
@@ -94,7 +100,7 @@ impl Store {
     /// When the store cannot be read.
     pub fn plan_dry(
         &mut self,
-        filter: &Filter,
+        filter: &LetterFilter,
         generation_max: u32,
         now_ms: i64,
     ) -> Result<Vec<(String, u64)>> {
@@ -115,12 +121,12 @@ impl Store {
     pub fn plan(
         &mut self,
         pipeline: &str,
-        filter: &Filter,
+        filter: &LetterFilter,
         generation_max: u32,
         spec: &str,
         now_ms: i64,
-    ) -> Result<Plan> {
-        let filter = Filter { pipeline: Some(pipeline.to_owned()), ..filter.clone() };
+    ) -> Result<ReplayPlan> {
+        let filter = LetterFilter { pipeline: Some(pipeline.to_owned()), ..filter.clone() };
         let mut args = Vec::new();
         let condition = self.members(&filter, generation_max, now_ms, &mut args);
         let plan = self.tx(|db, writer| {
@@ -153,7 +159,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn plan_get(&mut self, plan: i64) -> Result<Option<Plan>> {
+    pub fn plan_get(&mut self, plan: i64) -> Result<Option<ReplayPlan>> {
         let rows = self
             .db
             .query("SELECT pipeline, state, spec, made_ms FROM plan WHERE plan = ?1", &[plan.into()])?;
@@ -163,7 +169,7 @@ impl Store {
             &[plan.into()],
         )?;
         let of = |name: &str| counts.iter().find(|c| c.text(0) == name).map_or(0, |c| c.int(1) as u64);
-        Ok(Some(Plan {
+        Ok(Some(ReplayPlan {
             plan,
             pipeline: row.text(0),
             state: row.text(1),
@@ -181,7 +187,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn plans_running(&mut self) -> Result<Vec<Plan>> {
+    pub fn plans_running(&mut self) -> Result<Vec<ReplayPlan>> {
         let rows = self.db.query("SELECT plan FROM plan WHERE state = 'running' ORDER BY plan", &[])?;
         let plans = rows.iter().map(|row| self.plan_get(row.int(0))).collect::<Result<Vec<_>>>()?;
         Ok(plans.into_iter().flatten().collect())
@@ -213,7 +219,8 @@ impl Store {
             return Ok(Vec::new());
         }
         let ids = taken.iter().filter_map(|row| LetterId::from_bytes(&row.blob(2)));
-        let rows = self.find(&Filter::of_ids(ids), Page { limit, newest_first: false, payload: true })?;
+        let rows =
+            self.find(&LetterFilter::of_ids(ids), LetterPage { limit, newest_first: false, payload: true })?;
         let token = |seq: i64| taken.iter().find(|row| row.int(0) == seq).map(|row| row.int(1));
         Ok(rows.into_iter().filter_map(|row| Some(Leased { token: token(row.seq)?, plan, row })).collect())
     }
@@ -223,12 +230,17 @@ impl Store {
     ///
     /// # Errors
     /// When the store cannot be written; then nothing has ended.
-    pub fn finish(&mut self, letters: &Letters, ended: &[(Leased, Ended)], now_ms: i64) -> Result<Vec<bool>> {
+    pub fn finish(
+        &mut self,
+        letters: &Letters,
+        ended: &[(Leased, ReplayOutcome)],
+        now_ms: i64,
+    ) -> Result<Vec<bool>> {
         let packed = ended
             .iter()
             .map(|(leased, how)| match how {
-                Ended::Dead(child) => letters.pack(&child_of(&leased.row.letter, child)).map(Some),
-                Ended::Resolved { .. } | Ended::Back { .. } => Ok(None),
+                ReplayOutcome::Dead(child) => letters.pack(&child_of(&leased.row.letter, child)).map(Some),
+                ReplayOutcome::Resolved { .. } | ReplayOutcome::Back { .. } => Ok(None),
             })
             .collect::<Result<Vec<Option<Packed>>>>()?;
         let mut known = std::mem::take(&mut self.groups);
@@ -242,15 +254,15 @@ impl Store {
                 )?;
                 let was = was.first().map_or(0, |row| row.int(0));
                 let (state, word, not_before, detail) = match how {
-                    Ended::Resolved { note } => {
+                    ReplayOutcome::Resolved { note } => {
                         (LetterState::Resolved as i64, "resolved", None, serde_json::json!({ "note": note }))
                     }
-                    Ended::Dead(letter) => {
+                    ReplayOutcome::Dead(letter) => {
                         let id = child.as_ref().map(|c| c.id.to_string());
                         let detail = serde_json::json!({ "child": id, "code": letter.failure.code.as_str() });
                         (LetterState::Dead as i64, "dead", None, detail)
                     }
-                    Ended::Back { not_before_ms, note } => {
+                    ReplayOutcome::Back { not_before_ms, note } => {
                         let state = if not_before_ms.is_some() { LetterState::Scheduled as i64 } else { was };
                         (state, "back", *not_before_ms, serde_json::json!({ "note": note }))
                     }
