@@ -56,7 +56,7 @@ pub fn merged(samples: Vec<Sample>) -> Vec<Sample> {
             (Some(SampleValue::Number(a)), SampleValue::Number(b))
                 if sample.metric.kind == MetricKind::Counter =>
             {
-                *a += b
+                *a += b;
             }
             (Some(SampleValue::Number(a)), SampleValue::Number(b)) => *a = a.max(*b),
             (
