@@ -118,7 +118,7 @@ impl Response {
     }
 }
 
-/// A request as it is sent: credentials and default headers included.
+/// A request as it is sent, credentials included.
 struct OutgoingRequest<'a> {
     method: Method,
     url: Cow<'a, Url>,

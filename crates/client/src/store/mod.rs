@@ -85,7 +85,8 @@ pub struct ObjectStoreClient(Arc<ObjectStoreInner>);
 
 struct ObjectStoreInner {
     name: String,
-    /// The name of its lanes: the name of the store, and its endpoint where that is not the default.
+    /// The name of its lanes: the name of the store, and the host of its endpoint where buckets of
+    /// several services may share lanes.
     home: String,
     /// The prefix of every physical key; empty or with a slash at its end.
     base: String,
