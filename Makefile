@@ -28,8 +28,7 @@ fmt: ## check the format
 
 .PHONY: lint
 lint: ## clippy, warnings denied; one type name, one meaning where that is reached
-	tools/names --strict crates/core crates/sim
-	tools/names --strict crates/geo
+	tools/names --strict crates/core crates/sim crates/geo crates/client crates/ledger crates/chaos
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 .PHONY: features

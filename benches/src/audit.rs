@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::io::Write;
 use std::time::Instant;
-use tidegate_ledger::audit::{Act, Book, Copies, Signer, Trust};
+use tidegate_ledger::audit::{AuditEvent, AuditLog, Copies, Signer, TrustAnchors};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let entries: i64 = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(1_000_000);
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (path, copies) = (dir.join("audit.db"), dir.join("copies"));
     let signer = Signer::generate()?;
     let trust_key = signer.public();
-    let mut book = Book::open(&path, "bench", Some(signer), &copies)?;
+    let mut book = AuditLog::open(&path, "bench", Some(signer), &copies)?;
     let began = Instant::now();
     let mut n = 0;
     while n < entries {
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     "message": { "commitment": "7f".repeat(48) },
                 });
                 let key = format!("record {}", n + i);
-                Act::new(n + i, "route", detail)
+                AuditEvent::new(n + i, "route", detail)
                     .key(key)
                     .code("SCHEMA_MISMATCH")
                     .to(".tidegate/x/rejects.ndjson")
@@ -38,9 +38,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     book.close(entries)?;
     let entered = began.elapsed();
     drop(book);
-    let trust = Trust { keys: vec![trust_key], copies: Copies::new(&copies, "bench").all()? };
+    let trust = TrustAnchors { keys: vec![trust_key], copies: Copies::new(&copies, "bench").all()? };
     let began = Instant::now();
-    let whole = Book::look(&path, "bench")?.verify(&trust)?.map_err(|finding| finding.to_string())?;
+    let whole = AuditLog::look(&path, "bench")?.verify(&trust)?.map_err(|finding| finding.to_string())?;
     let verified = began.elapsed();
     let mut out = std::io::stdout().lock();
     writeln!(

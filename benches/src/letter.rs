@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use tidegate_core::Code;
 use tidegate_core::letter::FailureClass;
-use tidegate_ledger::letter::store::{By, Page};
+use tidegate_ledger::letter::store::{By, LetterPage};
 use tidegate_ledger::letter::{
-    Attempt, Failure, Filter, Letter, Letters, Payload, Place, Spatial, Store, now_ms,
+    Failure, Letter, LetterAttempt, LetterFilter, LetterStore, LetterStoreLocation, Letters, Payload,
+    Spatial, now_ms,
 };
 
 /// How fast letters are durable and found
@@ -71,7 +72,7 @@ fn letter(n: u64, now: i64) -> Letter {
             service: "geo.example".into(),
             driver: "pelias".into(),
             attempts: (0..3)
-                .map(|i| Attempt {
+                .map(|i| LetterAttempt {
                     at_ms: now + i,
                     verdict: "TIMEOUT".into(),
                     status: Some(504),
@@ -94,7 +95,7 @@ fn batches(letters: &Letters, from: u64, count: u64) -> f64 {
     for batch in made.chunks(1000) {
         let ticket = letters.put(batch);
         if let Some(before) = before.replace(ticket) {
-            tidegate_ledger::letter::Ticket::wait(before).unwrap();
+            tidegate_ledger::letter::LetterTicket::wait(before).unwrap();
         }
     }
     before.map(|ticket| ticket.wait().unwrap());
@@ -191,30 +192,30 @@ fn timed<T>(name: &str, mut work: impl FnMut() -> T) -> T {
     last.unwrap()
 }
 
-fn look(place: &Place, letters: &Letters, count: u64, have: u64) {
+fn look(place: &LetterStoreLocation, letters: &Letters, count: u64, have: u64) {
     let mut n = have;
     while n < count {
         let step = (count - n).min(100_000);
         batches(letters, n, step);
         n += step;
     }
-    let mut store = Store::open(place).unwrap();
-    println!("looking through {} letters, best of 3", store.count(&Filter::default()).unwrap());
-    let page = Page { limit: 50, newest_first: true, payload: false };
-    let f = Filter::default;
+    let mut store = LetterStore::open(place).unwrap();
+    println!("looking through {} letters, best of 3", store.count(&LetterFilter::default()).unwrap());
+    let page = LetterPage { limit: 50, newest_first: true, payload: false };
+    let f = LetterFilter::default;
     timed("ls", || store.find(&f(), page).unwrap());
     timed("ls --code INVALID_GEOMETRY", || {
-        store.find(&Filter { codes: vec!["INVALID_GEOMETRY".into()], ..f() }, page).unwrap()
+        store.find(&LetterFilter { codes: vec!["INVALID_GEOMETRY".into()], ..f() }, page).unwrap()
     });
     timed("ls --text 'row 777777'", || {
-        store.find(&Filter { text: Some("row 777777".into()), ..f() }, page).unwrap()
+        store.find(&LetterFilter { text: Some("row 777777".into()), ..f() }, page).unwrap()
     });
     timed("stats", || store.stats(&f(), By::Fingerprint, now_ms()).unwrap());
     timed("stats --by age", || store.stats(&f(), By::Age, now_ms()).unwrap());
     timed("stats --pipeline 'pipeline 1' --by code", || {
-        store.stats(&Filter { pipeline: Some("pipeline 1".into()), ..f() }, By::Code, now_ms()).unwrap()
+        store.stats(&LetterFilter { pipeline: Some("pipeline 1".into()), ..f() }, By::Code, now_ms()).unwrap()
     });
-    let bbox = Filter { bbox: Some([9.0, 46.0, 17.0, 49.0]), ..f() };
+    let bbox = LetterFilter { bbox: Some([9.0, 46.0, 17.0, 49.0]), ..f() };
     timed("ls --bbox 9,46,17,49", || store.find(&bbox, page).unwrap());
     timed("count --bbox 9,46,17,49", || store.count(&bbox).unwrap());
     timed("stats --bbox 9,46,17,49", || store.stats(&bbox, By::Code, now_ms()).unwrap());
@@ -228,14 +229,14 @@ fn main() {
         "{} letters in batches of 1,000, durable, all indexes and the audit entry; then 64 producers of single letters",
         args.letters
     );
-    let place = Place::File(dir.join("letters.db"));
+    let place = LetterStoreLocation::File(dir.join("letters.db"));
     let letters = Letters::open(&place).unwrap();
     println!("  SQLite      {:>9.0} letters/s", batches(&letters, 0, args.letters));
     let single = singles(&letters, 500_000_000);
     println!("  SQLite      {single:>9.0} letters/s   64 single producers");
     if let Some(url) = &args.postgres {
         let schema = format!("bench_letters_{}", std::process::id());
-        let place = Place::Url(format!("{url}?schema={schema}"));
+        let place = LetterStoreLocation::Url(format!("{url}?schema={schema}"));
         let letters = Letters::open(&place).unwrap();
         println!("  PostgreSQL  {:>9.0} letters/s", batches(&letters, 0, args.letters));
         println!("  PostgreSQL  {:>9.0} letters/s   64 single producers", singles(&letters, 500_000_000));

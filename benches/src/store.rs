@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use std::error::Error;
 use std::io::Write;
 use tidegate_chaos::{Chaos, Config, Scope, ServerLimit, Service};
-use tidegate_client::store::{KeySpread, S3Settings, Settings, Store};
+use tidegate_client::store::{KeySpread, ObjectStoreClient, S3Settings, StoreSettings};
 
 const PUTS: usize = 1_000;
 const WORKERS: usize = 64;
@@ -37,14 +37,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             ..Config::default()
         })?;
         let endpoint = Some(format!("{}/s3", server.url()).parse()?);
-        let settings = Settings {
+        let settings = StoreSettings {
             key_spread,
             s3: S3Settings { endpoint, ..S3Settings::default() },
-            ..Settings::default()
+            ..StoreSettings::default()
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (failed, stats) = runtime.block_on(async {
-            let store = Store::open("s3://bucket", &settings)?;
+            let store = ObjectStoreClient::open("s3://bucket", &settings)?;
             let put = |n| {
                 let store = store.clone();
                 async move { store.put(&format!("tiles/{n:05}.png"), vec![7; 1000].into()).await }

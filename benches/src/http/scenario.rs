@@ -1,6 +1,6 @@
 //! What is measured: one server behaviour each, with the target that Tidegate must reach.
 
-use tidegate_chaos::{Config, Dialect, Fault, FaultKind, Scope, ServerLimit, Service, When, spec};
+use tidegate_chaos::{Config, Dialect, FaultKind, FaultRule, Scope, ServerLimit, Service, When, spec};
 
 /// What the clients do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ fn fetch(name: &'static str, about: &'static str, rows: u64, server: Config) -> 
 
 /// All scenarios.
 pub(crate) fn all() -> Result<Vec<Scenario>, String> {
-    let chance = |kind, p| Fault { kind, when: When::Chance(p) };
+    let chance = |kind, p| FaultRule { kind, when: When::Chance(p) };
     let outage = spec::outage("0s..5s,collapse=20,within=100ms,again=2s,fragile=5s")?;
     let four_ms = Service::Uniform(0.004, 0.004);
     let open = Target { rows_per_second: Some(15_000.0), ..Target::default() };

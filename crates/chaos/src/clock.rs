@@ -1,7 +1,7 @@
-//! The server's time, real or turned by hand.
+//! The server's clock, real or manual.
 //!
-//! Throttles, outages and hints are judged on one monotonic clock. In a test that clock is turned
-//! by hand, so that no test is decided by how fast the machine is: service times are then not
+//! Throttles, outages and hints are judged on one monotonic clock. In a test that clock is manual,
+//! so that no test is decided by how fast the machine is: service times are then not
 //! slept at all. In real time a wait must be exact: a concurrency limit of 8 with a service time
 //! of 3 ms is a rate, and the millisecond wheel of the runtime would make it a quarter slower. So
 //! short waits are kept by a thread of our own, which the kernel wakes within about 0.1 ms.
@@ -14,38 +14,41 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::oneshot;
 
-/// 2026-01-01T00:00:00Z, where the clock turned by hand begins.
-const HAND_EPOCH_MS: i64 = 1_767_225_600_000;
+/// 2026-01-01T00:00:00Z, where the manual clock begins.
+const MANUAL_EPOCH_MS: i64 = 1_767_225_600_000;
 
 /// Waits at least this long go to the runtime's timer.
 const LONG: Duration = Duration::from_millis(100);
 
-/// What time it is for the server.
+/// The clock of the server.
 #[derive(Clone, Debug)]
-pub struct Clock(Kind);
+pub struct ChaosClock(TimeSource);
 
+/// Where the time comes from.
 #[derive(Clone, Debug)]
-enum Kind {
+enum TimeSource {
+    /// The monotonic clock of the system, from this start.
     Real(Instant),
-    Hand(Arc<AtomicU64>),
+    /// Nanoseconds since the start, set by the test.
+    Manual(Arc<AtomicU64>),
 }
 
-impl Default for Clock {
-    fn default() -> Clock {
-        Clock(Kind::Real(Instant::now()))
+impl Default for ChaosClock {
+    fn default() -> ChaosClock {
+        ChaosClock(TimeSource::Real(Instant::now()))
     }
 }
 
-impl Clock {
-    /// A clock that stands still until [`Clock::advance`]; waits on it take no time.
+impl ChaosClock {
+    /// A manual clock: it stands still until [`ChaosClock::advance`]; waits on it take no time.
     #[must_use]
-    pub fn by_hand() -> Clock {
-        Clock(Kind::Hand(Arc::default()))
+    pub fn manual() -> ChaosClock {
+        ChaosClock(TimeSource::Manual(Arc::default()))
     }
 
-    /// Turns the clock on; without effect on the real one.
+    /// Advances a manual clock; without effect on the real one.
     pub fn advance(&self, span: Duration) {
-        if let Kind::Hand(now) = &self.0 {
+        if let TimeSource::Manual(now) = &self.0 {
             now.fetch_add(tidegate_core::time::nanos(span), Ordering::SeqCst);
         }
     }
@@ -53,60 +56,60 @@ impl Clock {
     /// Nanoseconds since the start.
     pub(crate) fn nanos(&self) -> u64 {
         match &self.0 {
-            Kind::Real(start) => tidegate_core::time::nanos(start.elapsed()),
-            Kind::Hand(now) => now.load(Ordering::SeqCst),
+            TimeSource::Real(start) => tidegate_core::time::nanos(start.elapsed()),
+            TimeSource::Manual(now) => now.load(Ordering::SeqCst),
         }
     }
 
     /// Milliseconds since 1970.
     pub(crate) fn wall_ms(&self) -> i64 {
         match &self.0 {
-            Kind::Real(_) => {
+            TimeSource::Real(_) => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
             }
-            Kind::Hand(now) => HAND_EPOCH_MS + (now.load(Ordering::SeqCst) / 1_000_000) as i64,
+            TimeSource::Manual(now) => MANUAL_EPOCH_MS + (now.load(Ordering::SeqCst) / 1_000_000) as i64,
         }
     }
 
     fn is_real(&self) -> bool {
-        matches!(self.0, Kind::Real(_))
+        matches!(self.0, TimeSource::Real(_))
     }
 }
 
-type Queue = BinaryHeap<Reverse<Entry>>;
+type AlarmQueue = BinaryHeap<Reverse<AlarmEntry>>;
 
 #[derive(Debug)]
-struct Entry {
+struct AlarmEntry {
     at: Instant,
     bell: oneshot::Sender<()>,
 }
 
-impl PartialEq for Entry {
-    fn eq(&self, other: &Entry) -> bool {
+impl PartialEq for AlarmEntry {
+    fn eq(&self, other: &AlarmEntry) -> bool {
         self.at == other.at
     }
 }
-impl Eq for Entry {}
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Entry) -> Option<std::cmp::Ordering> {
+impl Eq for AlarmEntry {}
+impl PartialOrd for AlarmEntry {
+    fn partial_cmp(&self, other: &AlarmEntry) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Entry {
-    fn cmp(&self, other: &Entry) -> std::cmp::Ordering {
+impl Ord for AlarmEntry {
+    fn cmp(&self, other: &AlarmEntry) -> std::cmp::Ordering {
         self.at.cmp(&other.at)
     }
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    queue: Mutex<(Queue, bool)>,
+struct AlarmInner {
+    queue: Mutex<(AlarmQueue, bool)>,
     changed: Condvar,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, (Queue, bool)> {
+impl AlarmInner {
+    fn lock(&self) -> MutexGuard<'_, (AlarmQueue, bool)> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,14 +117,14 @@ impl Shared {
 /// Keeps short waits exactly.
 #[derive(Debug)]
 pub(crate) struct Alarm {
-    clock: Clock,
-    shared: Arc<Shared>,
+    clock: ChaosClock,
+    shared: Arc<AlarmInner>,
 }
 
 impl Alarm {
     /// An alarm on `clock`. Its thread ends when it is dropped.
-    pub(crate) fn new(clock: Clock) -> std::io::Result<Alarm> {
-        let shared = Arc::new(Shared::default());
+    pub(crate) fn new(clock: ChaosClock) -> std::io::Result<Alarm> {
+        let shared = Arc::new(AlarmInner::default());
         if clock.is_real() {
             let theirs = Arc::clone(&shared);
             std::thread::Builder::new().name("chaos-alarm".into()).spawn(move || ring(&theirs))?;
@@ -129,7 +132,7 @@ impl Alarm {
         Ok(Alarm { clock, shared })
     }
 
-    /// Waits `span`; on a clock turned by hand, not at all.
+    /// Waits `span`; on a manual clock, not at all.
     pub(crate) async fn wait(&self, span: Duration) {
         if span.is_zero() || !self.clock.is_real() {
             return;
@@ -142,7 +145,7 @@ impl Alarm {
         let first = {
             let mut held = self.shared.lock();
             let first = held.0.peek().is_none_or(|head| at < head.0.at);
-            held.0.push(Reverse(Entry { at, bell }));
+            held.0.push(Reverse(AlarmEntry { at, bell }));
             first
         };
         if first {
@@ -160,7 +163,7 @@ impl Drop for Alarm {
     }
 }
 
-fn ring(shared: &Shared) {
+fn ring(shared: &AlarmInner) {
     let mut held = shared.lock();
     while !held.1 {
         let now = Instant::now();

@@ -8,7 +8,7 @@ use tidegate_core::{Chance, Rng};
 use tidegate_sim::server::ServerLimit;
 
 use super::layer::Unrest;
-use super::tell::Dialect;
+use super::quota_headers::Dialect;
 
 /// The whole behaviour of one server.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Config {
     /// When the server is down.
     pub outages: Vec<Outage>,
     /// What goes wrong otherwise.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<FaultRule>,
     /// Share of addresses that are refused for good.
     pub bad_rows: f64,
     /// Status of a bad row.
@@ -159,9 +159,9 @@ pub struct Outage {
     pub fragile: Duration,
 }
 
-/// One kind of fault and when it happens.
+/// A fault rule: a kind of fault and its trigger.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fault {
+pub struct FaultRule {
     /// What.
     pub kind: FaultKind,
     /// When.

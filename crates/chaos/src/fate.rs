@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_core::{Chance, Rng};
 
-use super::config::{Config, Draw, Fault, FaultKind, When};
+use super::config::{Config, Draw, FaultKind, FaultRule, When};
 use super::hash;
 
 /// What each draw is for, so that they are independent.
@@ -41,9 +41,9 @@ pub(crate) enum Mood {
     Redirect(String),
 }
 
-/// Whether a row is one of the hopeless ones, whoever asks and however often.
+/// The fixed outcome of a row, whoever asks and however often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Row {
+pub(crate) enum RowFate {
     #[default]
     Good,
     Bad,
@@ -79,7 +79,7 @@ pub(crate) fn fault(config: &Config, tape: u64, number: u64, attempt: u64) -> (M
         When::First(n) => attempt <= n,
     });
     let heads = rng.bits() & 1 == 0;
-    let Some(Fault { kind, .. }) = hit else { return (Mood::Well, Delivery::Whole) };
+    let Some(FaultRule { kind, .. }) = hit else { return (Mood::Well, Delivery::Whole) };
     match kind {
         FaultKind::Status(status) => (Mood::Status(*status), Delivery::Whole),
         FaultKind::Error200 => (Mood::Error200, Delivery::Whole),
@@ -95,14 +95,14 @@ pub(crate) fn fault(config: &Config, tape: u64, number: u64, attempt: u64) -> (M
 }
 
 /// What kind of row `subject` (the hash of an address) is.
-pub(crate) fn row(config: &Config, subject: u64) -> Row {
+pub(crate) fn row(config: &Config, subject: u64) -> RowFate {
     let draw = hash::unit(hash::mix(config.seed ^ salt::ROW) ^ subject);
     if draw < config.bad_rows {
-        Row::Bad
+        RowFate::Bad
     } else if draw < config.bad_rows + config.no_match {
-        Row::NoMatch
+        RowFate::NoMatch
     } else {
-        Row::Good
+        RowFate::Good
     }
 }
 
@@ -114,7 +114,7 @@ mod tests {
     fn config(faults: &[(FaultKind, &str)]) -> Config {
         let faults = faults.iter().map(|(kind, when)| {
             let when = spec::when(when).unwrap();
-            Fault { kind: kind.clone(), when }
+            FaultRule { kind: kind.clone(), when }
         });
         Config { faults: faults.collect(), ..Config::default() }
     }

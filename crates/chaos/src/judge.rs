@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::time::nanos;
 use tidegate_sim::server::{ServerLimit, Throttle, ThrottleAnswer};
 
-use super::clock::Clock;
+use super::clock::ChaosClock;
 use super::config::{Config, Outage};
 use super::outage::{Down, Outages};
 
@@ -23,34 +23,39 @@ const TOLD: usize = 1_000_000;
 /// Calls after which the bound is extrapolated by what the last tenth took.
 const BOUND_CALLS: u64 = 5_000_000;
 
-struct Lane {
+/// The throttle of one scope, and the last hint that its clients were sent. Times are in nanoseconds
+/// since the start.
+struct ScopeThrottle {
     throttle: Throttle,
     told_at: u64,
     told_until: u64,
+    /// Calls taken.
     taken: u64,
+    /// The sum of their service times, in nanoseconds.
     service: u64,
 }
 
-struct Inner {
-    lanes: HashMap<u64, Lane>,
-    /// When each refused request may come again.
+/// What the mutex of the judge guards.
+struct JudgeInner {
+    lanes: HashMap<u64, ScopeThrottle>,
+    /// The time at which each refused request may be repeated, in nanoseconds since the start.
     told: HashMap<u64, u64>,
     outages: Outages,
     first: Option<u64>,
 }
 
-impl Inner {
-    fn new(config: &Config) -> Inner {
+impl JudgeInner {
+    fn new(config: &Config) -> JudgeInner {
         let outages = Outages::new(&config.outages);
-        Inner { lanes: HashMap::new(), told: HashMap::new(), outages, first: None }
+        JudgeInner { lanes: HashMap::new(), told: HashMap::new(), outages, first: None }
     }
 }
 
 /// Decides arrivals.
 pub(crate) struct Judge {
     config: Arc<Config>,
-    clock: Clock,
-    inner: Mutex<Inner>,
+    clock: ChaosClock,
+    inner: Mutex<JudgeInner>,
 }
 
 /// What was decided.
@@ -58,35 +63,35 @@ pub(crate) struct Ruling {
     /// When.
     pub(crate) now: u64,
     /// What.
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: AdmissionDecision,
     /// The lane was asked to wait longer, and the client must have known.
     pub(crate) early: bool,
     /// This very request was asked to wait longer.
     pub(crate) early_same: bool,
 }
 
-/// The decision.
-pub(crate) enum Verdict {
+/// Whether a request is admitted.
+pub(crate) enum AdmissionDecision {
     /// The server is down.
     Down(Down),
-    /// The throttle took it, or not.
+    /// The answer of the throttle.
     Throttle(ThrottleAnswer),
 }
 
 impl Judge {
     /// A judge at rest.
-    pub(crate) fn new(config: Arc<Config>, clock: Clock) -> Judge {
-        let inner = Mutex::new(Inner::new(&config));
+    pub(crate) fn new(config: Arc<Config>, clock: ChaosClock) -> Judge {
+        let inner = Mutex::new(JudgeInner::new(&config));
         Judge { config, clock, inner }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, JudgeInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&self) {
-        *self.lock() = Inner::new(&self.config);
+        *self.lock() = JudgeInner::new(&self.config);
     }
 
     /// A request for `lane` arrives; it would be served for `service` nanoseconds.
@@ -96,7 +101,7 @@ impl Judge {
         let now = self.clock.nanos();
         let first = *inner.first.get_or_insert(now);
         let config = &self.config;
-        let lane = inner.lanes.entry(lane % LANES).or_insert_with(|| Lane {
+        let lane = inner.lanes.entry(lane % LANES).or_insert_with(|| ScopeThrottle {
             throttle: Throttle::new(&config.limit),
             told_at: 0,
             told_until: 0,
@@ -107,14 +112,14 @@ impl Judge {
         let knew = lane.told_at.saturating_add(nanos(config.grace));
         let early = early_same || (now < lane.told_until && now >= knew);
         let verdict = match inner.outages.arrive(now, first, in_flight) {
-            Some(down) => Verdict::Down(down),
+            Some(down) => AdmissionDecision::Down(down),
             None => {
                 let answer = lane.throttle.offer(now, service);
                 if answer.accepted {
                     lane.taken += 1;
                     lane.service = lane.service.saturating_add(service);
                 }
-                Verdict::Throttle(answer)
+                AdmissionDecision::Throttle(answer)
             }
         };
         Ruling { now, verdict, early, early_same }

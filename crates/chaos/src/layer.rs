@@ -36,12 +36,12 @@ struct Changes {
     deleted: Vec<u64>,
 }
 
-/// The layer.
-pub(crate) struct Layer(Mutex<Changes>);
+/// The layer of features that is served, with its changes since the start.
+pub(crate) struct FeatureLayer(Mutex<Changes>);
 
-/// The layer at one moment.
+/// A snapshot of the layer.
 #[derive(Clone, Debug)]
-pub(crate) struct View {
+pub(crate) struct LayerSnapshot {
     base: u64,
     step: u64,
     changes: Changes,
@@ -51,7 +51,7 @@ fn below(sorted: &[u64], id: u64) -> u64 {
     sorted.partition_point(|other| *other <= id) as u64
 }
 
-impl View {
+impl LayerSnapshot {
     /// How many parcels have a number up to this one.
     fn up_to(&self, id: u64) -> u64 {
         let first = (id / self.step).min(self.base);
@@ -98,15 +98,19 @@ impl View {
     }
 }
 
-impl Layer {
-    pub(crate) fn new() -> Layer {
-        Layer(Mutex::default())
+impl FeatureLayer {
+    pub(crate) fn new() -> FeatureLayer {
+        FeatureLayer(Mutex::default())
     }
 
     /// As it is now.
-    pub(crate) fn view(&self, config: &Config) -> View {
+    pub(crate) fn view(&self, config: &Config) -> LayerSnapshot {
         let changes = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        View { base: config.features, step: if config.unrest.insert_every > 0 { ROOM } else { 1 }, changes }
+        LayerSnapshot {
+            base: config.features,
+            step: if config.unrest.insert_every > 0 { ROOM } else { 1 },
+            changes,
+        }
     }
 
     /// A page was made: what is to change after it changes.
@@ -177,7 +181,7 @@ mod tests {
     #[test]
     fn a_layer_that_rests_counts_from_one() {
         let config = Config { features: 10, ..Config::default() };
-        let view = Layer::new().view(&config);
+        let view = FeatureLayer::new().view(&config);
         assert_eq!((view.count(), view.nth(0), view.nth(9), view.nth(10)), (10, Some(1), Some(10), None));
         assert_eq!(
             (view.count_between(3, 5), view.count_between(9, 99), view.count_between(5, 3)),
@@ -190,7 +194,7 @@ mod tests {
     fn what_comes_and_goes_keeps_the_order() {
         let unrest = Unrest { insert_every: 1, delete_every: 2, ..Unrest::default() };
         let config = Config { features: 100, seed: 5, unrest, ..Config::default() };
-        let layer = Layer::new();
+        let layer = FeatureLayer::new();
         for _ in 0..40 {
             layer.turn(&config);
         }

@@ -11,11 +11,11 @@
 //! |---|---|
 //! | `config`, [`spec`], [`preset`] | what it shall do: as values, in words, and ready-made |
 //! | `wire`, `server` | requests and answers over TCP |
-//! | `judge`, `tell` | throttles, and how they are told in headers |
+//! | `judge`, `quota_headers` | throttles, and how they are told in headers |
 //! | `fate`, `outage` | what goes wrong, and when |
 //! | `route`, [`world`], `layer` | the services, and the data that they serve |
 //! | `state`, `memory`, `stats` | what it remembers and counts |
-//! | `clock` | real time, or time that is turned by hand |
+//! | `clock` | real time, or a manual clock |
 #![forbid(unsafe_code)]
 
 mod clock;
@@ -27,13 +27,13 @@ mod layer;
 mod memory;
 mod outage;
 pub mod preset;
+mod quota_headers;
 mod reply;
 mod route;
 mod server;
 pub mod spec;
 mod state;
 mod stats;
-mod tell;
 mod wire;
 pub mod world;
 
@@ -44,14 +44,14 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
 
-pub use clock::Clock;
-pub use config::{Config, Draw, Fault, FaultKind, Outage, Scope, Service, When};
+pub use clock::ChaosClock;
+pub use config::{Config, Draw, FaultKind, FaultRule, Outage, Scope, Service, When};
 pub use layer::{ROOM, Unrest};
+pub use quota_headers::Dialect;
 pub use stats::Stats;
-pub use tell::Dialect;
 pub use tidegate_sim::server::ServerLimit;
 
-use state::State;
+use state::ServerState;
 
 /// Starts servers.
 #[derive(Debug)]
@@ -63,14 +63,14 @@ impl Chaos {
     /// # Errors
     /// When the configuration is refused or the address cannot be had.
     pub fn start(config: Config) -> io::Result<Handle> {
-        Chaos::start_on(config, Clock::default())
+        Chaos::start_on(config, ChaosClock::default())
     }
 
     /// Starts a server on a given clock.
     ///
     /// # Errors
     /// When the configuration is refused or the address cannot be had.
-    pub fn start_on(config: Config, clock: Clock) -> io::Result<Handle> {
+    pub fn start_on(config: Config, clock: ChaosClock) -> io::Result<Handle> {
         if let Some(why) = config.refusal() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
@@ -79,7 +79,7 @@ impl Chaos {
             builder.worker_threads(config.threads);
         }
         let runtime = builder.thread_name("chaos").enable_all().build()?;
-        let state = Arc::new(State::new(config, clock)?);
+        let state = Arc::new(ServerState::new(config, clock)?);
         let listener = listen(&runtime, state.config.addr)?;
         let addr = listener.local_addr()?;
         runtime.spawn(server::accept(Arc::clone(&state), listener));
@@ -103,7 +103,7 @@ fn listen(runtime: &Runtime, addr: SocketAddr) -> io::Result<TcpListener> {
 /// A running server. It ends when this is dropped.
 pub struct Handle {
     addr: SocketAddr,
-    state: Arc<State>,
+    state: Arc<ServerState>,
     runtime: Option<Runtime>,
 }
 

@@ -28,20 +28,20 @@ impl Hasher for AsIs {
     }
 }
 
-/// What is remembered of one request.
+/// The history of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct RequestHistory {
     /// Attempts that passed the throttle and the outage.
     pub(crate) attempts: u16,
     /// Successes that the client has got whole.
     pub(crate) delivered: u16,
     /// Successes whose answer was lost on the way.
     pub(crate) lost: u16,
-    /// Under an idempotency key: what was asked when it was executed.
+    /// Under an idempotency key: the hash of the request that was executed.
     pub(crate) executed: Option<NonZeroU32>,
 }
 
-type Map = HashMap<u64, Seen, BuildHasherDefault<AsIs>>;
+type Map = HashMap<u64, RequestHistory, BuildHasherDefault<AsIs>>;
 
 #[derive(Default)]
 struct Shard {
@@ -62,9 +62,9 @@ impl Memory {
     }
 
     /// Changes what is remembered of `key` and returns what was there before.
-    pub(crate) fn update(&self, key: u64, change: impl FnOnce(&mut Seen)) -> Seen {
+    pub(crate) fn update(&self, key: u64, change: impl FnOnce(&mut RequestHistory)) -> RequestHistory {
         let index = (key >> 60) as usize % SHARDS;
-        let Some(shard) = self.shards.get(index) else { return Seen::default() };
+        let Some(shard) = self.shards.get(index) else { return RequestHistory::default() };
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         if !shard.young.contains_key(&key) {
             if shard.young.len() >= self.capacity {

@@ -5,8 +5,8 @@
 //! promise about any provider.
 
 use super::config::Config;
+use super::quota_headers::Dialect;
 use super::spec;
-use super::tell::Dialect;
 
 /// A preset: its name, what it stands for, and its options.
 pub struct Preset {

@@ -5,12 +5,12 @@ use std::io::Write;
 use tidegate_core::Wall;
 use tidegate_core::hint::date;
 
-use super::fate::Row;
-use super::tell::Headers;
+use super::fate::RowFate;
+use super::quota_headers::Headers;
 
-/// An answer before faults have their way with it.
+/// A response before faults are applied to it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Reply {
+pub(crate) struct ResponseDraft {
     pub(crate) status: u16,
     pub(crate) content_type: &'static str,
     pub(crate) headers: Headers,
@@ -20,23 +20,23 @@ pub(crate) struct Reply {
     /// Whether it counts as work done: a repeat of it would be a duplicate.
     pub(crate) work: bool,
     /// What kind of row it is about.
-    pub(crate) row: Row,
+    pub(crate) row: RowFate,
 }
 
-impl Reply {
+impl ResponseDraft {
     /// Status and body.
-    pub(crate) fn new(status: u16, content_type: &'static str, body: impl Into<Vec<u8>>) -> Reply {
-        Reply { status, content_type, body: body.into(), ..Reply::default() }
+    pub(crate) fn new(status: u16, content_type: &'static str, body: impl Into<Vec<u8>>) -> ResponseDraft {
+        ResponseDraft { status, content_type, body: body.into(), ..ResponseDraft::default() }
     }
 
     /// A JSON answer.
-    pub(crate) fn json(status: u16, value: &serde_json::Value) -> Reply {
-        Reply::new(status, "application/json", value.to_string())
+    pub(crate) fn json(status: u16, value: &serde_json::Value) -> ResponseDraft {
+        ResponseDraft::new(status, "application/json", value.to_string())
     }
 
     /// The same, counted as work done.
-    pub(crate) fn worked(self) -> Reply {
-        Reply { work: true, ..self }
+    pub(crate) fn worked(self) -> ResponseDraft {
+        ResponseDraft { work: true, ..self }
     }
 
     /// The status line and headers, up to the body; chunked when no length may be told.

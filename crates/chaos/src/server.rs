@@ -8,22 +8,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::fate::Delivery;
-use super::reply::Reply;
-use super::state::{Act, State};
-use super::stats::Count;
-use super::wire::{self, Ended, Request};
+use super::reply::ResponseDraft;
+use super::state::{ResponsePlan, ServerState};
+use super::stats::Counter;
+use super::wire::{self, ReceivedRequest, RequestReadError};
 
 /// Pieces in which a slow body is sent.
 const PIECES: usize = 10;
 
 /// Resolves when the server was asked to end.
-async fn over(state: &State) {
+async fn over(state: &ServerState) {
     // An error means that the sender is gone, and with it the server.
     let _ = state.over.subscribe().wait_for(|over| *over).await;
 }
 
 /// Resolves when the server is to end, for whatever reason.
-pub(crate) async fn ended(state: &State) -> io::Result<()> {
+pub(crate) async fn ended(state: &ServerState) -> io::Result<()> {
     #[cfg(unix)]
     let terminated = async {
         let mut signal = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
@@ -40,13 +40,13 @@ pub(crate) async fn ended(state: &State) -> io::Result<()> {
 }
 
 /// Takes connections until the server ends.
-pub(crate) async fn accept(state: Arc<State>, listener: TcpListener) {
+pub(crate) async fn accept(state: Arc<ServerState>, listener: TcpListener) {
     loop {
         tokio::select! {
             () = over(&state) => return,
             taken = listener.accept() => match taken {
                 Ok((stream, _)) => {
-                    state.counters.count(Count::Connections);
+                    state.counters.count(Counter::Connections);
                     tokio::spawn(connection(Arc::clone(&state), stream));
                 }
                 // Out of file descriptors, most likely: others will be given back.
@@ -57,7 +57,7 @@ pub(crate) async fn accept(state: Arc<State>, listener: TcpListener) {
 }
 
 /// Takes the request off the books, also when its task is dropped.
-struct Flight<'a>(&'a State);
+struct Flight<'a>(&'a ServerState);
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
@@ -65,16 +65,16 @@ impl Drop for Flight<'_> {
     }
 }
 
-async fn connection(state: Arc<State>, mut stream: TcpStream) {
+async fn connection(state: Arc<ServerState>, mut stream: TcpStream) {
     // Without it small answers would wait for the client's acknowledgement.
     let _ = stream.set_nodelay(true);
     let mut buffer = Vec::with_capacity(4 * 1024);
     loop {
         let request = match wire::read(&mut stream, &mut buffer).await {
             Ok(request) => request,
-            Err(Ended::Gone) => return,
-            Err(Ended::Wrong(status)) => {
-                let reply = Reply::new(status, "text/plain", "this is not a request\n");
+            Err(RequestReadError::Gone) => return,
+            Err(RequestReadError::Wrong(status)) => {
+                let reply = ResponseDraft::new(status, "text/plain", "this is not a request\n");
                 let _ = whole(&state, &mut stream, &reply, true, false).await;
                 return;
             }
@@ -91,7 +91,7 @@ async fn connection(state: Arc<State>, mut stream: TcpStream) {
             }
             continue;
         }
-        let number = state.counters.count(Count::Requests);
+        let number = state.counters.count(Counter::Requests);
         let served = serve(&state, &mut stream, &request, number).await;
         if state.config.stop_after.is_some_and(|n| number >= n) {
             state.quit();
@@ -103,10 +103,15 @@ async fn connection(state: Arc<State>, mut stream: TcpStream) {
 }
 
 /// Serves one request; whether the connection can go on.
-async fn serve(state: &State, stream: &mut TcpStream, request: &Request, number: u64) -> io::Result<bool> {
+async fn serve(
+    state: &ServerState,
+    stream: &mut TcpStream,
+    request: &ReceivedRequest,
+    number: u64,
+) -> io::Result<bool> {
     let in_flight = state.counters.enter(state.clock.nanos());
     let flight = Flight(state);
-    let Act { reply, delivery, service, replay } = state.decide(request, number, in_flight);
+    let ResponsePlan { reply, delivery, service, replay } = state.decide(request, number, in_flight);
     state.alarm.wait(service).await;
     let head = request.method == "HEAD";
     let delivery = if head && delivery != Delivery::ResetAtOnce { Delivery::Whole } else { delivery };
@@ -122,30 +127,30 @@ async fn serve(state: &State, stream: &mut TcpStream, request: &Request, number:
             return Ok(!close);
         }
         Delivery::Slow(span) => {
-            counters.count(Count::Slow);
+            counters.count(Counter::Slow);
             slow(state, stream, &reply, span).await.is_ok()
         }
         Delivery::ResetAtOnce => {
-            counters.count(Count::Resets);
+            counters.count(Counter::Resets);
             false
         }
         Delivery::ResetInBody => {
-            counters.count(Count::Resets);
+            counters.count(Counter::Resets);
             half(state, stream, &reply).await?;
             false
         }
         Delivery::CutLength => {
-            counters.count(Count::Cuts);
+            counters.count(Counter::Cuts);
             half(state, stream, &reply).await?;
             false
         }
         Delivery::CutChunk => {
-            counters.count(Count::Cuts);
+            counters.count(Counter::Cuts);
             broken_chunk(state, stream, &reply).await?;
             false
         }
         Delivery::Hang(span) => {
-            counters.count(Count::Hangs);
+            counters.count(Counter::Hangs);
             hang(state, stream, span).await;
             false
         }
@@ -162,9 +167,9 @@ async fn serve(state: &State, stream: &mut TcpStream, request: &Request, number:
 }
 
 async fn whole(
-    state: &State,
+    state: &ServerState,
     stream: &mut TcpStream,
-    reply: &Reply,
+    reply: &ResponseDraft,
     close: bool,
     head: bool,
 ) -> io::Result<()> {
@@ -176,16 +181,17 @@ async fn whole(
 }
 
 /// The head with the whole length and half of the body.
-async fn half(state: &State, stream: &mut TcpStream, reply: &Reply) -> io::Result<()> {
+async fn half(state: &ServerState, stream: &mut TcpStream, reply: &ResponseDraft) -> io::Result<()> {
     let length = (reply.body.len() as u64).max(64);
-    let stated = Reply { stated_length: Some(length), status: reply.status.max(200), ..reply.clone() };
+    let stated =
+        ResponseDraft { stated_length: Some(length), status: reply.status.max(200), ..reply.clone() };
     let mut bytes = stated.head(state.wall(), false, false);
     bytes.extend_from_slice(reply.body.get(..reply.body.len() / 2).unwrap_or_default());
     stream.write_all(&bytes).await
 }
 
 /// A chunk that promises more than it holds.
-async fn broken_chunk(state: &State, stream: &mut TcpStream, reply: &Reply) -> io::Result<()> {
+async fn broken_chunk(state: &ServerState, stream: &mut TcpStream, reply: &ResponseDraft) -> io::Result<()> {
     let mut bytes = reply.head(state.wall(), false, true);
     bytes.extend_from_slice(format!("{:x}\r\n", reply.body.len().max(64)).as_bytes());
     bytes.extend_from_slice(reply.body.get(..reply.body.len() / 2).unwrap_or_default());
@@ -193,7 +199,12 @@ async fn broken_chunk(state: &State, stream: &mut TcpStream, reply: &Reply) -> i
 }
 
 /// The body in pieces.
-async fn slow(state: &State, stream: &mut TcpStream, reply: &Reply, span: Duration) -> io::Result<()> {
+async fn slow(
+    state: &ServerState,
+    stream: &mut TcpStream,
+    reply: &ResponseDraft,
+    span: Duration,
+) -> io::Result<()> {
     stream.write_all(&reply.head(state.wall(), false, false)).await?;
     for piece in reply.body.chunks(reply.body.len().div_ceil(PIECES).max(1)) {
         state.alarm.wait(span / PIECES as u32).await;
@@ -203,7 +214,7 @@ async fn slow(state: &State, stream: &mut TcpStream, reply: &Reply, span: Durati
 }
 
 /// Says nothing until the client goes, the span is over or the server ends.
-async fn hang(state: &State, stream: &mut TcpStream, span: Duration) {
+async fn hang(state: &ServerState, stream: &mut TcpStream, span: Duration) {
     let gone = async {
         let mut bin = [0u8; 1024];
         while stream.read(&mut bin).await.is_ok_and(|n| n > 0) {}

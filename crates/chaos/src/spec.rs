@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_sim::server::ServerLimit;
 
-use super::config::{Fault, FaultKind, Outage, Service, When};
+use super::config::{FaultKind, FaultRule, Outage, Service, When};
 
 /// Ten years; more would overflow the clock of a throttle.
 const WINDOW_MAX: f64 = 3_650.0 * 86_400.0;
@@ -201,18 +201,18 @@ pub fn when(text: &str) -> Result<When, String> {
 }
 
 /// Reads `500=1%`.
-pub fn status_fault(text: &str) -> Result<Fault, String> {
+pub fn status_fault(text: &str) -> Result<FaultRule, String> {
     let (code, rest) = text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form 500=1%"))?;
-    Ok(Fault { kind: FaultKind::Status(status(code)?), when: when(rest)? })
+    Ok(FaultRule { kind: FaultKind::Status(status(code)?), when: when(rest)? })
 }
 
 /// Reads `1%=http://127.0.0.1:1/`.
-pub fn redirect(text: &str) -> Result<Fault, String> {
+pub fn redirect(text: &str) -> Result<FaultRule, String> {
     let (rest, url) = text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form 1%=URL"))?;
     if url.is_empty() || url.bytes().any(|b| b.is_ascii_control()) {
         return Err(format!("{url:?} cannot stand in a Location header"));
     }
-    Ok(Fault { kind: FaultKind::Redirect(url.to_owned()), when: when(rest)? })
+    Ok(FaultRule { kind: FaultKind::Redirect(url.to_owned()), when: when(rest)? })
 }
 
 #[cfg(test)]

@@ -9,53 +9,53 @@ use tidegate_core::time::nanos;
 use tidegate_sim::server::ThrottleAnswer;
 use tokio::sync::watch;
 
-use super::clock::{Alarm, Clock};
+use super::clock::{Alarm, ChaosClock};
 use super::config::{Config, Scope};
-use super::fate::{self, Delivery, Mood, Row};
+use super::fate::{self, Delivery, Mood, RowFate};
 use super::hash;
-use super::judge::{Judge, Verdict};
-use super::layer::Layer;
+use super::judge::{AdmissionDecision, Judge};
+use super::layer::FeatureLayer;
 use super::memory::Memory;
-use super::reply::Reply;
-use super::route::{self, Objects, Provider, Told, Why};
-use super::stats::{Count, Counters, Stats};
-use super::tell::{self, Dialect};
-use super::wire::Request;
+use super::quota_headers::{self, Dialect};
+use super::reply::ResponseDraft;
+use super::route::{self, FeatureContext, Objects, Provider, RefusalReason};
+use super::stats::{Counter, Counters, Stats};
+use super::wire::ReceivedRequest;
 
-/// Everything the connections share.
-pub(crate) struct State {
+/// The state of the server, shared by its connections.
+pub(crate) struct ServerState {
     pub(crate) config: Arc<Config>,
-    pub(crate) clock: Clock,
+    pub(crate) clock: ChaosClock,
     pub(crate) alarm: Alarm,
     judge: Judge,
     memory: Memory,
     pub(crate) counters: Counters,
     objects: Objects,
-    layer: Layer,
+    layer: FeatureLayer,
     pub(crate) over: watch::Sender<bool>,
 }
 
-/// Who is told something, and when.
-struct Who {
+/// The request whose client is sent a hint, and the time of that.
+struct HintRecipient {
     lane: u64,
     identity: u64,
     number: u64,
     now: u64,
 }
 
-/// What is to be done for one request.
-pub(crate) struct Act {
-    pub(crate) reply: Reply,
+/// The response to one request, and how it is delivered.
+pub(crate) struct ResponsePlan {
+    pub(crate) reply: ResponseDraft,
     pub(crate) delivery: Delivery,
     pub(crate) service: Duration,
     /// Whether the work had been done before, under the same idempotency key.
     pub(crate) replay: bool,
 }
 
-/// What is known of an idempotency key.
+/// The status of an idempotency key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
-    /// Nothing, or there is none.
+enum IdempotencyStatus {
+    /// The key is new, or there is none.
     New,
     /// The request was executed under it.
     Executed,
@@ -63,16 +63,16 @@ enum Known {
     Reused,
 }
 
-impl State {
-    pub(crate) fn new(config: Config, clock: Clock) -> io::Result<State> {
+impl ServerState {
+    pub(crate) fn new(config: Config, clock: ChaosClock) -> io::Result<ServerState> {
         let config = Arc::new(config);
-        Ok(State {
+        Ok(ServerState {
             alarm: Alarm::new(clock.clone())?,
             judge: Judge::new(Arc::clone(&config), clock.clone()),
             memory: Memory::new(config.remember),
             counters: Counters::default(),
             objects: Objects::default(),
-            layer: Layer::new(),
+            layer: FeatureLayer::new(),
             over: watch::Sender::new(false),
             clock,
             config,
@@ -105,7 +105,7 @@ impl State {
     }
 
     /// Decides one request.
-    pub(crate) fn decide(&self, request: &Request, number: u64, in_flight: u64) -> Act {
+    pub(crate) fn decide(&self, request: &ReceivedRequest, number: u64, in_flight: u64) -> ResponsePlan {
         let config = &self.config;
         let provider = Provider::of(request.path());
         let identity = request.identity();
@@ -116,32 +116,37 @@ impl State {
         let service = fate::service(config, tape);
         let ruling = self.judge.arrive(lane, identity, nanos(service), in_flight);
         if ruling.early {
-            self.counters.count(Count::Early);
+            self.counters.count(Counter::Early);
         }
         if ruling.early_same {
-            self.counters.count(Count::EarlySame);
+            self.counters.count(Counter::EarlySame);
         }
-        let who = Who { lane, identity, number, now: ruling.now };
+        let who = HintRecipient { lane, identity, number, now: ruling.now };
         let answer = match ruling.verdict {
-            Verdict::Throttle(answer) if answer.accepted => answer,
-            Verdict::Throttle(answer) => {
-                self.counters.count(Count::Throttled);
-                let mut reply = route::refusal(provider, config.throttle_status, Why::Throttled);
+            AdmissionDecision::Throttle(answer) if answer.accepted => answer,
+            AdmissionDecision::Throttle(answer) => {
+                self.counters.count(Counter::Throttled);
+                let mut reply = route::refusal(provider, config.throttle_status, RefusalReason::Throttled);
                 self.hint(&mut reply, config.headers, &answer, &who);
-                return Act { reply, delivery: Delivery::Whole, service: Duration::ZERO, replay: false };
+                return ResponsePlan {
+                    reply,
+                    delivery: Delivery::Whole,
+                    service: Duration::ZERO,
+                    replay: false,
+                };
             }
-            Verdict::Down(down) => {
-                self.counters.count(Count::Down);
+            AdmissionDecision::Down(down) => {
+                self.counters.count(Counter::Down);
                 if down.status == 0 {
-                    let reply = route::refusal(provider, 503, Why::Failed);
-                    return Act {
+                    let reply = route::refusal(provider, 503, RefusalReason::Failed);
+                    return ResponsePlan {
                         reply,
                         delivery: Delivery::ResetAtOnce,
                         service: Duration::ZERO,
                         replay: false,
                     };
                 }
-                let mut reply = route::refusal(provider, down.status, Why::Failed);
+                let mut reply = route::refusal(provider, down.status, RefusalReason::Failed);
                 if down.hint {
                     let wait = down.until.saturating_sub(ruling.now);
                     let answer = ThrottleAnswer { accepted: false, wait, quota: None };
@@ -149,7 +154,12 @@ impl State {
                         if config.headers == Dialect::None { Dialect::RetryAfter } else { config.headers };
                     self.hint(&mut reply, dialect, &answer, &who);
                 }
-                return Act { reply, delivery: Delivery::Whole, service: Duration::ZERO, replay: false };
+                return ResponsePlan {
+                    reply,
+                    delivery: Delivery::Whole,
+                    service: Duration::ZERO,
+                    replay: false,
+                };
             }
         };
         self.memory.update(identity, |seen| seen.attempts = seen.attempts.saturating_add(1));
@@ -157,51 +167,52 @@ impl State {
         let mut replay = false;
         let mut reply = match mood {
             Mood::Well | Mood::Short => match self.known(request, identity) {
-                Known::Reused => route::refusal(provider, 422, Why::Failed),
+                IdempotencyStatus::Reused => route::refusal(provider, 422, RefusalReason::Failed),
                 known => {
-                    replay = known == Known::Executed;
-                    let told = Told::new(config, &self.layer, mood == Mood::Short);
+                    replay = known == IdempotencyStatus::Executed;
+                    let told = FeatureContext::new(config, &self.layer, mood == Mood::Short);
                     route::answer(&told, &self.objects, provider, request)
                 }
             },
-            Mood::Status(status) => route::refusal(provider, status, Why::Failed),
+            Mood::Status(status) => route::refusal(provider, status, RefusalReason::Failed),
             Mood::Error200 => {
-                self.counters.count(Count::Errors200);
-                route::refusal(provider, 200, Why::Failed)
+                self.counters.count(Counter::Errors200);
+                route::refusal(provider, 200, RefusalReason::Failed)
             }
-            Mood::Redirect(url) => {
-                Reply { headers: vec![("Location", url)], ..Reply::new(302, "text/plain", "moved") }
-            }
+            Mood::Redirect(url) => ResponseDraft {
+                headers: vec![("Location", url)],
+                ..ResponseDraft::new(302, "text/plain", "moved")
+            },
         };
         if reply.work && request.idempotency_key.is_some() {
             // Here and not when it is delivered: a repeat may come while the first is being served.
             self.memory.update(identity, |seen| seen.executed = Some(request.print()));
         }
         match reply.row {
-            Row::Good => {}
-            Row::Bad => _ = self.counters.count(Count::BadRows),
-            Row::NoMatch => _ = self.counters.count(Count::NoMatch),
+            RowFate::Good => {}
+            RowFate::Bad => _ = self.counters.count(Counter::BadRows),
+            RowFate::NoMatch => _ = self.counters.count(Counter::NoMatch),
         }
-        tell::tell(config.headers, &answer, self.wall(), &mut reply.headers);
-        Act { reply, delivery, service, replay }
+        quota_headers::write_quota_headers(config.headers, &answer, self.wall(), &mut reply.headers);
+        ResponsePlan { reply, delivery, service, replay }
     }
 
     /// What is known of a request under its idempotency key. As with real providers, what was
     /// executed under a key is told again and not done again. Answers are functions of the request,
     /// so none need be stored.
-    fn known(&self, request: &Request, identity: u64) -> Known {
+    fn known(&self, request: &ReceivedRequest, identity: u64) -> IdempotencyStatus {
         if request.idempotency_key.is_none() {
-            return Known::New;
+            return IdempotencyStatus::New;
         }
         match self.memory.update(identity, |_| {}).executed {
-            None => Known::New,
-            Some(print) if print == request.print() => Known::Executed,
-            Some(_) => Known::Reused,
+            None => IdempotencyStatus::New,
+            Some(print) if print == request.print() => IdempotencyStatus::Executed,
+            Some(_) => IdempotencyStatus::Reused,
         }
     }
 
     /// Which throttle a request is under.
-    fn lane(&self, provider: Provider, request: &Request) -> u64 {
+    fn lane(&self, provider: Provider, request: &ReceivedRequest) -> u64 {
         match self.config.scope {
             Scope::Server => 0,
             Scope::Prefix => provider.lane(request.path()),
@@ -215,20 +226,27 @@ impl State {
     }
 
     /// Writes the hint of a refusal and remembers it.
-    fn hint(&self, reply: &mut Reply, dialect: Dialect, answer: &ThrottleAnswer, who: &Who) {
-        let told = tell::tell(dialect, answer, self.wall(), &mut reply.headers);
+    fn hint(
+        &self,
+        reply: &mut ResponseDraft,
+        dialect: Dialect,
+        answer: &ThrottleAnswer,
+        who: &HintRecipient,
+    ) {
+        let told = quota_headers::write_quota_headers(dialect, answer, self.wall(), &mut reply.headers);
         let draw = hash::mix(self.config.seed ^ who.number ^ 0x6a4b);
         if hash::unit(draw) < self.config.garbage {
-            self.counters.count(Count::Garbage);
-            tell::garble(draw, &mut reply.headers);
+            self.counters.count(Counter::Garbage);
+            quota_headers::garble(draw, &mut reply.headers);
         } else if let Some(wait) = told {
-            self.judge.told(who.lane, who.identity, who.now, tell::until(who.now, wait));
+            self.judge.told(who.lane, who.identity, who.now, quota_headers::until(who.now, wait));
         }
     }
 
     /// The pages about the server itself.
-    pub(crate) fn admin(&self, request: &Request) -> Option<Reply> {
-        let pretty = |value: serde_json::Value| Reply::new(200, "application/json", format!("{value:#}\n"));
+    pub(crate) fn admin(&self, request: &ReceivedRequest) -> Option<ResponseDraft> {
+        let pretty =
+            |value: serde_json::Value| ResponseDraft::new(200, "application/json", format!("{value:#}\n"));
         Some(match request.path() {
             "/__stats" => {
                 let mut stats = serde_json::to_value(self.stats()).unwrap_or_default();
@@ -242,21 +260,27 @@ impl State {
                 pretty(serde_json::json!({"reset": true}))
             }
             "/__quit" => pretty(serde_json::json!({"quit": true})),
-            path if path.starts_with("/__") => Reply::new(404, "text/plain", "no such page\n"),
+            path if path.starts_with("/__") => ResponseDraft::new(404, "text/plain", "no such page\n"),
             _ => return None,
         })
     }
 
     /// Keeps the books after an answer with a success went out, or did not.
-    pub(crate) fn settle(&self, request: &Request, reply: &Reply, replay: bool, delivered: bool) {
+    pub(crate) fn settle(
+        &self,
+        request: &ReceivedRequest,
+        reply: &ResponseDraft,
+        replay: bool,
+        delivered: bool,
+    ) {
         if !reply.work {
             return;
         }
         if replay {
-            self.counters.count(Count::Replayed);
+            self.counters.count(Counter::Replayed);
             return;
         }
-        self.counters.count(Count::Executed);
+        self.counters.count(Counter::Executed);
         let before = self.memory.update(request.identity(), |seen| {
             if delivered {
                 seen.delivered = seen.delivered.saturating_add(1);
@@ -265,12 +289,12 @@ impl State {
             }
         });
         if before.delivered > 0 {
-            self.counters.count(Count::Duplicates);
+            self.counters.count(Counter::Duplicates);
         } else if before.lost > 0 {
-            self.counters.count(Count::Redone);
+            self.counters.count(Counter::Redone);
         }
         if !delivered {
-            self.counters.count(Count::Lost);
+            self.counters.count(Counter::Lost);
         }
     }
 }

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 const STATUSES: usize = 600;
 
-/// Everything that is simply counted; [`Stats`] says what each means.
+/// The counters; [`Stats`] says what each means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Count {
+pub(crate) enum Counter {
     Requests,
     Executed,
     Duplicates,
@@ -31,7 +31,7 @@ pub(crate) enum Count {
     Connections,
 }
 
-const COUNTS: usize = Count::Connections as usize + 1;
+const COUNTS: usize = Counter::Connections as usize + 1;
 
 /// The live counters.
 pub(crate) struct Counters {
@@ -62,11 +62,11 @@ fn get(counter: &AtomicU64) -> u64 {
 
 impl Counters {
     /// Counts one more and returns how many there are with it.
-    pub(crate) fn count(&self, what: Count) -> u64 {
+    pub(crate) fn count(&self, what: Counter) -> u64 {
         self.counts.get(what as usize).map_or(0, |counter| counter.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    fn get(&self, what: Count) -> u64 {
+    fn get(&self, what: Counter) -> u64 {
         self.counts.get(what as usize).map_or(0, get)
     }
 
@@ -103,8 +103,8 @@ impl Counters {
 
     /// The counters as they stand, with what the judge knows.
     pub(crate) fn snapshot(&self, collapses: u64, earliest: u64) -> Stats {
-        let requests = self.get(Count::Requests);
-        let wasted = self.get(Count::Throttled) + self.get(Count::Down);
+        let requests = self.get(Counter::Requests);
+        let wasted = self.get(Counter::Throttled) + self.get(Counter::Down);
         let elapsed = get(&self.last).saturating_sub(get(&self.first)) as f64 / 1e9;
         let earliest = earliest as f64 / 1e9;
         Stats {
@@ -114,27 +114,27 @@ impl Counters {
                 .map(|(status, n)| (status, get(n)))
                 .filter(|(_, n)| *n > 0)
                 .collect(),
-            executed: self.get(Count::Executed),
-            duplicates_executed: self.get(Count::Duplicates),
-            redone_after_loss: self.get(Count::Redone),
-            replayed: self.get(Count::Replayed),
-            answers_lost: self.get(Count::Lost),
+            executed: self.get(Counter::Executed),
+            duplicates_executed: self.get(Counter::Duplicates),
+            redone_after_loss: self.get(Counter::Redone),
+            replayed: self.get(Counter::Replayed),
+            answers_lost: self.get(Counter::Lost),
             wasted_calls: wasted,
             wasted_percent: 100.0 * wasted as f64 / requests.max(1) as f64,
-            throttled: self.get(Count::Throttled),
-            refused_while_down: self.get(Count::Down),
+            throttled: self.get(Counter::Throttled),
+            refused_while_down: self.get(Counter::Down),
             collapses,
-            retry_after_violations: self.get(Count::Early),
-            retry_after_violations_same_request: self.get(Count::EarlySame),
-            resets: self.get(Count::Resets),
-            hangs: self.get(Count::Hangs),
-            cuts: self.get(Count::Cuts),
-            slow: self.get(Count::Slow),
-            errors_in_200: self.get(Count::Errors200),
-            bad_rows: self.get(Count::BadRows),
-            no_match: self.get(Count::NoMatch),
-            garbage_hints: self.get(Count::Garbage),
-            connections: self.get(Count::Connections),
+            retry_after_violations: self.get(Counter::Early),
+            retry_after_violations_same_request: self.get(Counter::EarlySame),
+            resets: self.get(Counter::Resets),
+            hangs: self.get(Counter::Hangs),
+            cuts: self.get(Counter::Cuts),
+            slow: self.get(Counter::Slow),
+            errors_in_200: self.get(Counter::Errors200),
+            bad_rows: self.get(Counter::BadRows),
+            no_match: self.get(Counter::NoMatch),
+            garbage_hints: self.get(Counter::Garbage),
+            connections: self.get(Counter::Connections),
             in_flight: get(&self.in_flight),
             in_flight_max: get(&self.in_flight_max),
             elapsed_seconds: elapsed,

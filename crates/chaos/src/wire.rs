@@ -17,9 +17,9 @@ const HEAD_MAX: usize = 64 * 1024;
 const BODY_MAX: usize = 64 * 1024 * 1024;
 const HEADERS_MAX: usize = 100;
 
-/// A request, read whole.
+/// A request as received.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Request {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
     /// Path and query as sent.
     pub(crate) target: String,
@@ -34,7 +34,7 @@ pub(crate) struct Request {
     pub(crate) body: Vec<u8>,
 }
 
-impl Request {
+impl ReceivedRequest {
     /// The path without the query, as sent.
     pub(crate) fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
@@ -107,18 +107,18 @@ pub(crate) fn decode(text: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
-/// Why no request came.
+/// Why no request could be read.
 #[derive(Debug)]
-pub(crate) enum Ended {
-    /// The client went, or the socket failed.
+pub(crate) enum RequestReadError {
+    /// The client has closed the connection, or the socket failed.
     Gone,
-    /// What came is not HTTP; the status to answer.
+    /// The bytes are not HTTP; the status to answer with.
     Wrong(u16),
 }
 
-impl From<io::Error> for Ended {
-    fn from(_: io::Error) -> Ended {
-        Ended::Gone
+impl From<io::Error> for RequestReadError {
+    fn from(_: io::Error) -> RequestReadError {
+        RequestReadError::Gone
     }
 }
 
@@ -128,7 +128,10 @@ enum Length {
 }
 
 /// Reads one request; `buffer` keeps what came after it.
-pub(crate) async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Request, Ended> {
+pub(crate) async fn read(
+    stream: &mut TcpStream,
+    buffer: &mut Vec<u8>,
+) -> Result<ReceivedRequest, RequestReadError> {
     loop {
         if let Some((mut request, used, length, expects)) = head(buffer)? {
             if expects {
@@ -147,31 +150,31 @@ pub(crate) async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result
             return Ok(request);
         }
         if buffer.len() > HEAD_MAX {
-            return Err(Ended::Wrong(431));
+            return Err(RequestReadError::Wrong(431));
         }
         more(stream, buffer).await?;
     }
 }
 
-async fn more(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<(), Ended> {
+async fn more(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<(), RequestReadError> {
     buffer.reserve(16 * 1024);
-    if stream.read_buf(buffer).await? == 0 { Err(Ended::Gone) } else { Ok(()) }
+    if stream.read_buf(buffer).await? == 0 { Err(RequestReadError::Gone) } else { Ok(()) }
 }
 
-fn head(buffer: &[u8]) -> Result<Option<(Request, usize, Length, bool)>, Ended> {
+fn head(buffer: &[u8]) -> Result<Option<(ReceivedRequest, usize, Length, bool)>, RequestReadError> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
     let used = match parsed.parse(buffer) {
         Ok(httparse::Status::Complete(used)) => used,
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(httparse::Error::TooManyHeaders) => return Err(Ended::Wrong(431)),
-        Err(_) => return Err(Ended::Wrong(400)),
+        Err(httparse::Error::TooManyHeaders) => return Err(RequestReadError::Wrong(431)),
+        Err(_) => return Err(RequestReadError::Wrong(400)),
     };
-    let mut request = Request {
+    let mut request = ReceivedRequest {
         method: parsed.method.unwrap_or_default().to_owned(),
         target: parsed.path.unwrap_or_default().to_owned(),
         keep_alive: parsed.version == Some(1),
-        ..Request::default()
+        ..ReceivedRequest::default()
     };
     let mut length = Length::Known(0);
     let mut expects = false;
@@ -183,12 +186,12 @@ fn head(buffer: &[u8]) -> Result<Option<(Request, usize, Length, bool)>, Ended> 
         } else if is("content-length") {
             match text().parse::<usize>() {
                 Ok(n) if n <= BODY_MAX => length = Length::Known(n),
-                Ok(_) => return Err(Ended::Wrong(413)),
-                Err(_) => return Err(Ended::Wrong(400)),
+                Ok(_) => return Err(RequestReadError::Wrong(413)),
+                Err(_) => return Err(RequestReadError::Wrong(400)),
             }
         } else if is("transfer-encoding") {
             if !text().eq_ignore_ascii_case("chunked") {
-                return Err(Ended::Wrong(501));
+                return Err(RequestReadError::Wrong(501));
             }
             length = Length::Chunked;
         } else if is("connection") {
@@ -215,18 +218,20 @@ fn head(buffer: &[u8]) -> Result<Option<(Request, usize, Length, bool)>, Ended> 
 }
 
 /// Reads a body in chunks, and its trailers.
-async fn chunks(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Vec<u8>, Ended> {
+async fn chunks(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Vec<u8>, RequestReadError> {
     let mut body = Vec::new();
     loop {
         let line = line(stream, buffer).await?;
         let size = std::str::from_utf8(&line).ok().and_then(|l| l.split(';').next());
-        let size = size.and_then(|l| usize::from_str_radix(l.trim(), 16).ok()).ok_or(Ended::Wrong(400))?;
+        let size = size
+            .and_then(|l| usize::from_str_radix(l.trim(), 16).ok())
+            .ok_or(RequestReadError::Wrong(400))?;
         if size == 0 {
             while !self::line(stream, buffer).await?.is_empty() {}
             return Ok(body);
         }
         if body.len().saturating_add(size) > BODY_MAX {
-            return Err(Ended::Wrong(413));
+            return Err(RequestReadError::Wrong(413));
         }
         while buffer.len() < size + 2 {
             more(stream, buffer).await?;
@@ -237,7 +242,7 @@ async fn chunks(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Vec<u8>,
 }
 
 /// Reads up to the end of the line, which is left out.
-async fn line(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Vec<u8>, Ended> {
+async fn line(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Vec<u8>, RequestReadError> {
     loop {
         if let Some(end) = buffer.windows(2).position(|pair| pair == b"\r\n") {
             let line = buffer.drain(..end).collect();
@@ -245,7 +250,7 @@ async fn line(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Vec<u8>, E
             return Ok(line);
         }
         if buffer.len() > HEAD_MAX {
-            return Err(Ended::Wrong(400));
+            return Err(RequestReadError::Wrong(400));
         }
         more(stream, buffer).await?;
     }
@@ -258,19 +263,21 @@ mod tests {
     #[test]
     fn decodes_and_finds() {
         assert_eq!(decode("a%20b+c%C3%A9%zz%"), "a b cé%zz%");
-        let request = Request { target: "/x?q=1+Main&Foo=b%26".into(), ..Request::default() };
+        let request = ReceivedRequest { target: "/x?q=1+Main&Foo=b%26".into(), ..ReceivedRequest::default() };
         assert_eq!(request.param("foo").as_deref(), Some("b&"));
         assert_eq!((request.path(), request.param("bar")), ("/x", None));
     }
 
     #[test]
     fn identity_is_the_key_or_the_whole_request() {
-        let a = Request { method: "GET".into(), target: "/a".into(), ..Request::default() };
-        let b = Request { host: "other".into(), ..a.clone() };
-        let c = Request { body: b"x".to_vec(), ..a.clone() };
+        let a = ReceivedRequest { method: "GET".into(), target: "/a".into(), ..ReceivedRequest::default() };
+        let b = ReceivedRequest { host: "other".into(), ..a.clone() };
+        let c = ReceivedRequest { body: b"x".to_vec(), ..a.clone() };
         assert_eq!(a.identity(), b.identity());
         assert_ne!(a.identity(), c.identity());
-        let key = |r: &Request| Request { idempotency_key: Some("k".into()), ..r.clone() }.identity();
+        let key = |r: &ReceivedRequest| {
+            ReceivedRequest { idempotency_key: Some("k".into()), ..r.clone() }.identity()
+        };
         assert_eq!(key(&a), key(&c));
     }
 }

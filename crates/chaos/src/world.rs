@@ -21,16 +21,16 @@ const CITIES: [&str; 8] =
     ["Northport", "Eastmouth", "Saltwick", "Fenbridge", "Overy", "Marlow Sands", "Penhaven", "Isleford"];
 const ZONES: [&str; 4] = ["residential", "commercial", "industrial", "green"];
 
-/// Where an address is.
+/// An address point: an address with its coordinate.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Place {
-    /// Degrees east.
+pub struct AddressPoint {
+    /// Longitude in degrees.
     pub lon: f64,
-    /// Degrees north.
+    /// Latitude in degrees.
     pub lat: f64,
     /// The address as the provider writes it.
     pub label: String,
-    /// How sure the provider is, from 0.5 to 1.
+    /// The confidence score, from 0.5 to 1.
     pub score: f64,
 }
 
@@ -115,12 +115,12 @@ const CENTRES: [(f64, f64); 32] = [
 /// Where the provider with this seed puts `address`: within a few degrees of a town, the nearer
 /// the likelier.
 #[must_use]
-pub fn place(seed: u64, address: &str) -> Place {
+pub fn place(seed: u64, address: &str) -> AddressPoint {
     let draw = hash::mix(seed) ^ subject(address);
     let (lon, lat) =
         CENTRES.get((hash::mix(draw) % CENTRES.len() as u64) as usize).copied().unwrap_or_default();
     let away = |n: u64| (hash::unit(draw ^ n) + hash::unit(draw ^ (n + 8)) - 1.0) * 2.0;
-    Place {
+    AddressPoint {
         lon: round(lon + away(16), 1e6),
         lat: round(lat + away(32), 1e6),
         label: address.split_whitespace().collect::<Vec<_>>().join(" "),
@@ -130,12 +130,12 @@ pub fn place(seed: u64, address: &str) -> Place {
 
 /// What the provider with this seed finds at a point, to about a metre.
 #[must_use]
-pub fn reverse(seed: u64, lat: f64, lon: f64) -> Place {
+pub fn reverse(seed: u64, lat: f64, lon: f64) -> AddressPoint {
     let (lat, lon) = (round(lat, 1e5), round(lon, 1e5));
     let draw = hash::mix(hash::mix(seed ^ (lat + 0.0).to_bits()) ^ (lon + 0.0).to_bits());
     let number = draw % 200 + 1;
     let label = format!("{number} {}, {}", pick(&STREETS, draw >> 8), pick(&CITIES, draw >> 16));
-    Place { lon, lat, label, score: round(0.5 + hash::unit(draw) / 2.0, 1e2) }
+    AddressPoint { lon, lat, label, score: round(0.5 + hash::unit(draw) / 2.0, 1e2) }
 }
 
 /// Parcel number `id`, from 1.

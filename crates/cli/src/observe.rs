@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_ledger::letter::{Place, Store, now_ms};
+use tidegate_ledger::letter::{LetterStore, LetterStoreLocation, now_ms};
 use tidegate_pipeline::alert::{Fired, PATIENCE, Watchman};
 use tidegate_pipeline::manifest::Alerts;
-use tidegate_pipeline::telemetry::otlp::{Config, Pusher};
+use tidegate_pipeline::telemetry::otlp::{OtlpConfig, Pusher};
 use tidegate_pipeline::telemetry::trace::{self, Tracer, now_nanos};
 use tidegate_pipeline::telemetry::{Telemetry, together};
 use tokio::sync::oneshot;
@@ -49,7 +49,7 @@ pub(crate) struct Subject<'a> {
     /// What the manifest says of alerts.
     pub(crate) alerts: Option<&'a Alerts>,
     /// Where its dead letters are.
-    pub(crate) letters: Option<Place>,
+    pub(crate) letters: Option<LetterStoreLocation>,
 }
 
 /// A run that is being watched.
@@ -127,7 +127,7 @@ impl Observer {
 
 /// What the environment says about a collector; and every line of the log gets its trace.
 fn pusher(subject: &Subject<'_>) -> Result<Option<Arc<Pusher>>, String> {
-    let config = Config::from_env(&|name| std::env::var(name).ok())?;
+    let config = OtlpConfig::from_env(&|name| std::env::var(name).ok())?;
     let mut chance = [0; 24];
     // Without chance the trace has a number all the same.
     chance[16..].copy_from_slice(&now_nanos().to_le_bytes());
@@ -151,7 +151,7 @@ struct Watch {
     telemetry: Arc<Telemetry>,
     watchman: Watchman,
     push: Option<Arc<Pusher>>,
-    letters: Option<Place>,
+    letters: Option<LetterStoreLocation>,
     began: Instant,
     timeline: Timeline,
     breakers: Vec<(String, u8)>,
@@ -251,9 +251,9 @@ impl Watch {
 }
 
 /// Looks at the store of dead letters. What cannot be read now can be read next time.
-fn letters(place: &Place, telemetry: &Telemetry) {
-    let there = !matches!(place, Place::File(path) if !path.exists());
-    if there && let Ok(health) = Store::open(place).and_then(|mut store| store.health(now_ms())) {
+fn letters(place: &LetterStoreLocation, telemetry: &Telemetry) {
+    let there = !matches!(place, LetterStoreLocation::File(path) if !path.exists());
+    if there && let Ok(health) = LetterStore::open(place).and_then(|mut store| store.health(now_ms())) {
         telemetry.letters(health);
     }
 }

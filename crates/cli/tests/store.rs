@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use tidegate_chaos::{Chaos, Config, Fault, FaultKind, Scope, ServerLimit, When};
+use tidegate_chaos::{Chaos, Config, FaultKind, FaultRule, Scope, ServerLimit, When};
 
 fn store(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
@@ -85,7 +85,7 @@ fn a_throttling_bucket_loses_nothing() {
         limit: ServerLimit::FixedWindow { limit: 5, window: 0.05, phase: 0.0 },
         scope: Scope::Prefix,
         throttle_status: 503,
-        faults: vec![Fault { kind: FaultKind::Reset, when: When::Every(11) }],
+        faults: vec![FaultRule { kind: FaultKind::Reset, when: When::Every(11) }],
         ..Config::default()
     })
     .unwrap();

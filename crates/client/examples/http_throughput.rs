@@ -18,7 +18,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_client::http::{
-    Allow, Client, ClientConfig, Dialect, Exchange, Request, Trace, address::Addresses,
+    Allow, Client, ClientConfig, Exchange, Request, ServiceDialect, Trace, address::Addresses,
 };
 use tidegate_client::lane::{Clock, Lanes};
 use tidegate_client::secret::Redactor;
@@ -150,7 +150,7 @@ fn exchange(in_flight_max: u32) -> Exchange {
     Exchange {
         client,
         lanes,
-        dialect: Dialect::default(),
+        dialect: ServiceDialect::default(),
         policy,
         redactor: Arc::new(Redactor::new()),
         trace: Trace::Off,

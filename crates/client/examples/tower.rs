@@ -11,7 +11,7 @@ use http::Request;
 use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use tidegate_chaos::{Chaos, Config, Dialect, Fault, FaultKind, spec};
+use tidegate_chaos::{Chaos, Config, Dialect, FaultKind, FaultRule, spec};
 use tidegate_client::adapter::tower::LaneLayer;
 use tidegate_client::lane::{Clock, Lanes};
 use tidegate_core::call::CallPolicy;
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let provider = Chaos::start(Config {
         limit: spec::throttle("bucket:50/s,burst=10")?,
         headers: Dialect::RetryAfter,
-        faults: vec![Fault { kind: FaultKind::Status(503), when: spec::when("10%")? }],
+        faults: vec![FaultRule { kind: FaultKind::Status(503), when: spec::when("10%")? }],
         ..Config::default()
     })?;
 

@@ -24,28 +24,28 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The hash of a request.
-pub type Key = [u8; 32];
+/// The SHA-256 of a request: the key of a cache entry.
+pub type CacheKey = [u8; 32];
 
-/// A stored answer.
+/// A cache entry: the answer to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
-    /// When it was stored, in milliseconds since 1970.
+pub struct CachedAnswer {
+    /// Time of storage, in milliseconds since 1970.
     pub at_ms: i64,
-    /// The job that asked; failures are reused only by the same job.
+    /// The id of the job that sent the request; failures are reused only by the same job.
     pub job: u64,
-    /// Whether the record failed for good.
+    /// Whether the answer is a permanent failure.
     pub failed: bool,
-    /// The answer in the caller's own form.
+    /// The answer, serialized by the caller.
     pub answer: Vec<u8>,
 }
 
 /// The cache cannot be used.
 #[derive(Clone, Debug)]
 pub struct CacheError {
-    /// The file.
+    /// The path of the database file.
     pub path: PathBuf,
-    /// What happened.
+    /// The error message.
     pub what: String,
 }
 
@@ -57,28 +57,28 @@ impl fmt::Display for CacheError {
 
 impl std::error::Error for CacheError {}
 
-type Done = Box<dyn FnOnce(Result<(), CacheError>) + Send>;
+type PutCallback = Box<dyn FnOnce(Result<(), CacheError>) + Send>;
 
-enum Order {
-    Put(Box<(Key, Stored)>, Done),
+enum CacheCommand {
+    Put(Box<(CacheKey, CachedAnswer)>, PutCallback),
     Close,
 }
 
-/// The writing side. Cloned freely.
+/// The handle on the writer thread. Clones share the thread and its queue.
 #[derive(Clone)]
-pub struct Writer {
-    orders: SyncSender<Order>,
-    shared: Arc<Shared>,
+pub struct CacheWriter {
+    commands: SyncSender<CacheCommand>,
+    shared: Arc<CacheWriterInner>,
 }
 
-struct Shared {
+struct CacheWriterInner {
     path: PathBuf,
     stored: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The reading side: one per thread that asks.
-pub struct Reader {
+/// A read-only connection to the cache: one per thread that looks up keys.
+pub struct CacheReader {
     connection: Connection,
     path: PathBuf,
 }
@@ -89,7 +89,7 @@ const QUEUE: usize = 4096;
 ///
 /// # Errors
 /// When the directory or the file cannot be made, opened or trusted.
-pub fn open(dir: &Path) -> Result<(Writer, Reader), CacheError> {
+pub fn open(dir: &Path) -> Result<(CacheWriter, CacheReader), CacheError> {
     let path = dir.join("responses.db");
     let fail = |what: String| CacheError { path: path.clone(), what };
     std::fs::create_dir_all(dir).map_err(|e| fail(format!("{} cannot be made: {e}", dir.display())))?;
@@ -97,8 +97,12 @@ pub fn open(dir: &Path) -> Result<(Writer, Reader), CacheError> {
     prepare(&connection).map_err(|e| fail(e.to_string()))?;
     let reader = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)
         .map_err(|e| fail(e.to_string()))?;
-    let (orders, received) = sync_channel(QUEUE);
-    let shared = Arc::new(Shared { path: path.clone(), stored: AtomicU64::new(0), thread: Mutex::new(None) });
+    let (commands, received) = sync_channel(QUEUE);
+    let shared = Arc::new(CacheWriterInner {
+        path: path.clone(),
+        stored: AtomicU64::new(0),
+        thread: Mutex::new(None),
+    });
     let thread = std::thread::Builder::new()
         .name("cache-writer".into())
         .spawn({
@@ -109,7 +113,7 @@ pub fn open(dir: &Path) -> Result<(Writer, Reader), CacheError> {
     if let Ok(mut slot) = shared.thread.lock() {
         *slot = Some(thread);
     }
-    Ok((Writer { orders, shared }, Reader { connection: reader, path }))
+    Ok((CacheWriter { commands, shared }, CacheReader { connection: reader, path }))
 }
 
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
@@ -130,19 +134,19 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-fn write(mut connection: Connection, orders: &Receiver<Order>, shared: &Shared) {
+fn write(mut connection: Connection, commands: &Receiver<CacheCommand>, shared: &CacheWriterInner) {
     let mut dead: Option<CacheError> = None;
     let mut batch = Vec::with_capacity(QUEUE);
     let mut open = true;
     while open {
-        let Ok(first) = orders.recv() else { return };
+        let Ok(first) = commands.recv() else { return };
         let mut next = Some(first);
-        while let Some(order) = next {
-            match order {
-                Order::Put(entry, done) => batch.push((entry, done)),
-                Order::Close => open = false,
+        while let Some(command) = next {
+            match command {
+                CacheCommand::Put(entry, done) => batch.push((entry, done)),
+                CacheCommand::Close => open = false,
             }
-            next = if batch.len() < QUEUE { orders.try_recv().ok() } else { None };
+            next = if batch.len() < QUEUE { commands.try_recv().ok() } else { None };
         }
         if dead.is_none()
             && let Err(e) = store(&mut connection, &batch)
@@ -158,7 +162,10 @@ fn write(mut connection: Connection, orders: &Receiver<Order>, shared: &Shared) 
     }
 }
 
-fn store(connection: &mut Connection, batch: &[(Box<(Key, Stored)>, Done)]) -> rusqlite::Result<()> {
+fn store(
+    connection: &mut Connection,
+    batch: &[(Box<(CacheKey, CachedAnswer)>, PutCallback)],
+) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     {
         let mut insert = transaction.prepare_cached(
@@ -178,17 +185,22 @@ fn store(connection: &mut Connection, batch: &[(Box<(Key, Stored)>, Done)]) -> r
     transaction.commit()
 }
 
-impl Writer {
+impl CacheWriter {
     /// Stores an answer; `done` is called when it is durable, or cannot be.
-    pub fn put(&self, key: Key, stored: Stored, done: impl FnOnce(Result<(), CacheError>) + Send + 'static) {
-        let order = Order::Put(Box::new((key, stored)), Box::new(done));
-        if let Err(std::sync::mpsc::SendError(Order::Put(_, done))) = self.orders.send(order) {
+    pub fn put(
+        &self,
+        key: CacheKey,
+        stored: CachedAnswer,
+        done: impl FnOnce(Result<(), CacheError>) + Send + 'static,
+    ) {
+        let command = CacheCommand::Put(Box::new((key, stored)), Box::new(done));
+        if let Err(std::sync::mpsc::SendError(CacheCommand::Put(_, done))) = self.commands.send(command) {
             let what = "the writer has stopped".to_string();
             done(Err(CacheError { path: self.shared.path.clone(), what }));
         }
     }
 
-    /// How many answers this process has stored.
+    /// The number of answers that this process has stored.
     #[must_use]
     pub fn stored(&self) -> u64 {
         self.shared.stored.load(Ordering::Relaxed)
@@ -196,7 +208,7 @@ impl Writer {
 
     /// Writes out what is queued and stops the writer.
     pub fn close(&self) {
-        let _ = self.orders.send(Order::Close);
+        let _ = self.commands.send(CacheCommand::Close);
         let thread = self.shared.thread.lock().ok().and_then(|mut slot| slot.take());
         if let Some(thread) = thread {
             let _ = thread.join();
@@ -204,29 +216,29 @@ impl Writer {
     }
 }
 
-impl fmt::Debug for Writer {
+impl fmt::Debug for CacheWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").field("path", &self.shared.path).finish_non_exhaustive()
+        f.debug_struct("CacheWriter").field("path", &self.shared.path).finish_non_exhaustive()
     }
 }
 
-impl Reader {
+impl CacheReader {
     /// The newest answer to this request.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn get(&self, key: &Key) -> Result<Option<Stored>, CacheError> {
+    pub fn get(&self, key: &CacheKey) -> Result<Option<CachedAnswer>, CacheError> {
         self.try_get(key).map_err(|e| CacheError { path: self.path.clone(), what: e.to_string() })
     }
 
-    fn try_get(&self, key: &Key) -> rusqlite::Result<Option<Stored>> {
+    fn try_get(&self, key: &CacheKey) -> rusqlite::Result<Option<CachedAnswer>> {
         self.connection
             .prepare_cached(
                 "SELECT at_ms, job, failed, answer FROM answer
                  WHERE substr(key, 1, 8) = ?1 AND key = ?2 ORDER BY id DESC LIMIT 1",
             )?
             .query_row(params![&key[..8], key.as_slice()], |row| {
-                Ok(Stored {
+                Ok(CachedAnswer {
                     at_ms: row.get(0)?,
                     job: row.get::<_, i64>(1)?.cast_unsigned(),
                     failed: row.get(2)?,
@@ -237,9 +249,9 @@ impl Reader {
     }
 }
 
-impl fmt::Debug for Reader {
+impl fmt::Debug for CacheReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("CacheReader").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
@@ -248,11 +260,11 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    fn stored(n: u64, failed: bool) -> Stored {
-        Stored { at_ms: n as i64, job: u64::MAX - n, failed, answer: n.to_le_bytes().to_vec() }
+    fn stored(n: u64, failed: bool) -> CachedAnswer {
+        CachedAnswer { at_ms: n as i64, job: u64::MAX - n, failed, answer: n.to_le_bytes().to_vec() }
     }
 
-    fn key(n: u64) -> Key {
+    fn key(n: u64) -> CacheKey {
         let mut key = [7; 32];
         key[24..].copy_from_slice(&n.to_le_bytes());
         key

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use tidegate_client::profile::form::KEYS;
-use tidegate_client::profile::{Ask, EMBEDDED, Profile, Profiles, Refusal, What, show};
+use tidegate_client::profile::{EMBEDDED, GeocodeInput, GeocodeQuery, Profile, Profiles, Refusal, show};
 use tidegate_core::hint::{Hints, TimeUnit};
 use tidegate_core::signal::Signal;
 use tidegate_core::{Mono, VerdictKind};
@@ -119,18 +119,18 @@ fn every_request_is_exact() {
         for want in expect(profile.name()).requests {
             let at = want.base.as_deref().map_or(profile.clone(), |base| profile.at(base).unwrap());
             let what = match (&want.forward, want.reverse) {
-                (Some(address), None) => What::Forward(address),
-                (None, Some([lon, lat])) => What::Reverse { lon, lat },
+                (Some(address), None) => GeocodeInput::Forward(address),
+                (None, Some([lon, lat])) => GeocodeInput::Reverse { lon, lat },
                 _ => panic!("{}: forward or reverse", profile.name()),
             };
             let request = at
-                .request(&Ask {
+                .request(&GeocodeQuery {
                     key: want.key.as_deref(),
                     language: want.language.as_deref(),
                     country: want.country.as_deref(),
                     limit: want.limit,
                     user_agent: want.user_agent.as_deref(),
-                    ..Ask::new(what)
+                    ..GeocodeQuery::new(what)
                 })
                 .unwrap();
             assert_eq!(request.url, want.url);
@@ -146,8 +146,8 @@ fn every_request_is_exact() {
 fn the_key_is_in_no_text_that_is_shown() {
     for profile in profiles().iter() {
         let key = Some("CANARY&7");
-        for what in [What::Forward("x"), What::Reverse { lon: 1.0, lat: 2.0 }] {
-            let ask = Ask { key, user_agent: Some("parcels/1"), ..Ask::new(what) };
+        for what in [GeocodeInput::Forward("x"), GeocodeInput::Reverse { lon: 1.0, lat: 2.0 }] {
+            let ask = GeocodeQuery { key, user_agent: Some("parcels/1"), ..GeocodeQuery::new(what) };
             let Ok(request) = profile.request(&ask) else { continue };
             let shown = format!("{request:?} {}", request.public_url());
             assert!(!shown.contains("CANARY"), "{shown}");
@@ -159,7 +159,8 @@ fn the_key_is_in_no_text_that_is_shown() {
 fn a_long_address_is_asked_whole() {
     let address = "é".repeat(5000);
     let nominatim = profiles().get("nominatim").unwrap().clone();
-    let ask = Ask { user_agent: Some("parcels/1"), ..Ask::new(What::Forward(&address)) };
+    let ask =
+        GeocodeQuery { user_agent: Some("parcels/1"), ..GeocodeQuery::new(GeocodeInput::Forward(&address)) };
     let url = nominatim.request(&ask).unwrap().url;
     let want =
         format!("https://nominatim.openstreetmap.org/search?q={}&format=jsonv2", "%C3%A9".repeat(5000));
@@ -169,30 +170,30 @@ fn a_long_address_is_asked_whole() {
 #[test]
 fn what_cannot_be_asked_is_refused_with_a_reason() {
     let all = profiles();
-    let refuse = |name: &str, ask: Ask<'_>| all.get(name).unwrap().request(&ask).unwrap_err();
-    let berlin = Ask::new(What::Forward("Berlin"));
+    let refuse = |name: &str, ask: GeocodeQuery<'_>| all.get(name).unwrap().request(&ask).unwrap_err();
+    let berlin = GeocodeQuery::new(GeocodeInput::Forward("Berlin"));
     let told = refuse("nominatim", berlin).to_string();
     assert!(told.starts_with("profile nominatim needs a User-Agent: set one that names your"), "{told}");
-    let stock = Ask { user_agent: Some("python-requests/2.31"), ..berlin };
+    let stock = GeocodeQuery { user_agent: Some("python-requests/2.31"), ..berlin };
     assert!(matches!(refuse("nominatim", stock), Refusal::UserAgent { .. }));
     assert_eq!(refuse("google", berlin), Refusal::NoKey("google".into()));
     assert_eq!(refuse("generic", berlin), Refusal::NoUrl("generic".into()));
-    assert_eq!(refuse("photon", Ask::new(What::Forward(" \n"))), Refusal::Blank);
-    let swapped = Ask::new(What::Reverse { lon: 48.0, lat: 139.0 });
+    assert_eq!(refuse("photon", GeocodeQuery::new(GeocodeInput::Forward(" \n"))), Refusal::Blank);
+    let swapped = GeocodeQuery::new(GeocodeInput::Reverse { lon: 48.0, lat: 139.0 });
     assert_eq!(refuse("photon", swapped), Refusal::OffTheGlobe { lon: 48.0, lat: 139.0 });
-    let nan = Ask::new(What::Reverse { lon: f64::NAN, lat: 1.0 });
+    let nan = GeocodeQuery::new(GeocodeInput::Reverse { lon: f64::NAN, lat: 1.0 });
     assert!(matches!(refuse("photon", nan), Refusal::OffTheGlobe { .. }));
     assert!(matches!(
-        refuse("us-census", Ask::new(What::Reverse { lon: 1.0, lat: 1.0 })),
+        refuse("us-census", GeocodeQuery::new(GeocodeInput::Reverse { lon: 1.0, lat: 1.0 })),
         Refusal::NoEndpoint { .. }
     ));
-    let smuggled = Ask { user_agent: Some("a/1\r\nX: y"), ..berlin };
+    let smuggled = GeocodeQuery { user_agent: Some("a/1\r\nX: y"), ..berlin };
     assert_eq!(refuse("photon", smuggled), Refusal::Header("User-Agent".into()));
 }
 
 #[test]
 fn an_idempotency_key_goes_where_the_profile_says() {
-    let ask = Ask { idempotency_key: Some("abc"), ..Ask::new(What::Forward("x")) };
+    let ask = GeocodeQuery { idempotency_key: Some("abc"), ..GeocodeQuery::new(GeocodeInput::Forward("x")) };
     let all = profiles();
     let generic = all.get("generic").unwrap().at("http://h").unwrap().request(&ask).unwrap();
     assert_eq!(
@@ -229,12 +230,12 @@ fn an_own_profile_wins_and_may_extend() {
     let all = profiles().with(dir.path()).unwrap();
     let nominatim = all.get("nominatim").unwrap();
     assert_eq!((nominatim.rate_per_second(), nominatim.burst()), (50.0, 5));
-    let url = nominatim.request(&Ask::new(What::Forward("x"))).unwrap().url;
+    let url = nominatim.request(&GeocodeQuery::new(GeocodeInput::Forward("x"))).unwrap().url;
     assert_eq!(url, "http://localhost:8088/n/search?q=x&format=jsonv2");
     assert_eq!(all.names().len(), EMBEDDED.len());
     assert!(all.file("nominatim").is_some_and(|f| f.ends_with("n.yaml")));
     assert!(
-        show::show(&all, "nominatim", show::View::Table)
+        show::show(&all, "nominatim", show::ProfileOutputFormat::Table)
             .unwrap()
             .contains("0.5 EUR per 1000 calls (2026-01)")
     );
@@ -306,16 +307,17 @@ fn a_mistake_is_told_with_its_line() {
 #[test]
 fn every_form_is_shown() {
     let all = profiles();
-    let table = show::ls(&all, show::View::Table).unwrap();
+    let table = show::ls(&all, show::ProfileOutputFormat::Table).unwrap();
     assert_eq!(table.lines().count(), EMBEDDED.len() + 1);
-    let json: serde_json::Value = serde_json::from_str(&show::ls(&all, show::View::Json).unwrap()).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&show::ls(&all, show::ProfileOutputFormat::Json).unwrap()).unwrap();
     assert_eq!(json.as_array().map(Vec::len), Some(EMBEDDED.len()));
     for (name, source) in EMBEDDED {
-        assert_eq!(show::show(&all, name, show::View::Yaml).unwrap(), *source);
-        let text = show::show(&all, name, show::View::Table).unwrap();
+        assert_eq!(show::show(&all, name, show::ProfileOutputFormat::Yaml).unwrap(), *source);
+        let text = show::show(&all, name, show::ProfileOutputFormat::Table).unwrap();
         assert!(text.starts_with(&format!("name           {name}\n")), "{text}");
         // What is shown as JSON is itself a profile, the same one.
-        let json = show::show(&all, name, show::View::Json).unwrap();
+        let json = show::show(&all, name, show::ProfileOutputFormat::Json).unwrap();
         let again = profiles().with_source(name, &json).unwrap();
         assert_eq!(again.get(name).unwrap().form(), all.get(name).unwrap().form());
         assert_eq!(Profiles::embedded_one(name).unwrap().unwrap().name(), *name);
@@ -428,7 +430,7 @@ proptest! {
     fn any_address_comes_back_from_its_url(address in "\\PC{1,40}") {
         prop_assume!(!address.trim().is_empty());
         let photon = Profiles::embedded_one("photon").unwrap().unwrap();
-        let url = photon.request(&Ask::new(What::Forward(&address))).unwrap().url;
+        let url = photon.request(&GeocodeQuery::new(GeocodeInput::Forward(&address))).unwrap().url;
         let url = url::Url::parse(&url).unwrap();
         let (_, q) = url.query_pairs().next().unwrap();
         prop_assert_eq!(q.as_ref(), address.as_str());

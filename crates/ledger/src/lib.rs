@@ -10,8 +10,3 @@
 pub mod audit;
 pub mod letter;
 pub mod sql;
-
-// The parts of the client that the books use, under the names that they have there.
-#[cfg(feature = "object-store")]
-use tidegate_client::store;
-use tidegate_client::{call, lock, secret};

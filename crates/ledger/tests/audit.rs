@@ -8,7 +8,9 @@ use std::path::PathBuf;
 
 use rusqlite::{Connection, params};
 use sha2::{Digest, Sha256};
-use tidegate_ledger::audit::{Act, Book, Checkpoint, Copies, Fault, Finding, Signer, Trust, Whole};
+use tidegate_ledger::audit::{
+    AuditEvent, AuditLog, Checkpoint, Copies, Signer, TamperFinding, TamperKind, TrustAnchors, VerifiedLog,
+};
 
 const ENTRIES: i64 = 24;
 
@@ -17,8 +19,8 @@ struct Bench {
     signer: Signer,
 }
 
-fn act(n: i64) -> Act {
-    let act = Act::new(n * 150, "route", serde_json::json!({ "n": n })).key(format!("record {n}"));
+fn act(n: i64) -> AuditEvent {
+    let act = AuditEvent::new(n * 150, "route", serde_json::json!({ "n": n })).key(format!("record {n}"));
     act.code("TIMEOUT").to("dead_letters")
 }
 
@@ -38,18 +40,22 @@ impl Bench {
         self.dir.path().join(name)
     }
 
-    fn open(&self) -> Book {
+    fn open(&self) -> AuditLog {
         let signer = Signer::from_text(&self.signer.to_text()).unwrap();
-        Book::open(&self.path("audit.db"), "test", Some(signer), &self.path("copies")).unwrap()
+        AuditLog::open(&self.path("audit.db"), "test", Some(signer), &self.path("copies")).unwrap()
     }
 
-    fn trust(&self) -> Trust {
+    fn trust(&self) -> TrustAnchors {
         let copies = Copies::new(&self.path("copies"), "test").all().unwrap();
-        Trust { keys: vec![self.signer.public()], copies }
+        TrustAnchors { keys: vec![self.signer.public()], copies }
     }
 
     /// What is found when the log has been touched so; the log itself stays as it is.
-    fn touched(&self, trust: &Trust, touch: impl Fn(&Connection)) -> Result<Whole, Finding> {
+    fn touched(
+        &self,
+        trust: &TrustAnchors,
+        touch: impl Fn(&Connection),
+    ) -> Result<VerifiedLog, TamperFinding> {
         let copy = self.path("touched.db");
         fs::copy(self.path("audit.db"), &copy).unwrap();
         let db = Connection::open(&copy).unwrap();
@@ -58,13 +64,13 @@ impl Bench {
         touch(&db);
         db.execute_batch("COMMIT").unwrap();
         drop(db);
-        Book::look(&copy, "test").unwrap().verify(trust).unwrap()
+        AuditLog::look(&copy, "test").unwrap().verify(trust).unwrap()
     }
 
-    fn names(&self, n: i64, fault: Fault, touch: impl Fn(&Connection)) {
+    fn names(&self, n: i64, fault: TamperKind, touch: impl Fn(&Connection)) {
         let trust = self.trust();
         // Without the copies the database's own checkpoints tell the same, as long as they are there.
-        let alone = Trust { copies: Vec::new(), ..trust.clone() };
+        let alone = TrustAnchors { copies: Vec::new(), ..trust.clone() };
         for trust in [trust, alone] {
             let finding = self.touched(&trust, &touch).unwrap_err();
             assert_eq!((finding.n, finding.fault), (n, fault), "{finding}");
@@ -125,7 +131,7 @@ fn an_untouched_log_is_whole_and_the_form_is_the_one_that_is_written_down() {
         assert_eq!((whole.entries, whole.copied, whole.key), (ENTRIES, ENTRIES, key));
         assert!(whole.checkpoints >= 4, "{}", whole.checkpoints);
     }
-    let chain_only = bench.touched(&Trust::default(), |_| ()).unwrap();
+    let chain_only = bench.touched(&TrustAnchors::default(), |_| ()).unwrap();
     assert_eq!((chain_only.entries, chain_only.key), (ENTRIES, None));
 }
 
@@ -136,11 +142,12 @@ fn an_edited_entry_is_named() {
         for set in
             ["detail = '{}'", "who = 'x'", "act = 'x'", "key = 'x'", "code = NULL", "dest = ''", "at_ms = 1"]
         {
-            bench.names(n, Fault::Edited, |db| run(db, &format!("UPDATE audit SET {set} WHERE n = {n}")));
+            bench
+                .names(n, TamperKind::Edited, |db| run(db, &format!("UPDATE audit SET {set} WHERE n = {n}")));
         }
         // With its hash made to fit, or the whole chain after it.
         for to in [n, ENTRIES] {
-            bench.names(n, Fault::Forged, |db| {
+            bench.names(n, TamperKind::Forged, |db| {
                 run(db, &format!("UPDATE audit SET who = 'x' WHERE n = {n}"));
                 relink(db, n, to);
             });
@@ -152,13 +159,13 @@ fn an_edited_entry_is_named() {
 fn a_deleted_or_cut_entry_is_named() {
     let bench = Bench::new();
     for n in 1..=ENTRIES {
-        let gone = if n == ENTRIES { Fault::Truncated } else { Fault::Deleted };
+        let gone = if n == ENTRIES { TamperKind::Truncated } else { TamperKind::Deleted };
         bench.names(n, gone, |db| run(db, &format!("DELETE FROM audit WHERE n = {n}")));
         bench.names(n, gone, |db| {
             run(db, &format!("DELETE FROM audit WHERE n = {n}"));
             shift(db, n + 1, -1);
         });
-        bench.names(n, Fault::Truncated, |db| run(db, &format!("DELETE FROM audit WHERE n >= {n}")));
+        bench.names(n, TamperKind::Truncated, |db| run(db, &format!("DELETE FROM audit WHERE n >= {n}")));
     }
 }
 
@@ -167,7 +174,7 @@ fn a_reordered_entry_is_named() {
     let bench = Bench::new();
     for n in 1..ENTRIES {
         for other in (n + 1..=ENTRIES).step_by(3) {
-            bench.names(n, Fault::Reordered, |db| {
+            bench.names(n, TamperKind::Reordered, |db| {
                 run(
                     db,
                     &format!(
@@ -185,7 +192,7 @@ fn a_forged_entry_is_named() {
     let bench = Bench::new();
     for n in 1..=ENTRIES + 1 {
         for relinked in [false, true] {
-            bench.names(n, Fault::Forged, |db| {
+            bench.names(n, TamperKind::Forged, |db| {
                 shift(db, n, 1);
                 let sql = "INSERT INTO audit (n, at_ms, who, act, detail, hash) VALUES (?1, 1, 'x', 'x', '{}', zeroblob(32))";
                 db.execute(sql, [n]).unwrap();
@@ -196,7 +203,7 @@ fn a_forged_entry_is_named() {
         }
     }
     for head in ["UPDATE audit_head SET signature = NULL", "DELETE FROM audit_head"] {
-        bench.names(ENTRIES, Fault::Forged, |db| run(db, head));
+        bench.names(ENTRIES, TamperKind::Forged, |db| run(db, head));
     }
 }
 
@@ -205,13 +212,14 @@ fn an_entry_of_another_key_is_forged() {
     let bench = Bench::new();
     let trust = bench.trust();
     let other = Signer::generate().unwrap();
-    let mut book = Book::open(&bench.path("audit.db"), "test", Some(other), &bench.path("copies")).unwrap();
+    let mut book =
+        AuditLog::open(&bench.path("audit.db"), "test", Some(other), &bench.path("copies")).unwrap();
     book.enter(vec![act(ENTRIES + 1)]).unwrap();
     drop(book);
     let finding = bench.touched(&trust, |_| ()).unwrap_err();
-    assert_eq!((finding.n, finding.fault), (ENTRIES + 1, Fault::Forged), "{finding}");
-    let stranger = Trust { keys: vec![Signer::generate().unwrap().public()], ..trust };
-    assert_eq!(bench.touched(&stranger, |_| ()).unwrap_err().fault, Fault::Forged);
+    assert_eq!((finding.n, finding.fault), (ENTRIES + 1, TamperKind::Forged), "{finding}");
+    let stranger = TrustAnchors { keys: vec![Signer::generate().unwrap().public()], ..trust };
+    assert_eq!(bench.touched(&stranger, |_| ()).unwrap_err().fault, TamperKind::Forged);
 }
 
 #[test]
@@ -225,12 +233,12 @@ fn an_older_state_put_back_is_cut_by_the_copies() {
     }
     book.close(9_999_999).unwrap();
     drop(book);
-    let verify = |trust: &Trust| Book::look(&older, "test").unwrap().verify(trust).unwrap();
+    let verify = |trust: &TrustAnchors| AuditLog::look(&older, "test").unwrap().verify(trust).unwrap();
     let trust = bench.trust();
     let finding = verify(&trust).unwrap_err();
-    assert_eq!((finding.n, finding.fault), (ENTRIES + 1, Fault::Truncated), "{finding}");
+    assert_eq!((finding.n, finding.fault), (ENTRIES + 1, TamperKind::Truncated), "{finding}");
     // This is what the copies are for.
-    assert!(verify(&Trust { copies: Vec::new(), ..trust }).is_ok());
+    assert!(verify(&TrustAnchors { copies: Vec::new(), ..trust }).is_ok());
 }
 
 #[test]
@@ -244,7 +252,7 @@ fn a_touched_checkpoint_is_found() {
         "DELETE FROM audit_checkpoint",
     ] {
         let finding = bench.touched(&bench.trust(), |db| run(db, touch)).unwrap_err();
-        assert_eq!(finding.fault, Fault::Forged, "{touch}: {finding}");
+        assert_eq!(finding.fault, TamperKind::Forged, "{touch}: {finding}");
     }
 }
 

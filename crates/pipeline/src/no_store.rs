@@ -1,6 +1,6 @@
 //! Stands in for object stores in a build without them: no store can be opened, and it says why.
 //!
-//! A [`Store`] has no value here, so whatever is written for one still compiles and never runs.
+//! An [`ObjectStoreClient`] has no value here, so whatever is written for one still compiles and never runs.
 
 use std::fmt;
 use std::io;
@@ -16,14 +16,14 @@ use crate::traffic::Caller;
 
 /// An object store, of which there is none.
 #[derive(Clone, Debug)]
-pub enum Store {}
+pub enum ObjectStoreClient {}
 
 /// An object, of which there is none.
 #[derive(Debug)]
-pub struct Object {
+pub struct ObjectReader {
     /// What it is.
     pub meta: Meta,
-    store: Store,
+    store: ObjectStoreClient,
 }
 
 /// An object, without its content.
@@ -40,7 +40,7 @@ pub struct Meta {
 pub struct StoreError {
     /// The last verdict.
     pub verdict: Verdict,
-    store: Store,
+    store: ObjectStoreClient,
 }
 
 impl StoreError {
@@ -59,7 +59,7 @@ impl fmt::Display for StoreError {
 
 /// The settings of a store.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct StoreSettings {
     /// The settings of the lanes.
     pub lane: LaneConfig,
     /// For buckets.
@@ -83,12 +83,12 @@ pub struct S3Settings {
     pub private: bool,
 }
 
-impl Store {
+impl ObjectStoreClient {
     /// Opens nothing.
     ///
     /// # Errors
     /// Always.
-    pub fn open_for(address: &str, _: &Settings, _: Caller) -> Result<Store, String> {
+    pub fn open_for(address: &str, _: &StoreSettings, _: Caller) -> Result<ObjectStoreClient, String> {
         Err(format!("{address}: object stores are not in this build: they need the feature `object-store`"))
     }
 
@@ -102,7 +102,7 @@ impl Store {
     ///
     /// # Errors
     /// Never.
-    pub async fn get(&self, _: &str) -> Result<Object, StoreError> {
+    pub async fn get(&self, _: &str) -> Result<ObjectReader, StoreError> {
         match *self {}
     }
 
@@ -118,7 +118,7 @@ impl Store {
     }
 }
 
-impl Object {
+impl ObjectReader {
     /// The next piece.
     ///
     /// # Errors

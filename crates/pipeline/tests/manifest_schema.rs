@@ -32,7 +32,7 @@ fn no_section_takes_unknown_keys() {
         assert_eq!(section["additionalProperties"], false, "{path}");
         count += 1;
     });
-    assert_eq!(count, 27);
+    assert_eq!(count, 29);
 }
 
 #[test]
@@ -73,6 +73,8 @@ fn the_mandatory_keys_are_those_of_the_form() {
             "pipeline.source.postgis.url",
             "pipeline.steps.coerce.fields",
             "pipeline.steps.flatten.field",
+            "pipeline.steps.geocode.place.lat",
+            "pipeline.steps.geocode.place.lon",
             "pipeline.steps.geocode.service",
             "pipeline.steps.http.path",
             "pipeline.steps.http.service",
@@ -104,7 +106,7 @@ fn every_span_has_a_human_twin() {
             count += 1;
         }
     });
-    assert_eq!(count, 14);
+    assert_eq!(count, 15);
 }
 
 /// The page that describes a section.

@@ -5,8 +5,8 @@
 
 use futures_util::future::join_all;
 use std::time::Duration;
-use tidegate_client::call::{Outcome, Reply, Sent, run};
-use tidegate_client::lane::{Clock, Lane, LaneKey, Snapshot};
+use tidegate_client::call::{AttemptOutcome, CallOutcome, Sent, run};
+use tidegate_client::lane::{Clock, LaneHandle, LaneKey, Snapshot};
 use tidegate_core::call::Call;
 use tidegate_core::hint::Hints;
 use tidegate_core::{Code, Mono, Rng, Verdict, VerdictKind};
@@ -19,7 +19,7 @@ const DOWN: Verdict = Verdict {
 };
 
 fn reply(verdict: Verdict) -> Sent<u32> {
-    Reply { verdict, hints: Hints::default(), value: Some(7) }.into()
+    AttemptOutcome { verdict, hints: Hints::default(), value: Some(7) }.into()
 }
 
 /// How long a call is on its way.
@@ -32,8 +32,8 @@ const PACE: u32 = 150;
 const TICK: Duration = Duration::from_millis(1);
 
 /// `records` that are all there at the beginning: when each ended, and the lane afterwards.
-async fn drain(records: u64, seed: u64) -> (Vec<(Mono, Outcome<u32>)>, Snapshot) {
-    let lane = Lane::new(LaneKey::of_prefix("mem:", ""), &preset::lane(), Clock::system());
+async fn drain(records: u64, seed: u64) -> (Vec<(Mono, CallOutcome<u32>)>, Snapshot) {
+    let lane = LaneHandle::new(LaneKey::of_prefix("mem:", ""), &preset::lane(), Clock::system());
     let (clock, policy) = (lane.clock(), preset::policy());
     let one = async |n| {
         let outcome = run(&lane, &policy, Call::new(), Rng::fork(seed, n), |_| async {

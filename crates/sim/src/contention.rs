@@ -136,8 +136,9 @@ impl Contention {
     }
 }
 
+/// One client under optimistic concurrency control.
 #[derive(Clone, Copy)]
-struct Writer {
+struct OccWriter {
     /// When its read reached the row, in nanoseconds.
     read_at: u64,
     /// Writes that were lost.
@@ -159,7 +160,7 @@ pub struct Trial {
 #[derive(Default)]
 pub struct ContendedRow {
     queue: EventQueue<u32>,
-    clients: Vec<Writer>,
+    clients: Vec<OccWriter>,
     normal: Normal,
     /// The hash over all trials so far.
     pub trace: TraceHash,
@@ -174,7 +175,7 @@ impl ContendedRow {
         self.clients.clear();
         for id in 0..n {
             let read_at = self.hop(chance);
-            self.clients.push(Writer { read_at, attempt: 0, previous: 0 });
+            self.clients.push(OccWriter { read_at, attempt: 0, previous: 0 });
             let write_at = read_at + self.hop(chance) + self.hop(chance);
             self.queue.push(write_at, id);
         }

@@ -2,21 +2,21 @@
 
 use std::fmt::Write;
 
-use super::Why;
+use super::RefusalReason;
 use crate::config::Config;
-use crate::fate::{self, Row};
-use crate::reply::Reply;
-use crate::wire::Request;
+use crate::fate::{self, RowFate};
+use crate::reply::ResponseDraft;
+use crate::wire::ReceivedRequest;
 use crate::world;
 
 const ROWS_MAX: usize = 10_000;
 
-pub(super) fn answer(config: &Config, request: &Request) -> Reply {
+pub(super) fn answer(config: &Config, request: &ReceivedRequest) -> ResponseDraft {
     let body = String::from_utf8_lossy(&request.body);
     let rows: Vec<&str> =
         upload(&request.content_type, &body).lines().filter(|l| !l.trim().is_empty()).collect();
     if request.method != "POST" || rows.is_empty() || rows.len() > ROWS_MAX {
-        return super::refusal(super::Provider::Census, 400, Why::Bad);
+        return super::refusal(super::Provider::Census, 400, RefusalReason::Bad);
     }
     let mut out = String::new();
     for row in rows {
@@ -26,7 +26,7 @@ pub(super) fn answer(config: &Config, request: &Request) -> Reply {
         let quoted = address.replace('"', "\"\"");
         // Writing to a string does not fail.
         let _ = match fate::row(config, world::subject(&address)) {
-            Row::Good => {
+            RowFate::Good => {
                 let place = world::place(config.seed, &address);
                 let (lon, lat, upper) = (place.lon, place.lat, quoted.to_uppercase());
                 let line = world::subject(&address) >> 34;
@@ -35,11 +35,11 @@ pub(super) fn answer(config: &Config, request: &Request) -> Reply {
                     "\"{id}\",\"{quoted}\",\"Match\",\"Exact\",\"{upper}\",\"{lon},{lat}\",\"{line}\",\"L\""
                 )
             }
-            Row::NoMatch => writeln!(out, "\"{id}\",\"{quoted}\",\"No_Match\""),
-            Row::Bad => writeln!(out, "\"{id}\",\"{quoted}\",\"Tie\""),
+            RowFate::NoMatch => writeln!(out, "\"{id}\",\"{quoted}\",\"No_Match\""),
+            RowFate::Bad => writeln!(out, "\"{id}\",\"{quoted}\",\"Tie\""),
         };
     }
-    Reply::new(200, "text/csv", out).worked()
+    ResponseDraft::new(200, "text/csv", out).worked()
 }
 
 /// The file inside a multipart form, or the whole body when it is none.

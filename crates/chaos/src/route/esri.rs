@@ -5,27 +5,27 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::ogc;
-use super::{Told, Why};
+use super::{FeatureContext, RefusalReason};
 use crate::config::Config;
-use crate::layer::View;
-use crate::reply::Reply;
-use crate::wire::Request;
+use crate::layer::LayerSnapshot;
+use crate::reply::ResponseDraft;
+use crate::wire::ReceivedRequest;
 use crate::world::{self, Parcel};
 
 /// Most object ids in one answer; they are the one thing here that has no pages.
 const IDS_MAX: u64 = 5_000_000;
 
-pub(super) fn answer(told: &Told<'_>, request: &Request) -> Reply {
-    let config = told.config;
+pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) -> ResponseDraft {
+    let config = context.config;
     let path = request.path().trim_end_matches('/');
     if path.ends_with("/query") {
-        return query(told, request).unwrap_or_else(|| error(400, "Unable to perform query"));
+        return query(context, request).unwrap_or_else(|| error(400, "Unable to perform query"));
     }
     if path.ends_with("/FeatureServer/0") {
-        return Reply::json(200, &layer(config));
+        return ResponseDraft::json(200, &layer(config));
     }
     if path.ends_with("/FeatureServer") {
-        return Reply::json(
+        return ResponseDraft::json(
             200,
             &json!({
                 "currentVersion": 11.1,
@@ -35,7 +35,10 @@ pub(super) fn answer(told: &Told<'_>, request: &Request) -> Reply {
         );
     }
     if path.ends_with("/rest/services") {
-        return Reply::json(200, &json!({"services": [{"name": "parcels", "type": "FeatureServer"}]}));
+        return ResponseDraft::json(
+            200,
+            &json!({"services": [{"name": "parcels", "type": "FeatureServer"}]}),
+        );
     }
     error(404, "Service not found")
 }
@@ -72,14 +75,14 @@ enum Wanted {
 }
 
 impl Wanted {
-    fn count(&self, view: &View) -> u64 {
+    fn count(&self, view: &LayerSnapshot) -> u64 {
         match self {
             Wanted::Range(lo, hi) => view.count_between(*lo, *hi),
             Wanted::List(ids) => ids.len() as u64,
         }
     }
 
-    fn nth(&self, view: &View, n: u64) -> Option<u64> {
+    fn nth(&self, view: &LayerSnapshot, n: u64) -> Option<u64> {
         match self {
             Wanted::Range(lo, _) => view.nth(view.before(*lo).checked_add(n)?),
             Wanted::List(ids) => usize::try_from(n).ok().and_then(|n| ids.get(n)).copied(),
@@ -87,14 +90,15 @@ impl Wanted {
     }
 }
 
-fn query(told: &Told<'_>, request: &Request) -> Option<Reply> {
-    let (config, view) = (told.config, &told.view);
+fn query(context: &FeatureContext<'_>, request: &ReceivedRequest) -> Option<ResponseDraft> {
+    let (config, view) = (context.config, &context.view);
     let wanted = wanted(view, request)?;
     let total = wanted.count(view);
     let is_true = |name: &str| request.field(name).is_some_and(|v| v.eq_ignore_ascii_case("true"));
     if is_true("returnCountOnly") {
         return Some(
-            Reply::json(200, &json!({"count": total.saturating_add_signed(config.unrest.miscount)})).worked(),
+            ResponseDraft::json(200, &json!({"count": total.saturating_add_signed(config.unrest.miscount)}))
+                .worked(),
         );
     }
     let down = request.field("orderByFields").is_some_and(|o| o.to_ascii_uppercase().ends_with(" DESC"));
@@ -104,7 +108,9 @@ fn query(told: &Told<'_>, request: &Request) -> Option<Reply> {
     }
     if is_true("returnIdsOnly") {
         let ids: Vec<u64> = (0..total).filter_map(place).collect();
-        return Some(Reply::json(200, &json!({"objectIdFieldName": "OBJECTID", "objectIds": ids})).worked());
+        return Some(
+            ResponseDraft::json(200, &json!({"objectIdFieldName": "OBJECTID", "objectIds": ids})).worked(),
+        );
     }
     let number = |name: &str| match request.field(name).filter(|v| !v.is_empty()) {
         None => Some(None),
@@ -117,14 +123,14 @@ fn query(told: &Told<'_>, request: &Request) -> Option<Reply> {
         (start..end).filter_map(place).map(|id| world::parcel(config.seed, id)).collect();
     let more = end < total;
     let format = request.field("f").unwrap_or_default();
-    let kept = told.kept(&parcels);
-    let body = if format == "geojson" { geojson(kept, more) } else { json(kept, more) };
-    told.turn();
-    Some(Reply::new(200, "application/json", body).worked())
+    let parcels = context.sent_parcels(&parcels);
+    let body = if format == "geojson" { geojson(parcels, more) } else { json(parcels, more) };
+    context.turn();
+    Some(ResponseDraft::new(200, "application/json", body).worked())
 }
 
 /// Reads `objectIds`, or the few forms of `where` that paging clients send.
-fn wanted(view: &View, request: &Request) -> Option<Wanted> {
+fn wanted(view: &LayerSnapshot, request: &ReceivedRequest) -> Option<Wanted> {
     let all = Wanted::Range(0, u64::MAX);
     let listed = |text: &str| -> Option<Wanted> {
         let ids: Result<Vec<u64>, _> = text.split(',').map(|id| id.trim().parse()).collect();
@@ -223,15 +229,15 @@ fn geojson(parcels: &[Parcel], more: bool) -> String {
     out
 }
 
-fn error(code: u16, message: &str) -> Reply {
-    Reply::json(200, &json!({"error": {"code": code, "message": message, "details": []}}))
+fn error(code: u16, message: &str) -> ResponseDraft {
+    ResponseDraft::json(200, &json!({"error": {"code": code, "message": message, "details": []}}))
 }
 
-pub(super) fn refusal(status: u16, why: Why) -> Reply {
+pub(super) fn refusal(status: u16, why: RefusalReason) -> ResponseDraft {
     let (code, message) = match why {
-        Why::Throttled => (429, "Too many requests"),
-        Why::Bad => (400, "Unable to perform query"),
-        Why::Failed => (500, "Error performing query operation"),
+        RefusalReason::Throttled => (429, "Too many requests"),
+        RefusalReason::Bad => (400, "Unable to perform query"),
+        RefusalReason::Failed => (500, "Error performing query operation"),
     };
-    Reply { status, ..error(if status == 200 { code } else { status }, message) }
+    ResponseDraft { status, ..error(if status == 200 { code } else { status }, message) }
 }

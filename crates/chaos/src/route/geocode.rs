@@ -2,60 +2,68 @@
 
 use serde_json::{Value, json};
 
-use super::{Provider, Why};
+use super::{Provider, RefusalReason};
 use crate::config::Config;
-use crate::fate::{self, Row};
-use crate::reply::Reply;
-use crate::wire::{self, Request};
-use crate::world::{self, Place};
+use crate::fate::{self, RowFate};
+use crate::reply::ResponseDraft;
+use crate::wire::{self, ReceivedRequest};
+use crate::world::{self, AddressPoint};
 
-/// What is asked.
-enum Ask {
+/// The geocoding operation that is asked for.
+enum GeocodeOperation {
     Forward(String),
     Reverse(f64, f64),
     Batch(Vec<String>),
 }
 
-pub(super) fn answer(config: &Config, provider: Provider, request: &Request) -> Reply {
+pub(super) fn answer(config: &Config, provider: Provider, request: &ReceivedRequest) -> ResponseDraft {
     match ask(request) {
-        None => super::refusal(provider, config.bad_status, Why::Bad),
-        Some(Ask::Batch(addresses)) => batch(config, &addresses),
-        Some(Ask::Forward(text)) => one(config, provider, &text, &world::place(config.seed, &text), false),
-        Some(Ask::Reverse(lat, lon)) => {
+        None => super::refusal(provider, config.bad_status, RefusalReason::Bad),
+        Some(GeocodeOperation::Batch(addresses)) => batch(config, &addresses),
+        Some(GeocodeOperation::Forward(text)) => {
+            one(config, provider, &text, &world::place(config.seed, &text), false)
+        }
+        Some(GeocodeOperation::Reverse(lat, lon)) => {
             let text = format!("{lat:.5},{lon:.5}");
             one(config, provider, &text, &world::reverse(config.seed, lat, lon), true)
         }
     }
 }
 
-fn one(config: &Config, provider: Provider, text: &str, place: &Place, reverse: bool) -> Reply {
+fn one(
+    config: &Config,
+    provider: Provider,
+    text: &str,
+    place: &AddressPoint,
+    reverse: bool,
+) -> ResponseDraft {
     match fate::row(config, world::subject(text)) {
-        Row::Bad => super::refusal(provider, config.bad_status, Why::Bad),
-        Row::Good => Reply::json(200, &found(provider, text, Some(place), reverse)).worked(),
-        Row::NoMatch => {
+        RowFate::Bad => super::refusal(provider, config.bad_status, RefusalReason::Bad),
+        RowFate::Good => ResponseDraft::json(200, &found(provider, text, Some(place), reverse)).worked(),
+        RowFate::NoMatch => {
             let body = found(provider, text, None, reverse);
-            Reply { row: Row::NoMatch, ..Reply::json(200, &body).worked() }
+            ResponseDraft { row: RowFate::NoMatch, ..ResponseDraft::json(200, &body).worked() }
         }
     }
 }
 
 /// Several addresses at once, as `{"addresses": ["…"]}`; each has its own outcome.
-fn batch(config: &Config, addresses: &[String]) -> Reply {
+fn batch(config: &Config, addresses: &[String]) -> ResponseDraft {
     let results: Vec<Value> = addresses
         .iter()
         .map(|text| match fate::row(config, world::subject(text)) {
-            Row::Bad => {
+            RowFate::Bad => {
                 json!({"query": text, "error": {"code": config.bad_status, "message": "bad address"}})
             }
-            Row::NoMatch => found(Provider::Generic, text, None, false),
-            Row::Good => found(Provider::Generic, text, Some(&world::place(config.seed, text)), false),
+            RowFate::NoMatch => found(Provider::Generic, text, None, false),
+            RowFate::Good => found(Provider::Generic, text, Some(&world::place(config.seed, text)), false),
         })
         .collect();
-    Reply::json(200, &json!({"batch": results})).worked()
+    ResponseDraft::json(200, &json!({"batch": results})).worked()
 }
 
 /// Reads the question in any provider's way of asking it.
-fn ask(request: &Request) -> Option<Ask> {
+fn ask(request: &ReceivedRequest) -> Option<GeocodeOperation> {
     if request.content_type.starts_with("application/json") && !request.body.is_empty() {
         return ask_json(request);
     }
@@ -80,7 +88,7 @@ fn ask(request: &Request) -> Option<Ask> {
         let text = wire::decode(text);
         return match pair(&text) {
             Some((lon, lat)) => checked((lat, lon)),
-            None => Some(Ask::Forward(text)),
+            None => Some(GeocodeOperation::Forward(text)),
         };
     }
     // Esri writes a point the other way round.
@@ -92,38 +100,42 @@ fn ask(request: &Request) -> Option<Ask> {
         let asks_point = path.contains("rev") || path.starts_with("/opencage");
         return match pair(&text).filter(|_| asks_point) {
             Some(point) => checked(point),
-            None => Some(Ask::Forward(text)),
+            None => Some(GeocodeOperation::Forward(text)),
         };
     }
     let parts = ["street", "city", "state", "postalcode", "country"];
     let parts: Vec<String> = parts.iter().filter_map(|name| request.field(name)).collect();
     if !parts.is_empty() {
-        return Some(Ask::Forward(parts.join(", ")));
+        return Some(GeocodeOperation::Forward(parts.join(", ")));
     }
     point().and_then(checked)
 }
 
-fn ask_json(request: &Request) -> Option<Ask> {
+fn ask_json(request: &ReceivedRequest) -> Option<GeocodeOperation> {
     let body: Value = serde_json::from_slice(&request.body).ok()?;
     if let Some(list) = body.get("addresses").and_then(Value::as_array) {
-        return list.iter().map(|a| a.as_str().map(str::to_owned)).collect::<Option<_>>().map(Ask::Batch);
+        return list
+            .iter()
+            .map(|a| a.as_str().map(str::to_owned))
+            .collect::<Option<_>>()
+            .map(GeocodeOperation::Batch);
     }
     let text = ["q", "address", "query"].iter().find_map(|name| body.get(name)?.as_str());
     if let Some(text) = text {
-        return Some(Ask::Forward(text.to_owned()));
+        return Some(GeocodeOperation::Forward(text.to_owned()));
     }
     let number = |names: [&str; 2]| names.iter().find_map(|name| body.get(name)?.as_f64());
     checked((number(["lat", "latitude"])?, number(["lon", "lng"])?))
 }
 
-fn checked((lat, lon): (f64, f64)) -> Option<Ask> {
+fn checked((lat, lon): (f64, f64)) -> Option<GeocodeOperation> {
     let inside = (-90.0..=90.0).contains(&lat) && (-180.0..=180.0).contains(&lon);
-    inside.then_some(Ask::Reverse(lat, lon))
+    inside.then_some(GeocodeOperation::Reverse(lat, lon))
 }
 
 /// A match, or none, in the provider's shape.
-fn found(provider: Provider, query: &str, place: Option<&Place>, reverse: bool) -> Value {
-    let list = |item: fn(&Place) -> Value| -> Vec<Value> { place.iter().map(|p| item(p)).collect() };
+fn found(provider: Provider, query: &str, place: Option<&AddressPoint>, reverse: bool) -> Value {
+    let list = |item: fn(&AddressPoint) -> Value| -> Vec<Value> { place.iter().map(|p| item(p)).collect() };
     match provider {
         Provider::Google => json!({
             "results": list(|p| json!({
@@ -230,7 +242,7 @@ fn found(provider: Provider, query: &str, place: Option<&Place>, reverse: bool) 
     }
 }
 
-fn nominatim(p: &Place) -> Value {
+fn nominatim(p: &AddressPoint) -> Value {
     json!({
         "place_id": world::subject(&p.label) >> 32,
         "lat": p.lat.to_string(),
@@ -242,7 +254,7 @@ fn nominatim(p: &Place) -> Value {
     })
 }
 
-fn feature(p: &Place, properties: &Value) -> Value {
+fn feature(p: &AddressPoint, properties: &Value) -> Value {
     json!({
         "type": "Feature",
         "geometry": {"type": "Point", "coordinates": [p.lon, p.lat]},
@@ -251,23 +263,23 @@ fn feature(p: &Place, properties: &Value) -> Value {
 }
 
 /// A refusal in the provider's words.
-pub(super) fn refusal(provider: Provider, status: u16, why: Why) -> Reply {
+pub(super) fn refusal(provider: Provider, status: u16, why: RefusalReason) -> ResponseDraft {
     let message = match why {
-        Why::Throttled => "too many requests",
-        Why::Bad => "the address cannot be read",
-        Why::Failed => "something went wrong",
+        RefusalReason::Throttled => "too many requests",
+        RefusalReason::Bad => "the address cannot be read",
+        RefusalReason::Failed => "something went wrong",
     };
     let body = match provider {
         Provider::Google => {
             let word = match why {
-                Why::Throttled => "OVER_QUERY_LIMIT",
-                Why::Bad => "INVALID_REQUEST",
-                Why::Failed => "UNKNOWN_ERROR",
+                RefusalReason::Throttled => "OVER_QUERY_LIMIT",
+                RefusalReason::Bad => "INVALID_REQUEST",
+                RefusalReason::Failed => "UNKNOWN_ERROR",
             };
             // Google says most of its errors in a 200.
-            let status = if why == Why::Bad { 200 } else { status };
+            let status = if why == RefusalReason::Bad { 200 } else { status };
             let body = json!({"results": [], "status": word, "error_message": message});
-            return Reply::json(status, &body);
+            return ResponseDraft::json(status, &body);
         }
         Provider::Nominatim => json!({"error": {"code": status, "message": message}}),
         Provider::Pelias => json!({
@@ -287,5 +299,5 @@ pub(super) fn refusal(provider: Provider, status: u16, why: Why) -> Reply {
         }
         _ => json!({"error": {"code": status, "message": message}}),
     };
-    Reply::json(status, &body)
+    ResponseDraft::json(status, &body)
 }

@@ -17,11 +17,11 @@ use serde_json::json;
 pub(crate) use object::Objects;
 
 use super::config::Config;
-use super::fate::Row;
+use super::fate::RowFate;
 use super::hash;
-use super::layer::{Layer, View};
-use super::reply::Reply;
-use super::wire::Request;
+use super::layer::{FeatureLayer, LayerSnapshot};
+use super::reply::ResponseDraft;
+use super::wire::ReceivedRequest;
 use super::world::Parcel;
 
 /// Whose manners the server has for a request.
@@ -67,18 +67,18 @@ const NAMES: [(&str, Provider); 18] = [
     ("", Provider::Unknown),
 ];
 
-/// What a provider of features knows when it answers.
-pub(crate) struct Told<'a> {
+/// The context in which a provider of features answers.
+pub(crate) struct FeatureContext<'a> {
     pub(crate) config: &'a Config,
-    layer: &'a Layer,
-    pub(crate) view: View,
+    layer: &'a FeatureLayer,
+    pub(crate) view: LayerSnapshot,
     /// Whether the page loses its last half.
     short: bool,
 }
 
-impl<'a> Told<'a> {
-    pub(crate) fn new(config: &'a Config, layer: &'a Layer, short: bool) -> Told<'a> {
-        Told { config, layer, view: layer.view(config), short }
+impl<'a> FeatureContext<'a> {
+    pub(crate) fn new(config: &'a Config, layer: &'a FeatureLayer, short: bool) -> FeatureContext<'a> {
+        FeatureContext { config, layer, view: layer.view(config), short }
     }
 
     /// How many features there are said to be.
@@ -86,8 +86,8 @@ impl<'a> Told<'a> {
         self.view.count().saturating_add_signed(self.config.unrest.miscount)
     }
 
-    /// What of a page is sent.
-    fn kept<'p>(&self, parcels: &'p [Parcel]) -> &'p [Parcel] {
+    /// The parcels of a page that are sent.
+    fn sent_parcels<'p>(&self, parcels: &'p [Parcel]) -> &'p [Parcel] {
         let end = if self.short { parcels.len() / 2 } else { parcels.len() };
         parcels.get(..end).unwrap_or_default()
     }
@@ -98,9 +98,9 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Why a request is refused.
+/// The reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum RefusalReason {
     /// By the throttle.
     Throttled,
     /// The row is bad, for good.
@@ -124,34 +124,41 @@ impl Provider {
 }
 
 /// The answer of a provider that is well.
-pub(crate) fn answer(told: &Told<'_>, objects: &Objects, provider: Provider, request: &Request) -> Reply {
-    let config = told.config;
+pub(crate) fn answer(
+    context: &FeatureContext<'_>,
+    objects: &Objects,
+    provider: Provider,
+    request: &ReceivedRequest,
+) -> ResponseDraft {
+    let config = context.config;
     let path = request.path();
     match provider {
-        Provider::Wfs => wfs::answer(told, request),
-        Provider::Ogc => ogc::answer(told, request),
+        Provider::Wfs => wfs::answer(context, request),
+        Provider::Ogc => ogc::answer(context, request),
         Provider::Esri if path.ends_with("/findAddressCandidates") || path.ends_with("/reverseGeocode") => {
             geocode::answer(config, provider, request)
         }
         Provider::Census if path.ends_with("/onelineaddress") => geocode::answer(config, provider, request),
-        Provider::Esri => esri::answer(told, request),
-        Provider::Stac => stac::answer(told, request),
-        Provider::File => file::answer(told, request),
+        Provider::Esri => esri::answer(context, request),
+        Provider::Stac => stac::answer(context, request),
+        Provider::File => file::answer(context, request),
         Provider::Object => object::answer(objects, request),
         Provider::Census => census::answer(config, request),
         Provider::Unknown if path == "/" => start(),
-        Provider::Unknown => Reply::json(404, &json!({"error": {"code": 404, "message": "no such path"}})),
+        Provider::Unknown => {
+            ResponseDraft::json(404, &json!({"error": {"code": 404, "message": "no such path"}}))
+        }
         _ => geocode::answer(config, provider, request),
     }
 }
 
-fn start() -> Reply {
+fn start() -> ResponseDraft {
     let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).filter(|name| !name.is_empty()).collect();
-    Reply::json(200, &json!({"tidegate": "chaos", "paths": names, "stats": "/__stats"}))
+    ResponseDraft::json(200, &json!({"tidegate": "chaos", "paths": names, "stats": "/__stats"}))
 }
 
 /// The body of a refusal in the provider's words. Status 200 gives its error in a 200.
-pub(crate) fn refusal(provider: Provider, status: u16, why: Why) -> Reply {
+pub(crate) fn refusal(provider: Provider, status: u16, why: RefusalReason) -> ResponseDraft {
     let reply = match provider {
         // These have no error of their own in a 200; what comes instead is a page of some gateway.
         Provider::Nominatim
@@ -162,7 +169,7 @@ pub(crate) fn refusal(provider: Provider, status: u16, why: Why) -> Reply {
         | Provider::Ogc
         | Provider::Stac
         | Provider::File
-            if status == 200 && why == Why::Failed =>
+            if status == 200 && why == RefusalReason::Failed =>
         {
             page(status)
         }
@@ -173,10 +180,10 @@ pub(crate) fn refusal(provider: Provider, status: u16, why: Why) -> Reply {
         Provider::Census => page(status),
         _ => geocode::refusal(provider, status, why),
     };
-    let row = if why == Why::Bad { Row::Bad } else { Row::Good };
-    Reply { row, ..reply }
+    let row = if why == RefusalReason::Bad { RowFate::Bad } else { RowFate::Good };
+    ResponseDraft { row, ..reply }
 }
 
-fn page(status: u16) -> Reply {
-    Reply::new(status, "text/html", "<html><body><h1>The service is busy</h1></body></html>")
+fn page(status: u16) -> ResponseDraft {
+    ResponseDraft::new(status, "text/html", "<html><body><h1>The service is busy</h1></body></html>")
 }

@@ -7,26 +7,27 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Why;
+use super::RefusalReason;
 use crate::hash;
-use crate::reply::Reply;
-use crate::wire::{self, Request};
+use crate::reply::ResponseDraft;
+use crate::wire::{self, ReceivedRequest};
 
 const XML: &str = "application/xml";
 const OBJECTS_MAX: usize = 1_000_000;
 const FILLER_MAX: u64 = 64 * 1024 * 1024;
 const LIST_MAX: usize = 1_000;
 
+/// The hash and the size, in bytes, of a stored object.
 #[derive(Clone, Copy, Default)]
-struct Object {
+struct StoredObject {
     hash: u64,
     size: u64,
 }
 
 #[derive(Default)]
 struct Shelf {
-    objects: BTreeMap<String, Object>,
-    uploads: BTreeMap<u64, Object>,
+    objects: BTreeMap<String, StoredObject>,
+    uploads: BTreeMap<u64, StoredObject>,
 }
 
 /// What has been put here.
@@ -49,20 +50,20 @@ impl Objects {
     }
 }
 
-pub(super) fn answer(objects: &Objects, request: &Request) -> Reply {
+pub(super) fn answer(objects: &Objects, request: &ReceivedRequest) -> ResponseDraft {
     let name = wire::decode(request.path().trim_start_matches("/s3").trim_start_matches('/'));
     let (bucket, key) = name.split_once('/').unwrap_or((&name, ""));
     let upload = request.param("uploadId").and_then(|id| u64::from_str_radix(&id, 16).ok());
     match (request.method.as_str(), key.is_empty(), upload) {
         ("GET", true, _) => list(objects, request, bucket),
-        ("PUT" | "HEAD", true, _) => Reply::new(200, XML, ""),
+        ("PUT" | "HEAD", true, _) => ResponseDraft::new(200, XML, ""),
         ("PUT", false, Some(id)) => part(objects, request, id),
         ("PUT", false, None) => put(objects, &name, &request.body),
         ("POST", false, Some(id)) => complete(objects, &name, bucket, key, id),
         ("POST", false, None) if request.param("uploads").is_some() => begin(objects, &name, bucket, key),
         ("DELETE", false, _) => {
             objects.lock().objects.remove(&name);
-            Reply::new(204, "", "").worked()
+            ResponseDraft::new(204, "", "").worked()
         }
         ("GET" | "HEAD", false, _) => get(objects, &name, request.method == "HEAD"),
         _ => fault(405, "MethodNotAllowed", "The method is not allowed here"),
@@ -73,42 +74,42 @@ fn etag(hash: u64) -> (&'static str, String) {
     ("ETag", format!("\"{hash:016x}\""))
 }
 
-fn put(objects: &Objects, name: &str, body: &[u8]) -> Reply {
-    let object = Object { hash: hash::bytes(4, body), size: body.len() as u64 };
+fn put(objects: &Objects, name: &str, body: &[u8]) -> ResponseDraft {
+    let object = StoredObject { hash: hash::bytes(4, body), size: body.len() as u64 };
     let mut shelf = objects.lock();
     if shelf.objects.len() >= OBJECTS_MAX && !shelf.objects.contains_key(name) {
         return fault(507, "StoreFull", "The store holds no more objects");
     }
     shelf.objects.insert(name.to_owned(), object);
-    Reply { headers: vec![etag(object.hash)], ..Reply::new(200, "", "").worked() }
+    ResponseDraft { headers: vec![etag(object.hash)], ..ResponseDraft::new(200, "", "").worked() }
 }
 
-fn get(objects: &Objects, name: &str, head: bool) -> Reply {
+fn get(objects: &Objects, name: &str, head: bool) -> ResponseDraft {
     let Some(object) = objects.lock().objects.get(name).copied() else {
         return fault(404, "NoSuchKey", "The specified key does not exist");
     };
     let size = object.size.min(FILLER_MAX);
     let headers = vec![etag(object.hash), ("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT".into())];
     let body = if head { Vec::new() } else { vec![b'.'; usize::try_from(size).unwrap_or(0)] };
-    Reply {
+    ResponseDraft {
         headers,
         stated_length: head.then_some(object.size),
-        ..Reply::new(200, "application/octet-stream", body)
+        ..ResponseDraft::new(200, "application/octet-stream", body)
     }
 }
 
-fn begin(objects: &Objects, name: &str, bucket: &str, key: &str) -> Reply {
+fn begin(objects: &Objects, name: &str, bucket: &str, key: &str) -> ResponseDraft {
     let id = hash::bytes(6, name.as_bytes());
-    objects.lock().uploads.insert(id, Object::default());
+    objects.lock().uploads.insert(id, StoredObject::default());
     let (bucket, key) = (escape(bucket), escape(key));
     let body = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><InitiateMultipartUploadResult><Bucket>{bucket}</Bucket>\
          <Key>{key}</Key><UploadId>{id:x}</UploadId></InitiateMultipartUploadResult>"
     );
-    Reply::new(200, XML, body)
+    ResponseDraft::new(200, XML, body)
 }
 
-fn part(objects: &Objects, request: &Request, id: u64) -> Reply {
+fn part(objects: &Objects, request: &ReceivedRequest, id: u64) -> ResponseDraft {
     let hash = hash::bytes(4, &request.body);
     match objects.lock().uploads.get_mut(&id) {
         None => return fault(404, "NoSuchUpload", "The specified upload does not exist"),
@@ -118,10 +119,10 @@ fn part(objects: &Objects, request: &Request, id: u64) -> Reply {
             upload.hash ^= hash::mix(hash);
         }
     }
-    Reply { headers: vec![etag(hash)], ..Reply::new(200, "", "").worked() }
+    ResponseDraft { headers: vec![etag(hash)], ..ResponseDraft::new(200, "", "").worked() }
 }
 
-fn complete(objects: &Objects, name: &str, bucket: &str, key: &str, id: u64) -> Reply {
+fn complete(objects: &Objects, name: &str, bucket: &str, key: &str, id: u64) -> ResponseDraft {
     let mut shelf = objects.lock();
     let Some(upload) = shelf.uploads.remove(&id) else {
         return fault(404, "NoSuchUpload", "The specified upload does not exist");
@@ -132,10 +133,10 @@ fn complete(objects: &Objects, name: &str, bucket: &str, key: &str, id: u64) -> 
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><CompleteMultipartUploadResult><Bucket>{bucket}</Bucket>\
          <Key>{key}</Key><ETag>&quot;{tag:016x}&quot;</ETag></CompleteMultipartUploadResult>"
     );
-    Reply::new(200, XML, body).worked()
+    ResponseDraft::new(200, XML, body).worked()
 }
 
-fn list(objects: &Objects, request: &Request, bucket: &str) -> Reply {
+fn list(objects: &Objects, request: &ReceivedRequest, bucket: &str) -> ResponseDraft {
     let prefix = request.param("prefix").unwrap_or_default();
     let after = request.param("continuation-token").or_else(|| request.param("start-after"));
     let most = request.param("max-keys").and_then(|v| v.parse().ok()).unwrap_or(LIST_MAX).min(LIST_MAX);
@@ -176,15 +177,15 @@ fn list(objects: &Objects, request: &Request, bucket: &str) -> Reply {
          <KeyCount>{count}</KeyCount><MaxKeys>{most}</MaxKeys><IsTruncated>{cut}</IsTruncated>{items}{token}\
          </ListBucketResult>"
     );
-    Reply::new(200, XML, body)
+    ResponseDraft::new(200, XML, body)
 }
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn fault(status: u16, code: &str, message: &str) -> Reply {
-    Reply::new(
+fn fault(status: u16, code: &str, message: &str) -> ResponseDraft {
+    ResponseDraft::new(
         status,
         XML,
         format!(
@@ -194,14 +195,16 @@ fn fault(status: u16, code: &str, message: &str) -> Reply {
     )
 }
 
-pub(super) fn refusal(status: u16, why: Why) -> Reply {
+pub(super) fn refusal(status: u16, why: RefusalReason) -> ResponseDraft {
     match why {
         // S3 has no 429.
-        Why::Throttled => {
+        RefusalReason::Throttled => {
             let status = if status == 429 { 503 } else { status };
             fault(status, "SlowDown", "Please reduce your request rate.")
         }
-        Why::Bad => fault(status, "InvalidRequest", "The request cannot be read"),
-        Why::Failed => fault(status, "InternalError", "We encountered an internal error. Please try again."),
+        RefusalReason::Bad => fault(status, "InvalidRequest", "The request cannot be read"),
+        RefusalReason::Failed => {
+            fault(status, "InternalError", "We encountered an internal error. Please try again.")
+        }
     }
 }

@@ -4,41 +4,41 @@ use std::fmt::Write;
 
 use serde_json::json;
 
-use super::{Told, Why};
+use super::{FeatureContext, RefusalReason};
 use crate::config::Config;
 use crate::hash;
-use crate::reply::Reply;
-use crate::wire::Request;
+use crate::reply::ResponseDraft;
+use crate::wire::ReceivedRequest;
 use crate::world::{self, Parcel};
 
 const GEOJSON: &str = "application/geo+json";
 
-/// A stretch of the layer.
-pub(super) struct Page {
+/// The window of one page: indexes of features in the layer.
+pub(super) struct PageWindow {
     total: u64,
     start: u64,
     end: u64,
 }
 
-impl Page {
+impl PageWindow {
     /// `count` features from `start`, as far as the server goes.
-    pub(super) fn new(told: &Told<'_>, start: u64, count: u64) -> Page {
-        let total = told.view.count();
+    pub(super) fn new(context: &FeatureContext<'_>, start: u64, count: u64) -> PageWindow {
+        let total = context.view.count();
         let start = start.min(total);
-        let end = start.saturating_add(count.min(told.config.page_max)).min(total);
-        Page { total, start, end }
+        let end = start.saturating_add(count.min(context.config.page_max)).min(total);
+        PageWindow { total, start, end }
     }
 
     /// Its features, in order or in reverse order of the whole layer.
-    pub(super) fn parcels(&self, told: &Told<'_>, down: bool) -> Vec<Parcel> {
+    pub(super) fn parcels(&self, context: &FeatureContext<'_>, down: bool) -> Vec<Parcel> {
         let place = |index: u64| if down { self.total - 1 - index } else { index };
-        let ids = (self.start..self.end).filter_map(|index| told.view.nth(place(index)));
-        ids.map(|id| world::parcel(told.config.seed, id)).collect()
+        let ids = (self.start..self.end).filter_map(|index| context.view.nth(place(index)));
+        ids.map(|id| world::parcel(context.config.seed, id)).collect()
     }
 
     /// Where the next page begins, if something comes after this one.
-    pub(super) fn next(&self, told: &Told<'_>) -> Option<u64> {
-        let again = told.config.unrest.loop_after;
+    pub(super) fn next(&self, context: &FeatureContext<'_>) -> Option<u64> {
+        let again = context.config.unrest.loop_after;
         if again > 0 && self.end >= again && self.end > self.start {
             return Some(self.end - self.start);
         }
@@ -46,11 +46,11 @@ impl Page {
     }
 }
 
-pub(super) fn answer(told: &Told<'_>, request: &Request) -> Reply {
+pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) -> ResponseDraft {
     let base = format!("http://{}/ogc", request.host);
     let path = request.path().trim_end_matches('/');
     match path.trim_start_matches("/ogc").trim_start_matches('/') {
-        "" => Reply::json(
+        "" => ResponseDraft::json(
             200,
             &json!({
                 "title": "Generated parcels",
@@ -61,23 +61,23 @@ pub(super) fn answer(told: &Told<'_>, request: &Request) -> Reply {
                 ],
             }),
         ),
-        "conformance" => Reply::json(
+        "conformance" => ResponseDraft::json(
             200,
             &json!({"conformsTo": [
                 "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/core",
                 "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/geojson",
             ]}),
         ),
-        "collections" => Reply::json(200, &json!({"collections": [about(&base)], "links": []})),
-        "collections/parcels" => Reply::json(200, &about(&base)),
-        "collections/parcels/items" => items(told, request, &base),
+        "collections" => ResponseDraft::json(200, &json!({"collections": [about(&base)], "links": []})),
+        "collections/parcels" => ResponseDraft::json(200, &about(&base)),
+        "collections/parcels/items" => items(context, request, &base),
         other => match other.strip_prefix("collections/parcels/items/").map(item_number) {
-            Some(Some(id)) if told.view.has(id) => {
+            Some(Some(id)) if context.view.has(id) => {
                 let mut body = String::new();
-                feature(&mut body, &world::parcel(told.config.seed, id));
-                Reply::new(200, GEOJSON, body).worked()
+                feature(&mut body, &world::parcel(context.config.seed, id));
+                ResponseDraft::new(200, GEOJSON, body).worked()
             }
-            _ => refusal(404, Why::Bad),
+            _ => refusal(404, RefusalReason::Bad),
         },
     }
 }
@@ -96,35 +96,37 @@ fn about(base: &str) -> serde_json::Value {
     })
 }
 
-fn items(told: &Told<'_>, request: &Request, base: &str) -> Reply {
-    let config = told.config;
+fn items(context: &FeatureContext<'_>, request: &ReceivedRequest, base: &str) -> ResponseDraft {
+    let config = context.config;
     let number = |name: &str| request.param(name).map(|v| v.parse::<u64>()).transpose();
-    let (Ok(limit), Ok(offset)) = (number("limit"), number("offset")) else { return refusal(400, Why::Bad) };
+    let (Ok(limit), Ok(offset)) = (number("limit"), number("offset")) else {
+        return refusal(400, RefusalReason::Bad);
+    };
     let limit = limit.unwrap_or(10);
     let start = match request.param("cursor") {
         None => offset.unwrap_or(0),
         Some(cursor) => match open(config, &cursor) {
             Some(start) => start,
-            None => return refusal(400, Why::Bad),
+            None => return refusal(400, RefusalReason::Bad),
         },
     };
     if limit == 0 {
-        return refusal(400, Why::Bad);
+        return refusal(400, RefusalReason::Bad);
     }
-    let page = Page::new(told, start, limit);
+    let page = PageWindow::new(context, start, limit);
     let items = format!("{base}/collections/parcels/items");
     let mut links = format!("{{\"rel\":\"self\",\"type\":\"{GEOJSON}\",\"href\":\"{items}\"}}");
-    if let Some(next) = page.next(told) {
+    if let Some(next) = page.next(context) {
         let cursor = seal(config, next);
         let _ = write!(
             links,
             ",{{\"rel\":\"next\",\"type\":\"{GEOJSON}\",\"href\":\"{items}?limit={limit}&cursor={cursor}\"}}"
         );
     }
-    let parcels = page.parcels(told, false);
-    let body = collection(told, &parcels, &links, false);
-    told.turn();
-    Reply::new(200, GEOJSON, body).worked()
+    let parcels = page.parcels(context, false);
+    let body = collection(context, &parcels, &links, false);
+    context.turn();
+    ResponseDraft::new(200, GEOJSON, body).worked()
 }
 
 /// A cursor that a client cannot make up.
@@ -138,11 +140,16 @@ pub(super) fn open(config: &Config, cursor: &str) -> Option<u64> {
 }
 
 /// A GeoJSON feature collection.
-pub(super) fn collection(told: &Told<'_>, parcels: &[Parcel], links: &str, geoserver: bool) -> String {
-    let (config, total) = (told.config, told.total());
+pub(super) fn collection(
+    context: &FeatureContext<'_>,
+    parcels: &[Parcel],
+    links: &str,
+    geoserver: bool,
+) -> String {
+    let (config, total) = (context.config, context.total());
     let mut out = String::with_capacity(300 + 400 * parcels.len());
     out.push_str("{\"type\":\"FeatureCollection\",\"features\":[");
-    for (i, parcel) in told.kept(parcels).iter().enumerate() {
+    for (i, parcel) in context.sent_parcels(parcels).iter().enumerate() {
         if i > 0 {
             out.push(',');
         }
@@ -184,12 +191,12 @@ pub(super) fn feature(out: &mut String, parcel: &Parcel) {
     );
 }
 
-pub(super) fn refusal(status: u16, why: Why) -> Reply {
+pub(super) fn refusal(status: u16, why: RefusalReason) -> ResponseDraft {
     let title = match why {
-        Why::Throttled => "Too many requests",
-        Why::Bad => "The request cannot be read",
-        Why::Failed => "Something went wrong",
+        RefusalReason::Throttled => "Too many requests",
+        RefusalReason::Bad => "The request cannot be read",
+        RefusalReason::Failed => "Something went wrong",
     };
     let body = json!({"type": "about:blank", "title": title, "status": status});
-    Reply::new(status, "application/problem+json", body.to_string())
+    ResponseDraft::new(status, "application/problem+json", body.to_string())
 }

@@ -4,21 +4,21 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::Told;
-use super::ogc::{self, Page};
-use crate::reply::Reply;
-use crate::wire::Request;
+use super::FeatureContext;
+use super::ogc::{self, PageWindow};
+use crate::reply::ResponseDraft;
+use crate::wire::ReceivedRequest;
 use crate::world::Parcel;
 
 const GEOJSON: &str = "application/geo+json";
 
-pub(super) fn answer(told: &Told<'_>, request: &Request) -> Reply {
+pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) -> ResponseDraft {
     let base = format!("http://{}/stac", request.host);
     let path = request.path().trim_end_matches('/');
     match path.trim_start_matches("/stac").trim_start_matches('/') {
         "" => {
             let search = format!("{base}/search");
-            Reply::json(
+            ResponseDraft::json(
                 200,
                 &json!({
                     "stac_version": "1.0.0", "type": "Catalog", "id": "chaos", "description": "Generated parcels",
@@ -30,13 +30,13 @@ pub(super) fn answer(told: &Told<'_>, request: &Request) -> Reply {
                 }),
             )
         }
-        "search" => search(told, request, &base),
-        "collections/parcels/items" => search(told, request, &base),
-        _ => ogc::refusal(404, super::Why::Bad),
+        "search" => search(context, request, &base),
+        "collections/parcels/items" => search(context, request, &base),
+        _ => ogc::refusal(404, super::RefusalReason::Bad),
     }
 }
 
-fn search(told: &Told<'_>, request: &Request, base: &str) -> Reply {
+fn search(context: &FeatureContext<'_>, request: &ReceivedRequest, base: &str) -> ResponseDraft {
     let post = request.method == "POST";
     let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
     let field = |name: &str| {
@@ -46,25 +46,27 @@ fn search(told: &Told<'_>, request: &Request, base: &str) -> Reply {
         body.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     };
     let limit = field("limit").map_or(Ok(10), |n| n.parse::<u64>());
-    let start = field("token").map_or(Some(0), |token| ogc::open(told.config, &token));
-    let (Ok(limit), Some(start)) = (limit, start) else { return ogc::refusal(400, super::Why::Bad) };
+    let start = field("token").map_or(Some(0), |token| ogc::open(context.config, &token));
+    let (Ok(limit), Some(start)) = (limit, start) else {
+        return ogc::refusal(400, super::RefusalReason::Bad);
+    };
     let asked = field("collections").unwrap_or_default();
     if limit == 0 || (!asked.is_empty() && !asked.contains("parcels")) {
-        return ogc::refusal(400, super::Why::Bad);
+        return ogc::refusal(400, super::RefusalReason::Bad);
     }
-    let page = Page::new(told, start, limit);
-    let parcels = page.parcels(told, false);
+    let page = PageWindow::new(context, start, limit);
+    let parcels = page.parcels(context, false);
     let mut out = String::from("{\"type\":\"FeatureCollection\",\"features\":[");
-    for (i, parcel) in told.kept(&parcels).iter().enumerate() {
+    for (i, parcel) in context.sent_parcels(&parcels).iter().enumerate() {
         let _ = write!(out, "{}{}", if i > 0 { "," } else { "" }, item(parcel, base));
     }
     let _ = write!(out, "],\"numberReturned\":{}", parcels.len());
-    if !told.config.unknown_total {
-        let _ = write!(out, ",\"numberMatched\":{0},\"context\":{{\"matched\":{0}}}", told.total());
+    if !context.config.unknown_total {
+        let _ = write!(out, ",\"numberMatched\":{0},\"context\":{{\"matched\":{0}}}", context.total());
     }
     let mut links = vec![json!({"rel": "self", "href": format!("{base}/search")})];
-    if let Some(next) = page.next(told) {
-        let token = ogc::seal(told.config, next);
+    if let Some(next) = page.next(context) {
+        let token = ogc::seal(context.config, next);
         let link = if post {
             json!({"rel": "next", "href": format!("{base}/search"), "method": "POST", "merge": true,
                    "body": {"token": token}})
@@ -76,8 +78,8 @@ fn search(told: &Told<'_>, request: &Request, base: &str) -> Reply {
         links.push(link);
     }
     let _ = write!(out, ",\"links\":{}}}", Value::from(links));
-    told.turn();
-    Reply::new(200, GEOJSON, out).worked()
+    context.turn();
+    ResponseDraft::new(200, GEOJSON, out).worked()
 }
 
 fn item(parcel: &Parcel, base: &str) -> String {

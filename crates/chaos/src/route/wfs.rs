@@ -6,28 +6,28 @@
 
 use std::fmt::Write;
 
-use super::ogc::{self, Page};
-use super::{Told, Why};
+use super::ogc::{self, PageWindow};
+use super::{FeatureContext, RefusalReason};
 use crate::config::Config;
-use crate::reply::Reply;
-use crate::wire::Request;
+use crate::reply::ResponseDraft;
+use crate::wire::ReceivedRequest;
 use crate::world::Parcel;
 
 const XML: &str = "text/xml;charset=UTF-8";
 
-pub(super) fn answer(told: &Told<'_>, request: &Request) -> Reply {
-    let config = told.config;
+pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) -> ResponseDraft {
+    let config = context.config;
     let operation = request.field("request").unwrap_or_default().to_ascii_lowercase();
     match operation.as_str() {
-        "getcapabilities" => Reply::new(200, XML, capabilities(config, request)),
-        "describefeaturetype" => Reply::new(200, XML, SCHEMA),
-        "getfeature" => get_feature(told, request),
+        "getcapabilities" => ResponseDraft::new(200, XML, capabilities(config, request)),
+        "describefeaturetype" => ResponseDraft::new(200, XML, SCHEMA),
+        "getfeature" => get_feature(context, request),
         "" => exception(200, "MissingParameterValue", "request", "The parameter request is missing"),
         _ => exception(200, "OperationNotSupported", "request", "No such operation"),
     }
 }
 
-fn get_feature(told: &Told<'_>, request: &Request) -> Reply {
+fn get_feature(context: &FeatureContext<'_>, request: &ReceivedRequest) -> ResponseDraft {
     let name = request.field("typenames").or_else(|| request.field("typename")).unwrap_or_default();
     if name.rsplit(':').next() != Some("parcels") {
         return exception(200, "InvalidParameterValue", "typeNames", "No such feature type");
@@ -41,22 +41,23 @@ fn get_feature(told: &Told<'_>, request: &Request) -> Reply {
     let hits = request.field("resulttype").is_some_and(|t| t.eq_ignore_ascii_case("hits"));
     let sort = request.field("sortby").unwrap_or_default().to_ascii_uppercase();
     let down = sort.ends_with(" D") || sort.ends_with(" DESC") || sort.ends_with("+D");
-    let page = Page::new(told, start.unwrap_or(0), count.unwrap_or(u64::MAX));
-    let parcels = if hits { Vec::new() } else { page.parcels(told, down) };
+    let page = PageWindow::new(context, start.unwrap_or(0), count.unwrap_or(u64::MAX));
+    let parcels = if hits { Vec::new() } else { page.parcels(context, down) };
     if !hits {
-        told.turn();
+        context.turn();
     }
     let format = request.field("outputformat").unwrap_or_default();
     if format.contains("json") {
-        let body = ogc::collection(told, &parcels, "", true);
-        return Reply::new(200, "application/json;charset=UTF-8", body).worked();
+        let body = ogc::collection(context, &parcels, "", true);
+        return ResponseDraft::new(200, "application/json;charset=UTF-8", body).worked();
     }
     let lon_first = request.field("srsname").is_some_and(|s| s.eq_ignore_ascii_case("EPSG:4326"));
-    Reply::new(200, XML, gml(told, &parcels, old, hits, lon_first)).worked()
+    ResponseDraft::new(200, XML, gml(context, &parcels, old, hits, lon_first)).worked()
 }
 
-fn gml(told: &Told<'_>, parcels: &[Parcel], old: bool, hits: bool, lon_first: bool) -> String {
-    let matched = if told.config.unknown_total { "unknown".to_owned() } else { told.total().to_string() };
+fn gml(context: &FeatureContext<'_>, parcels: &[Parcel], old: bool, hits: bool, lon_first: bool) -> String {
+    let matched =
+        if context.config.unknown_total { "unknown".to_owned() } else { context.total().to_string() };
     let returned = parcels.len();
     let srs = if lon_first { "EPSG:4326" } else { "urn:ogc:def:crs:EPSG::4326" };
     let (wfs, gml) = if old { ("wfs", "gml") } else { ("wfs/2.0", "gml/3.2") };
@@ -69,14 +70,14 @@ fn gml(told: &Told<'_>, parcels: &[Parcel], old: bool, hits: bool, lon_first: bo
     );
     // The old version has one number: on hits all that match, else what is on the page.
     let _ = if old {
-        let number = if hits { told.total() } else { returned as u64 };
+        let number = if hits { context.total() } else { returned as u64 };
         write!(out, "numberOfFeatures=\"{number}\">")
     } else {
         write!(out, "numberMatched=\"{matched}\" numberReturned=\"{returned}\">")
     };
     let (open, close) =
         if old { ("<gml:featureMember>", "</gml:featureMember>") } else { ("<wfs:member>", "</wfs:member>") };
-    for parcel in told.kept(parcels) {
+    for parcel in context.sent_parcels(parcels) {
         let _ = write!(
             out,
             "{open}<tide:parcels gml:id=\"parcels.{0}\"><tide:id>{0}</tide:id><tide:name>{1}</tide:name>\
@@ -102,7 +103,7 @@ fn gml(told: &Told<'_>, parcels: &[Parcel], old: bool, hits: bool, lon_first: bo
     out
 }
 
-fn capabilities(config: &Config, request: &Request) -> String {
+fn capabilities(config: &Config, request: &ReceivedRequest) -> String {
     let version = request.field("version").filter(|v| v.starts_with("1.")).map_or("2.0.0", |_| "1.1.0");
     let (wfs, ows) = if version == "2.0.0" { ("wfs/2.0", "ows/1.1") } else { ("wfs", "ows") };
     let url = format!("http://{}/wfs", request.host.replace(['<', '>', '&', '"'], ""));
@@ -134,8 +135,8 @@ const SCHEMA: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><xsd:schema \
     <xsd:element name=\"parcels\" type=\"tide:parcelsType\" substitutionGroup=\"gml:AbstractFeature\"/>\
     </xsd:schema>";
 
-fn exception(status: u16, code: &str, locator: &str, text: &str) -> Reply {
-    Reply::new(
+fn exception(status: u16, code: &str, locator: &str, text: &str) -> ResponseDraft {
+    ResponseDraft::new(
         status,
         XML,
         format!(
@@ -147,10 +148,12 @@ fn exception(status: u16, code: &str, locator: &str, text: &str) -> Reply {
     )
 }
 
-pub(super) fn refusal(status: u16, why: Why) -> Reply {
+pub(super) fn refusal(status: u16, why: RefusalReason) -> ResponseDraft {
     match why {
-        Why::Throttled => Reply::new(status, "text/plain", "Request rate too high, slow down"),
-        Why::Bad => exception(status, "InvalidParameterValue", "", "The request cannot be read"),
-        Why::Failed => exception(status, "NoApplicableCode", "", "Error occurred getting features"),
+        RefusalReason::Throttled => {
+            ResponseDraft::new(status, "text/plain", "Request rate too high, slow down")
+        }
+        RefusalReason::Bad => exception(status, "InvalidParameterValue", "", "The request cannot be read"),
+        RefusalReason::Failed => exception(status, "NoApplicableCode", "", "Error occurred getting features"),
     }
 }

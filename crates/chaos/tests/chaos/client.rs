@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate_chaos::{Chaos, Clock, Config, Fault, FaultKind, Handle, spec};
+use tidegate_chaos::{Chaos, ChaosClock, Config, FaultKind, FaultRule, Handle, spec};
 
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +38,14 @@ impl Got {
 }
 
 /// A server on a clock turned by hand.
-pub(crate) fn start(config: Config) -> (Handle, Clock) {
-    let clock = Clock::by_hand();
+pub(crate) fn start(config: Config) -> (Handle, ChaosClock) {
+    let clock = ChaosClock::manual();
     (Chaos::start_on(config, clock.clone()).unwrap(), clock)
 }
 
 /// A configuration with one fault.
 pub(crate) fn with(kind: FaultKind, when: &str) -> Config {
-    Config { faults: vec![Fault { kind, when: spec::when(when).unwrap() }], ..Config::default() }
+    Config { faults: vec![FaultRule { kind, when: spec::when(when).unwrap() }], ..Config::default() }
 }
 
 /// Sends bytes and reads until the server closes.

@@ -2,7 +2,7 @@
 //! are asked.
 
 use serde_json::{Value as Json, json};
-use tidegate_pipeline::telemetry::metric::{self as m, Kind, Metric};
+use tidegate_pipeline::telemetry::metric::{self as m, Metric, MetricKind};
 
 /// How a panel is drawn.
 #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ fn now(metric: &Metric) -> String {
 
 /// The quantile of a histogram.
 fn quantile(metric: &Metric, share: f64) -> String {
-    debug_assert_eq!(metric.kind, Kind::Histogram);
+    debug_assert_eq!(metric.kind, MetricKind::Histogram);
     format!("histogram_quantile({share}, sum by (le) (rate({}_bucket{ON}[$__rate_interval])))", metric.name)
 }
 

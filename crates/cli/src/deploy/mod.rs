@@ -20,7 +20,7 @@ pub(crate) fn files() -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_pipeline::telemetry::metric::{self, Kind};
+    use tidegate_pipeline::telemetry::metric::{self, MetricKind};
 
     /// The names in an expression of PromQL that look like metrics of ours.
     fn names(text: &str) -> Vec<String> {
@@ -40,7 +40,7 @@ mod tests {
     fn known(name: &str) -> bool {
         metric::ALL.iter().any(|m| {
             let suffixes: &[&str] =
-                if m.kind == Kind::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+                if m.kind == MetricKind::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
             suffixes.iter().any(|suffix| name == format!("{}{suffix}", m.name))
         })
     }

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tidegate_chaos::{Chaos, Config, Dialect, Draw, Fault, FaultKind, Outage, Scope, ServerLimit, Service};
+use tidegate_chaos::{
+    Chaos, Config, Dialect, Draw, FaultKind, FaultRule, Outage, Scope, ServerLimit, Service,
+};
 use tidegate_chaos::{Unrest, When, preset, spec};
 
 use crate::exit::Exit;
@@ -60,7 +62,7 @@ pub(crate) struct Args {
     outage: Vec<Outage>,
     /// A status with the provider's error body, as 500=1%
     #[arg(long, value_name = "STATUS=WHEN", value_parser = spec::status_fault, value_delimiter = ',')]
-    status: Vec<Fault>,
+    status: Vec<FaultRule>,
     /// Reset the connection, before the headers or in the body
     #[arg(long, value_name = "WHEN", value_parser = spec::when)]
     reset: Option<When>,
@@ -87,7 +89,7 @@ pub(crate) struct Args {
     short: Option<When>,
     /// Redirect, as 1%=URL
     #[arg(long, value_name = "WHEN=URL", value_parser = spec::redirect)]
-    redirect: Vec<Fault>,
+    redirect: Vec<FaultRule>,
     /// Share of addresses that are refused for good
     #[arg(long, value_name = "SHARE", value_parser = spec::share, default_value = "0%")]
     bad_rows: f64,
@@ -186,7 +188,7 @@ fn config(args: &Args) -> Result<Config, String> {
         (args.error_200, FaultKind::Error200),
         (args.short, FaultKind::Short),
     ];
-    let simple = simple.into_iter().filter_map(|(when, kind)| Some(Fault { kind, when: when? }));
+    let simple = simple.into_iter().filter_map(|(when, kind)| Some(FaultRule { kind, when: when? }));
     let faults = args.status.iter().chain(&args.redirect).cloned().chain(simple).collect();
     Ok(Config {
         addr: args.addr,

@@ -9,7 +9,7 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Parser;
-use tidegate_chaos::{Chaos, Config, Fault, FaultKind, When, spec};
+use tidegate_chaos::{Chaos, Config, FaultKind, FaultRule, When, spec};
 
 use super::geocode;
 use crate::exit::Exit;
@@ -123,7 +123,7 @@ fn provider(seed: u64) -> Result<Config, String> {
         service: spec::service_ms("8..25")?,
         outages: vec![spec::outage("6s..10s,collapse=20")?],
         faults: [(FaultKind::Reset, 0.01), (FaultKind::Cut, 0.005), (FaultKind::Error200, 0.003)]
-            .map(|(kind, share)| Fault { kind, when: When::Chance(share) })
+            .map(|(kind, share)| FaultRule { kind, when: When::Chance(share) })
             .to_vec(),
         bad_rows: 0.02,
         no_match: 0.05,

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tidegate_ledger::audit::Signer;
-use tidegate_ledger::letter::seal::{Keys, Recipient, SecretKey, Wrapped};
-use tidegate_ledger::letter::{LetterError, Place, Store, now_ms};
+use tidegate_ledger::letter::seal::{Keyring, Recipient, SecretKey, Wrapped};
+use tidegate_ledger::letter::{LetterError, LetterStore, LetterStoreLocation, now_ms};
 
 use crate::exit::Exit;
 use crate::out;
@@ -116,7 +116,7 @@ fn add(path: &Path, key: &SecretKey) -> Result<(), LetterError> {
 }
 
 fn generate(args: &Both) -> Result<String, LetterError> {
-    let mut store = Store::open(&Place::from(args.store.as_str()))?;
+    let mut store = LetterStore::open(&LetterStoreLocation::from(args.store.as_str()))?;
     if store.setting("recipient")?.is_some() {
         return Err(LetterError::Refused(
             "the store has a key already; `tidegate keys rotate` makes another".into(),
@@ -135,7 +135,7 @@ fn generate(args: &Both) -> Result<String, LetterError> {
 /// The new key is in the file before the store names it, and the store names it before anything is
 /// wrapped to it: wherever this is cut off, it can be run again.
 fn rotate(args: &Both) -> Result<String, LetterError> {
-    let mut store = Store::open(&Place::from(args.store.as_str()))?;
+    let mut store = LetterStore::open(&LetterStoreLocation::from(args.store.as_str()))?;
     let mut keys = read(&args.key)?;
     let now = store.setting("recipient")?.map(|text| Recipient::from_text(&text)).transpose()?;
     let now = now.ok_or_else(|| {
@@ -153,7 +153,7 @@ fn rotate(args: &Both) -> Result<String, LetterError> {
         keys.push(key);
         recipient
     };
-    let keys = Keys(keys);
+    let keys = Keyring(keys);
     let (mut after, mut count) = (-1, 0);
     loop {
         let rows = store.wrapped_to_others(&recipient.key_id, after)?;

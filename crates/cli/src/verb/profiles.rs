@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use tidegate_client::profile::Profiles;
-use tidegate_client::profile::show::{self, View};
+use tidegate_client::profile::show::{self, ProfileOutputFormat};
 
 use crate::exit::Exit;
 use crate::out;
@@ -58,9 +58,9 @@ enum Format {
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let (What::Ls(how) | What::Show { how, .. }) = &args.what;
     let view = match how.format {
-        Format::Table => View::Table,
-        Format::Yaml => View::Yaml,
-        Format::Json => View::Json,
+        Format::Table => ProfileOutputFormat::Table,
+        Format::Yaml => ProfileOutputFormat::Yaml,
+        Format::Json => ProfileOutputFormat::Json,
     };
     match print(&args.what, how, view) {
         Ok(text) => {
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     }
 }
 
-fn print(what: &What, how: &How, view: View) -> Result<String, String> {
+fn print(what: &What, how: &How, view: ProfileOutputFormat) -> Result<String, String> {
     let mut all = Profiles::embedded().map_err(|problem| problem.to_string())?;
     for path in &how.profiles {
         all = all.with(path).map_err(|problem| problem.to_string())?;

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use clap::ValueEnum;
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use tidegate_client::secret::SecretRef;
-use tidegate_client::store::{GetRange, KeySpread, Meta, Object, S3Settings, Settings, Store, StoreError};
+use tidegate_client::store::{
+    GetRange, KeySpread, Meta, ObjectReader, ObjectStoreClient, S3Settings, StoreError, StoreSettings,
+};
 use url::Url;
 
 use crate::exit::Exit;
@@ -154,7 +156,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     | What::Ls { store, .. }
     | What::Rm { store, .. }
     | What::Cp { store, .. }) = &args.what;
-    let opened = Store::open(store, &settings(args));
+    let opened = ObjectStoreClient::open(store, &settings(args));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match opened {
         Ok(store) => runtime.block_on(act(&args.what, &store)),
@@ -165,7 +167,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     }
 }
 
-fn settings(args: &Args) -> Settings {
+fn settings(args: &Args) -> StoreSettings {
     let how = &args.how;
     // What AWS's own tools read, if nothing else is said.
     let usual = |given: &Option<SecretRef>, name: &str| match given {
@@ -187,17 +189,17 @@ fn settings(args: &Args) -> Settings {
         Spread::None => KeySpread::None,
         Spread::Hash => KeySpread::Hash,
     };
-    Settings {
+    StoreSettings {
         key_spread,
         lane_segments: how.lane_segments,
         part_bytes: usize::from(how.part_size) << 20,
         create: matches!(args.what, What::Put { .. }),
         s3,
-        ..Settings::default()
+        ..StoreSettings::default()
     }
 }
 
-async fn act(what: &What, store: &Store) -> io::Result<Exit> {
+async fn act(what: &What, store: &ObjectStoreClient) -> io::Result<Exit> {
     match what {
         What::Put { files, under, key, .. } => put(store, files, under, key.as_deref()).await,
         What::Get { key, output, range, .. } => get(store, key, output.as_deref(), range.clone()).await,
@@ -223,7 +225,12 @@ fn told(results: Vec<Result<(), StoreError>>) -> Exit {
     }
 }
 
-async fn put(store: &Store, files: &[PathBuf], under: &str, key: Option<&str>) -> io::Result<Exit> {
+async fn put(
+    store: &ObjectStoreClient,
+    files: &[PathBuf],
+    under: &str,
+    key: Option<&str>,
+) -> io::Result<Exit> {
     let usage = |why: &str| {
         out::say(&format!("tidegate store: {why}"));
         Ok(Exit::Usage)
@@ -279,7 +286,12 @@ fn pieces(source: Box<dyn Read + Send>) -> impl Stream<Item = io::Result<Bytes>>
     })
 }
 
-async fn get(store: &Store, key: &str, output: Option<&Path>, range: Option<GetRange>) -> io::Result<Exit> {
+async fn get(
+    store: &ObjectStoreClient,
+    key: &str,
+    output: Option<&Path>,
+    range: Option<GetRange>,
+) -> io::Result<Exit> {
     let object = match store.get_range(key, range).await {
         Ok(object) => object,
         Err(error) => return Ok(told(vec![Err(error)])),
@@ -317,7 +329,7 @@ async fn get(store: &Store, key: &str, output: Option<&Path>, range: Option<GetR
     }
 }
 
-async fn write(mut object: Object, out: &mut impl Write) -> io::Result<Result<(), StoreError>> {
+async fn write(mut object: ObjectReader, out: &mut impl Write) -> io::Result<Result<(), StoreError>> {
     loop {
         match object.next().await {
             Ok(Some(piece)) => out.write_all(&piece)?,
@@ -327,7 +339,7 @@ async fn write(mut object: Object, out: &mut impl Write) -> io::Result<Result<()
     }
 }
 
-async fn ls(store: &Store, folder: &str, format: Format) -> io::Result<Exit> {
+async fn ls(store: &ObjectStoreClient, folder: &str, format: Format) -> io::Result<Exit> {
     let mut list = store.list(folder);
     let mut stdout = io::BufWriter::new(io::stdout().lock());
     loop {

@@ -1,7 +1,7 @@
 //! What the doctor finds, and how it ends.
 
 use serde_json::Value;
-use tidegate_chaos::{Chaos, Config, Dialect, Fault, FaultKind, spec};
+use tidegate_chaos::{Chaos, Config, Dialect, FaultKind, FaultRule, spec};
 
 use crate::bench::{Bench, point};
 
@@ -64,7 +64,7 @@ fn what_is_wrong_here_is_one_and_what_is_wrong_there_is_seventy_five() {
     let found = findings(&bench, 75, &["m.yaml"]);
     let (health_, _, next) = health(&found, "service g: answer");
     assert_eq!((health_, next.contains("is the service up")), ("fail", true));
-    let refuses = Fault { kind: FaultKind::Status(429), when: spec::when("1").unwrap() };
+    let refuses = FaultRule { kind: FaultKind::Status(429), when: spec::when("1").unwrap() };
     let server =
         Chaos::start(Config { threads: 1, seed: 1, faults: vec![refuses], ..Config::default() }).unwrap();
     bench.manifest(&parts(&format!("url: \"{}\"", server.url()), "out.gpkg"));

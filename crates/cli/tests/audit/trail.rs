@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
-use tidegate_chaos::{Chaos, Config, Fault, FaultKind, spec};
+use tidegate_chaos::{Chaos, Config, FaultKind, FaultRule, spec};
 
 use crate::bench::{BOW_TIE, Bench, SQUARE, polygon};
 
@@ -258,7 +258,7 @@ fn where_nothing_is_it_says_so() {
 
 #[test]
 fn calls_to_services_are_entered_with_their_attempts() {
-    let transient = Fault { kind: FaultKind::Status(503), when: spec::when("0.2").unwrap() };
+    let transient = FaultRule { kind: FaultKind::Status(503), when: spec::when("0.2").unwrap() };
     let config = Config { threads: 1, seed: 1, faults: vec![transient], bad_rows: 0.1, ..Config::default() };
     let server = Chaos::start(config).unwrap();
     let bench = Bench::new();

@@ -1,7 +1,7 @@
 //! Archive, purge, hold, retention.
 
 use crate::desk::Desk;
-use tidegate_ledger::letter::{DAY_MS, Letters, Place, now_ms};
+use tidegate_ledger::letter::{DAY_MS, LetterStoreLocation, Letters, now_ms};
 
 #[test]
 fn an_archive_is_verified_before_anything_is_purged() {
@@ -48,7 +48,7 @@ fn dismissed_letters_are_closed_and_named_as_archived() {
 #[test]
 fn every_command_lets_the_retention_run() {
     let desk = Desk::parcels();
-    let place = Place::File(desk.path("letters.db"));
+    let place = LetterStoreLocation::File(desk.path("letters.db"));
     let letters = Letters::open(&place).unwrap();
     let old = |n: u64, days: i64| {
         let mut letter =

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tidegate_chaos::{Chaos, Config, Fault, FaultKind, Handle, spec, world};
+use tidegate_chaos::{Chaos, Config, FaultKind, FaultRule, Handle, spec, world};
 
 use crate::running::{Ran, Running};
 
@@ -141,8 +141,8 @@ pub(crate) fn chaos(config: Config) -> Handle {
     Chaos::start(config).unwrap()
 }
 
-pub(crate) fn fault(kind: FaultKind, when: &str) -> Fault {
-    Fault { kind, when: spec::when(when).unwrap() }
+pub(crate) fn fault(kind: FaultKind, when: &str) -> FaultRule {
+    FaultRule { kind, when: spec::when(when).unwrap() }
 }
 
 /// One request of another client.

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use tidegate_chaos::{Chaos, Config, Fault, FaultKind, Handle, spec};
+use tidegate_chaos::{Chaos, Config, FaultKind, FaultRule, Handle, spec};
 use tidegate_geo::format::csv::{CsvOptions, CsvRow, RowReader};
 
 pub(crate) use crate::running::{Ran, Running};
@@ -146,8 +146,8 @@ pub(crate) fn chaos(config: Config) -> Handle {
 }
 
 /// One kind of fault.
-pub(crate) fn fault(kind: FaultKind, when: &str) -> Fault {
-    Fault { kind, when: spec::when(when).unwrap() }
+pub(crate) fn fault(kind: FaultKind, when: &str) -> FaultRule {
+    FaultRule { kind, when: spec::when(when).unwrap() }
 }
 
 /// A server with one kind of fault.

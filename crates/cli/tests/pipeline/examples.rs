@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use tidegate_chaos::{Config, Dialect, Fault, FaultKind, Handle, Unrest, spec};
+use tidegate_chaos::{Config, Dialect, FaultKind, FaultRule, Handle, Unrest, spec};
 
 use crate::bench::Bench;
 use crate::postgis::{Db, url};
@@ -29,7 +29,7 @@ fn against(bench: &Bench, server: &Handle, name: &str, out: &str) -> Ran {
 #[test]
 fn wfs_to_postgis() {
     // One in twenty calls fails and one in twenty is cut off: nothing of that shows.
-    let fault = |kind| Fault { kind, when: spec::when("5%").unwrap() };
+    let fault = |kind| FaultRule { kind, when: spec::when("5%").unwrap() };
     let faults = vec![fault(FaultKind::Status(503)), fault(FaultKind::Cut)];
     let server = chaos(Config { faults, ..layer(500) });
     let mut db = Db::new("example");

@@ -2,7 +2,7 @@
 //! sink.
 
 use serde_json::{Value, json};
-use tidegate_chaos::{Config, Fault, FaultKind, spec};
+use tidegate_chaos::{Config, FaultKind, FaultRule, spec};
 
 use crate::bench::{BOW_TIE, Bench, SQUARE, point, polygon};
 use crate::kill::{BATCHES, STEPS, books, chain, input};
@@ -330,7 +330,7 @@ fn a_rate_bounds_letters_and_calls_of_a_replay() {
     // The service fails twelve times, and refuses what comes faster than six times a second; a
     // replay that keeps to less never meets that.
     let limit = spec::throttle("bucket:6/s,burst=20").unwrap();
-    let faults = vec![Fault { kind: FaultKind::Status(500), when: spec::when("@1..12").unwrap() }];
+    let faults = vec![FaultRule { kind: FaultKind::Status(500), when: spec::when("@1..12").unwrap() }];
     let server = crate::service::chaos(Config { limit, faults, ..Config::default() });
     let bench = Bench::new();
     let rows: String = (1..=12).map(|i| format!("{i},{i} Harbour Road\n")).collect();

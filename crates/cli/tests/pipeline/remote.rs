@@ -1,7 +1,7 @@
 //! geocode and http steps against a provider that misbehaves, on loopback.
 
 use serde_json::json;
-use tidegate_chaos::{Chaos, Config, Fault, FaultKind, Handle, spec};
+use tidegate_chaos::{Chaos, Config, FaultKind, FaultRule, Handle, spec};
 
 use crate::bench::{Bench, point};
 
@@ -49,7 +49,7 @@ fn geocode_asks_once_keeps_answers_and_counts_what_was_not_found() {
 
 #[test]
 fn transient_failures_are_retried_and_permanent_ones_are_rejected() {
-    let transient = Fault { kind: FaultKind::Status(503), when: spec::when("0.2").unwrap() };
+    let transient = FaultRule { kind: FaultKind::Status(503), when: spec::when("0.2").unwrap() };
     let server = chaos(Config { faults: vec![transient], bad_rows: 0.1, ..Config::default() });
     let bench = Bench::new();
     bench.write("in.csv", &addresses(50));

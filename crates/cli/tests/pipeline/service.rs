@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tidegate_chaos::{Chaos, Config, Dialect, Fault, FaultKind, Handle, Unrest, spec};
+use tidegate_chaos::{Chaos, Config, Dialect, FaultKind, FaultRule, Handle, Unrest, spec};
 
 use crate::bench::Bench;
 
@@ -30,8 +30,8 @@ pub(crate) fn layer(features: u64) -> Config {
     Config { features, page_max: 50, ..Config::default() }
 }
 
-fn fault(kind: FaultKind, when: &str) -> Fault {
-    Fault { kind, when: spec::when(when).unwrap() }
+fn fault(kind: FaultKind, when: &str) -> FaultRule {
+    FaultRule { kind, when: spec::when(when).unwrap() }
 }
 
 /// Source and service of a manifest.

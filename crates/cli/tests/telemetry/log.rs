@@ -47,7 +47,7 @@ fn every_line_is_json_with_its_trace_and_without_secrets() {
         ran.stderr
     );
     assert!(
-        lines.iter().any(|l| l["message"].as_str().unwrap().contains("all 3 rows are there")),
+        lines.iter().any(|l| l["message"].as_str().unwrap().contains("geocode:in: done in")),
         "{}",
         ran.stderr
     );

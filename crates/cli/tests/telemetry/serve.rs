@@ -7,7 +7,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use tidegate_core::Code;
-use tidegate_ledger::letter::{DAY_MS, Defect, Filter, Letter, Letters, Place, Spatial, Store, now_ms};
+use tidegate_ledger::letter::{
+    DAY_MS, Defect, Letter, LetterFilter, LetterStore, LetterStoreLocation, Letters, Spatial, now_ms,
+};
 
 use crate::bench::{Bench, taking};
 
@@ -108,7 +110,7 @@ fn letter(n: u64, days_ago: i64) -> Letter {
 }
 
 fn put(bench: &Bench, store: &str, all: &[Letter]) {
-    let letters = Letters::open(&Place::File(bench.path(store))).unwrap();
+    let letters = Letters::open(&LetterStoreLocation::File(bench.path(store))).unwrap();
     letters.put(all).wait().unwrap();
     letters.close();
 }
@@ -231,8 +233,8 @@ fn retention_runs_at_the_start_and_again() {
     served.wait("2 letters of a.db were kept long enough and are purged");
     served.until("tidegate_letter_purged_total{pipeline=\"letters:a\"} 3");
     served.end();
-    let mut store = Store::open(&Place::File(bench.path("a.db"))).unwrap();
-    assert_eq!(store.count(&Filter::default()).unwrap(), 2, "the young one and the one that is held");
+    let mut store = LetterStore::open(&LetterStoreLocation::File(bench.path("a.db"))).unwrap();
+    assert_eq!(store.count(&LetterFilter::default()).unwrap(), 2, "the young one and the one that is held");
     let out = bench.command(&["audit", "show", "--store", "a.db", "--act", "purge", "--format", "ndjson"]);
     let out = { out }.output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();

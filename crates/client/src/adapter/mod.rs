@@ -8,8 +8,8 @@
 #[cfg(feature = "tower")]
 pub mod tower;
 
-use crate::call::{Reply, Sent};
-use crate::lane::Lane;
+use crate::call::{AttemptOutcome, Sent};
+use crate::lane::LaneHandle;
 use http::{HeaderMap, StatusCode};
 use tidegate_core::classify::Classifier;
 use tidegate_core::hint::{self, HintProfile, Hints};
@@ -18,18 +18,18 @@ use tidegate_core::signal::{Network, Signal};
 /// An attempt that was answered, by the rules of plain HTTP. A service that hides errors in a 200
 /// needs a [profile](crate::profile).
 #[must_use]
-pub fn answered<T>(lane: &Lane, status: StatusCode, headers: &HeaderMap, value: T) -> Sent<T> {
+pub fn answered<T>(lane: &LaneHandle, status: StatusCode, headers: &HeaderMap, value: T) -> Sent<T> {
     let clock = lane.clock();
     let hints = hint::read(headers, clock.wall(), &HintProfile::default());
     let signal = Signal::Http { status: status.as_u16(), finding: None };
     let verdict = Classifier::default().classify(&signal, &hints, clock.mono());
-    Sent::Reply(Reply { verdict, hints, value: Some(value) })
+    Sent::Reply(AttemptOutcome { verdict, hints, value: Some(value) })
 }
 
 /// An attempt that was not answered.
 #[must_use]
-pub fn failed<T>(lane: &Lane, how: Network, value: T) -> Sent<T> {
+pub fn failed<T>(lane: &LaneHandle, how: Network, value: T) -> Sent<T> {
     let hints = Hints::default();
     let verdict = Classifier::default().classify(&Signal::Network(how), &hints, lane.clock().mono());
-    Sent::Reply(Reply { verdict, hints, value: Some(value) })
+    Sent::Reply(AttemptOutcome { verdict, hints, value: Some(value) })
 }

@@ -20,7 +20,7 @@ use tower_service::Service;
 use url::Url;
 
 use super::{answered, failed};
-use crate::call::{self, Outcome};
+use crate::call::{self, CallOutcome};
 use crate::lane::{LaneKey, Lanes};
 
 /// Puts lanes around a service.
@@ -71,7 +71,7 @@ pub enum LaneError<E> {
     /// The service failed, and would fail again.
     Service(E),
     /// Nothing was answered in time: the lane is shut, or the service hung.
-    NoAnswer(Box<Outcome<()>>),
+    NoAnswer(Box<CallOutcome<()>>),
 }
 
 impl<E: fmt::Display> fmt::Display for LaneError<E> {

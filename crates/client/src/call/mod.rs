@@ -7,16 +7,16 @@
 //!
 //! ```
 //! # use tidegate_core::{call::{Call, CallPolicy}, hint::Hints, lane::LaneConfig, Rng, Verdict};
-//! # use tidegate_client::{call::{self, Reply}, lane::{Clock, Lane, LaneKey}};
+//! # use tidegate_client::{call::{self, AttemptOutcome}, lane::{Clock, LaneHandle, LaneKey}};
 //! use futures_util::{StreamExt, stream};
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-//! let lane = Lane::new(LaneKey::of_prefix("mem:", ""), &LaneConfig::default(), Clock::system());
+//! let lane = LaneHandle::new(LaneKey::of_prefix("mem:", ""), &LaneConfig::default(), Clock::system());
 //! let policy = CallPolicy::default();
 //! let done = stream::iter(0..10_000u64)
 //!     .map(|n| {
 //!         let (lane, policy) = (&lane, &policy);
 //!         call::run(lane, policy, Call::new(), Rng::fork(7, n), move |_| async move {
-//!             Reply { verdict: Verdict::DONE, hints: Hints::default(), value: Some(n) }.into()
+//!             AttemptOutcome { verdict: Verdict::DONE, hints: Hints::default(), value: Some(n) }.into()
 //!         })
 //!     })
 //!     .buffer_unordered(1_000)
@@ -33,11 +33,11 @@ mod refusals;
 #[cfg(test)]
 mod tests;
 
-pub use outcome::Outcome;
+pub use outcome::CallOutcome;
 pub use patient::{Later, given_up, patient};
-pub use refusals::{Refusals, SettingsOf, advice, refused};
+pub use refusals::{RefusalCounter, SettingsOf, advice, refused};
 
-use crate::lane::{Lane, Permit, Refused};
+use crate::lane::{LaneHandle, LanePermit, Refused};
 use std::time::Duration;
 use tidegate_core::call::{Call, CallPolicy, GiveUpReason, Next};
 use tidegate_core::hint::Hints;
@@ -55,26 +55,26 @@ pub struct Try {
     pub by: Mono,
 }
 
-/// What came of an attempt.
+/// The outcome of one attempt.
 #[derive(Clone, Debug)]
-pub struct Reply<T> {
-    /// What it means.
+pub struct AttemptOutcome<T> {
+    /// The verdict of the classifier.
     pub verdict: Verdict,
-    /// What its headers said.
+    /// The hints in the response headers.
     pub hints: Hints,
-    /// What it brought.
+    /// The parsed response, if there is one.
     pub value: Option<T>,
 }
 
 /// What a send came back with.
 pub enum Sent<T> {
     /// The end of the attempt.
-    Reply(Reply<T>),
+    Reply(AttemptOutcome<T>),
     /// An answer that says to ask elsewhere: the same attempt goes on through this lane. A hop is
     /// a call like any other for the server that gets it, so it needs a permit of its own.
     Hop {
         /// Where to.
-        lane: Lane,
+        lane: LaneHandle,
         /// The status that said so.
         status: u16,
         /// What its headers said.
@@ -82,8 +82,8 @@ pub enum Sent<T> {
     },
 }
 
-impl<T> From<Reply<T>> for Sent<T> {
-    fn from(reply: Reply<T>) -> Sent<T> {
+impl<T> From<AttemptOutcome<T>> for Sent<T> {
+    fn from(reply: AttemptOutcome<T>) -> Sent<T> {
         Sent::Reply(reply)
     }
 }
@@ -118,12 +118,12 @@ pub const TIMED_OUT: Verdict =
 ///
 /// `sender` is asked once per attempt, and once more for each hop.
 pub async fn run<S: Sender, C: Chance>(
-    lane: &Lane,
+    lane: &LaneHandle,
     policy: &CallPolicy,
     mut call: Call,
     mut chance: C,
     mut sender: S,
-) -> Outcome<S::Value> {
+) -> CallOutcome<S::Value> {
     let clock = lane.clock();
     let began = clock.mono();
     let mut spans = Spans::default();
@@ -165,7 +165,7 @@ pub async fn run<S: Sender, C: Chance>(
             spans.backoff += asked.since(settled);
         }
     };
-    Outcome { verdict, next, value, call, elapsed: ended.since(began), spans }
+    CallOutcome { verdict, next, value, call, elapsed: ended.since(began), spans }
 }
 
 /// Where the time of a record went.
@@ -182,11 +182,11 @@ pub struct Spans {
 /// One attempt with its hops. The permit that comes back is that of the last hop; none, if the
 /// lane there would not send in time.
 async fn attempt<S: Sender>(
-    first: Permit,
+    first: LanePermit,
     number: u32,
     by: Mono,
     sender: &mut S,
-) -> (Option<Permit>, Reply<S::Value>) {
+) -> (Option<LanePermit>, AttemptOutcome<S::Value>) {
     let clock = first.lane().clock();
     let mut permit = first;
     let mut hop = 0;
@@ -200,7 +200,7 @@ async fn attempt<S: Sender>(
             Some(Sent::Reply(reply)) => return (Some(permit), reply),
             Some(Sent::Hop { lane, status, hints }) => (lane, status, hints),
             None => {
-                let reply = Reply { verdict: TIMED_OUT, hints: Hints::default(), value: None };
+                let reply = AttemptOutcome { verdict: TIMED_OUT, hints: Hints::default(), value: None };
                 return (Some(permit), reply);
             }
         };
@@ -209,7 +209,7 @@ async fn attempt<S: Sender>(
         match lane.acquire(Some(by)).await {
             Ok(next) => permit = next,
             Err(_) => {
-                let reply = Reply { verdict: TIMED_OUT, hints: Hints::default(), value: None };
+                let reply = AttemptOutcome { verdict: TIMED_OUT, hints: Hints::default(), value: None };
                 return (None, reply);
             }
         }

@@ -5,24 +5,24 @@ use std::time::Duration;
 use tidegate_core::call::{self, Attempt, Call, Next};
 use tidegate_core::{Mono, Verdict, VerdictKind};
 
-/// How a record ended: [`Next::Accept`], [`Next::Park`] or [`Next::GiveUp`].
+/// The outcome of a call: [`Next::Accept`], [`Next::Park`] or [`Next::GiveUp`].
 #[derive(Clone, Debug)]
-pub struct Outcome<T> {
+pub struct CallOutcome<T> {
     /// The last verdict.
     pub verdict: Verdict,
-    /// What the core decided. Never [`Next::RetryAt`].
+    /// The decision of the core. Never [`Next::RetryAt`].
     pub next: Next,
-    /// What the last attempt brought, also when it was refused: a dead letter quotes it.
+    /// The value of the last attempt, also when it was refused: a dead letter quotes it.
     pub value: Option<T>,
-    /// Attempts and history.
+    /// The call with its attempts.
     pub call: Call,
-    /// From the first question to the end.
+    /// The time from the start of the call to its end.
     pub elapsed: Duration,
-    /// Where that time went.
+    /// The parts of `elapsed`.
     pub spans: Spans,
 }
 
-impl<T> Outcome<T> {
+impl<T> CallOutcome<T> {
     /// An answer was accepted; it may be an empty one.
     #[must_use]
     pub fn is_accepted(&self) -> bool {
@@ -64,8 +64,8 @@ impl<T> Outcome<T> {
 
     /// The outcome without what it brought, and what it brought.
     #[must_use]
-    pub fn split(self) -> (Outcome<()>, Option<T>) {
-        let Outcome { verdict, next, value, call, elapsed, spans } = self;
-        (Outcome { verdict, next, value: None, call, elapsed, spans }, value)
+    pub fn split(self) -> (CallOutcome<()>, Option<T>) {
+        let CallOutcome { verdict, next, value, call, elapsed, spans } = self;
+        (CallOutcome { verdict, next, value: None, call, elapsed, spans }, value)
     }
 }

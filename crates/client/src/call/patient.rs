@@ -3,8 +3,8 @@
 //! The decisions are the core's ([`tidegate_core::patience`]); here is the waiting. Rows, pages,
 //! objects and steps all come this way, so the same answer ends the same way for each of them.
 
-use super::Outcome;
-use crate::lane::Lane;
+use super::CallOutcome;
+use crate::lane::LaneHandle;
 use std::fmt;
 use std::time::Duration;
 use tidegate_core::patience::{After, LaneWatch, Patience, TryLater};
@@ -31,7 +31,7 @@ impl fmt::Display for Later {
 impl Later {
     /// What a lane's run is told.
     #[must_use]
-    pub fn of(lane: &Lane, later: TryLater) -> Later {
+    pub fn of(lane: &LaneHandle, later: TryLater) -> Later {
         let until = lane.clock().wall_of(later.until);
         Later { code: later.code, until, said: sentence(lane, later.code, until) }
     }
@@ -49,7 +49,7 @@ fn when(until: Wall, now: Wall) -> String {
     }
 }
 
-fn sentence(lane: &Lane, code: Code, until: Wall) -> String {
+fn sentence(lane: &LaneHandle, code: Code, until: Wall) -> String {
     let (host, at) = (lane.key().host(), when(until, lane.clock().wall()));
     if code == Code::CIRCUIT_OPEN {
         return format!("{host} is failing: no calls until {at}");
@@ -68,7 +68,7 @@ fn sentence(lane: &Lane, code: Code, until: Wall) -> String {
 
 /// Resolves when the lane is shut, or has been failing, for longer than patience allows. A lane
 /// that is shut for too long already is told of at once.
-pub async fn given_up(lane: &Lane, limit: Duration) -> Later {
+pub async fn given_up(lane: &LaneHandle, limit: Duration) -> Later {
     let mut watch = LaneWatch::new(limit);
     loop {
         let (reading, now) = lane.with_core(|core, now| (core.reading(now), now));
@@ -84,11 +84,11 @@ pub async fn given_up(lane: &Lane, limit: Duration) -> Later {
 ///
 /// # Errors
 /// When the other side wants more time than there is.
-pub async fn patient<T, F: Future<Output = Outcome<T>>>(
-    lane: &Lane,
+pub async fn patient<T, F: Future<Output = CallOutcome<T>>>(
+    lane: &LaneHandle,
     limit: Duration,
     mut call: impl FnMut(u32) -> F,
-) -> Result<Outcome<T>, Later> {
+) -> Result<CallOutcome<T>, Later> {
     let clock = lane.clock();
     let mut patience = Patience::new(limit);
     let mut number = 0;

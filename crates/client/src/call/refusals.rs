@@ -3,24 +3,25 @@
 //! The decision is the core's ([`tidegate_core::refusal`]); here it is shared by calls that are out
 //! at once, and put into words.
 
+use crate::lock::lock;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use tidegate_core::Verdict;
 use tidegate_core::refusal::{RefusalClass, RefusalLimit, RepeatedRefusal};
 
-/// Counts the refusals of one service.
-pub struct Refusals {
-    /// Whether refusals still count, for those who only want to know that.
+/// The counter of identical refusals of one service, shared by its calls.
+pub struct RefusalCounter {
+    /// Whether refusals still count, readable without the lock.
     open: AtomicBool,
     limit: Mutex<RefusalLimit>,
 }
 
-impl Refusals {
+impl RefusalCounter {
     /// From the start of a run; one that keeps going never stops.
     #[must_use]
-    pub fn new(keep_going: bool) -> Refusals {
+    pub fn new(keep_going: bool) -> RefusalCounter {
         let limit = if keep_going { RefusalLimit::off() } else { RefusalLimit::new() };
-        Refusals { open: AtomicBool::new(limit.is_open()), limit: Mutex::new(limit) }
+        RefusalCounter { open: AtomicBool::new(limit.is_open()), limit: Mutex::new(limit) }
     }
 
     /// A call ended with this verdict. Returns the refusal that stops the run, if this is it.
@@ -28,7 +29,7 @@ impl Refusals {
         if !self.is_open() {
             return None;
         }
-        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limit = lock(&self.limit);
         let stop = limit.count(verdict);
         self.open.store(limit.is_open(), Ordering::Relaxed);
         stop
@@ -95,7 +96,7 @@ mod tests {
     #[test]
     fn it_says_what_was_said_and_where_to_look() {
         let denied = Verdict { kind: VerdictKind::Permanent, code: Code::UNAUTHORIZED, status: Some(401) };
-        let refusals = Refusals::new(false);
+        let refusals = RefusalCounter::new(false);
         let why = (0..10).find_map(|_| refusals.count(&denied)).unwrap();
         let text = refused(&why, "geo.example", "bad key", &SettingsOf::Options);
         assert!(
@@ -106,7 +107,7 @@ mod tests {
         assert!(text.contains("--key") && text.contains("--keep-going"));
         assert!(refused(&why, "h", "", &SettingsOf::Service("g")).contains("services.g.key"));
         assert!(refusals.is_open());
-        let kept = Refusals::new(true);
+        let kept = RefusalCounter::new(true);
         assert!((0..99).all(|_| kept.count(&denied).is_none()) && !kept.is_open());
     }
 }

@@ -7,9 +7,13 @@ use tidegate_core::lane::LaneConfig;
 use tidegate_core::limit::LimitConfig;
 use tidegate_core::retry::backoff::{Backoff, Jitter};
 
-fn lane(in_flight_max: u32) -> Lane {
+fn lane(in_flight_max: u32) -> LaneHandle {
     let limit = LimitConfig { in_flight_max, learn: false, ..LimitConfig::default() };
-    Lane::new(LaneKey::of_prefix("mem:", ""), &LaneConfig { limit, ..LaneConfig::default() }, Clock::system())
+    LaneHandle::new(
+        LaneKey::of_prefix("mem:", ""),
+        &LaneConfig { limit, ..LaneConfig::default() },
+        Clock::system(),
+    )
 }
 
 /// Waits of exactly 1, 2, 4 s.
@@ -23,7 +27,7 @@ fn verdict(kind: VerdictKind, code: Code) -> Verdict {
 }
 
 fn reply(verdict: Verdict) -> Sent<u32> {
-    Reply { verdict, hints: Hints::default(), value: Some(7) }.into()
+    AttemptOutcome { verdict, hints: Hints::default(), value: Some(7) }.into()
 }
 
 const DOWN: Verdict = Verdict {
@@ -167,7 +171,7 @@ async fn calls_can_be_spawned() {
 async fn a_lane_that_paces_is_not_backoff() {
     let limit = LimitConfig { rate_max: Some(10.0), burst: Some(1.0), learn: true, in_flight_max: 64 };
     let config = LaneConfig { limit, ..LaneConfig::default() };
-    let lane = Lane::new(LaneKey::of_prefix("mem:", ""), &config, Clock::system());
+    let lane = LaneHandle::new(LaneKey::of_prefix("mem:", ""), &config, Clock::system());
     let policy = CallPolicy { throttle_wait: ThrottleWait::Lane, ..policy() };
     let counted = crate::telemetry::Calls::default();
     let throttled = |until| Verdict {

@@ -13,70 +13,72 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What an address is for.
+/// The class of an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum AddressClass {
     /// The public internet.
     Public,
     /// Loopback, private, unique-local and carrier-grade networks.
     Private,
     /// Link-local, unspecified, multicast, broadcast, documentation, benchmarks, reserved.
     Special,
-    /// An IPv4 address in the clothes of IPv6.
+    /// An IPv4 address embedded in an IPv6 address.
     Wrapped(Ipv4Addr),
 }
 
 /// The class of an address.
 #[must_use]
-pub fn class(address: IpAddr) -> Class {
+pub fn class(address: IpAddr) -> AddressClass {
     match address {
         IpAddr::V4(v4) => class_v4(v4),
         IpAddr::V6(v6) => class_v6(v6),
     }
 }
 
-fn class_v4(v4: Ipv4Addr) -> Class {
+fn class_v4(v4: Ipv4Addr) -> AddressClass {
     let [a, b, c, _] = v4.octets();
     match (a, b, c) {
-        (127 | 10, ..) | (192, 168, _) => Class::Private,
-        (172, 16..=31, _) | (100, 64..=127, _) => Class::Private,
+        (127 | 10, ..) | (192, 168, _) => AddressClass::Private,
+        (172, 16..=31, _) | (100, 64..=127, _) => AddressClass::Private,
         // Metadata services outside of the link-local range: Alibaba's lies in 100.64/10, Oracle's here.
-        (169, 254, _) | (192, 0, 0) => Class::Special,
-        (0 | 224.., ..) => Class::Special,
-        (192, 0, 2) | (198, 51, 100) | (203, 0, 113) | (198, 18..=19, _) | (192, 88, 99) => Class::Special,
-        _ => Class::Public,
+        (169, 254, _) | (192, 0, 0) => AddressClass::Special,
+        (0 | 224.., ..) => AddressClass::Special,
+        (192, 0, 2) | (198, 51, 100) | (203, 0, 113) | (198, 18..=19, _) | (192, 88, 99) => {
+            AddressClass::Special
+        }
+        _ => AddressClass::Public,
     }
 }
 
-fn class_v6(v6: Ipv6Addr) -> Class {
+fn class_v6(v6: Ipv6Addr) -> AddressClass {
     let s = v6.segments();
     let v4 = |hi: u16, lo: u16| {
         let ([a, b], [c, d]) = (hi.to_be_bytes(), lo.to_be_bytes());
-        Class::Wrapped(Ipv4Addr::new(a, b, c, d))
+        AddressClass::Wrapped(Ipv4Addr::new(a, b, c, d))
     };
     match s {
-        [0, 0, 0, 0, 0, 0, 0, 1] => Class::Private,
-        [0, 0, 0, 0, 0, 0, 0, 0] => Class::Special,
+        [0, 0, 0, 0, 0, 0, 0, 1] => AddressClass::Private,
+        [0, 0, 0, 0, 0, 0, 0, 0] => AddressClass::Special,
         // Mapped, translated and compatible.
         [0, 0, 0, 0, 0, 0xffff, hi, lo] | [0, 0, 0, 0, 0xffff, 0, hi, lo] | [0, 0, 0, 0, 0, 0, hi, lo] => {
             v4(hi, lo)
         }
         // NAT64, well known and local.
         [0x64, 0xff9b, 0, 0, 0, 0, hi, lo] => v4(hi, lo),
-        [0x64, 0xff9b, ..] => Class::Special,
+        [0x64, 0xff9b, ..] => AddressClass::Special,
         [0x2002, hi, lo, ..] => v4(hi, lo),
         // Teredo writes its client's address inverted.
         [0x2001, 0, .., hi, lo] => v4(!hi, !lo),
         // ISATAP.
         [.., 0x0000 | 0x0200, 0x5efe, hi, lo] => v4(hi, lo),
         // The metadata service of AWS lies in the unique-local range and is not a private server.
-        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => Class::Special,
-        [0xfc00..=0xfdff, ..] => Class::Private,
-        [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Class::Special,
+        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => AddressClass::Special,
+        [0xfc00..=0xfdff, ..] => AddressClass::Private,
+        [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => AddressClass::Special,
         // Outside of 2000::/3 nothing is public; in 2001::/23 lie protocols, not hosts.
-        [0x2001, 0..=0x1ff, ..] => Class::Special,
-        [0x2000..=0x3fff, ..] => Class::Public,
-        _ => Class::Special,
+        [0x2001, 0..=0x1ff, ..] => AddressClass::Special,
+        [0x2000..=0x3fff, ..] => AddressClass::Public,
+        _ => AddressClass::Special,
     }
 }
 
@@ -95,10 +97,10 @@ impl Addresses {
     pub fn allow(&self, address: IpAddr) -> bool {
         self.exact.contains(&address)
             || match class(address) {
-                Class::Public => true,
-                Class::Private => self.private,
-                Class::Special => false,
-                Class::Wrapped(inner) => self.private && class_v4(inner) != Class::Special,
+                AddressClass::Public => true,
+                AddressClass::Private => self.private,
+                AddressClass::Special => false,
+                AddressClass::Wrapped(inner) => self.private && class_v4(inner) != AddressClass::Special,
             }
     }
 }

@@ -4,8 +4,8 @@
 //! kept. Compressed bodies are unpacked as they come: the limits stop a bomb at the limit, not
 //! after it.
 
-use super::failure::Failure;
-use super::pool::Arriving;
+use super::failure::HttpFailure;
+use super::pool::ResponseBody;
 use bytes::{Bytes, BytesMut};
 use flate2::write::MultiGzDecoder;
 use http::{HeaderMap, header};
@@ -33,10 +33,10 @@ impl Default for BodyLimits {
 const RATIO_FREE: u64 = 64 * 1024;
 
 pub(super) async fn read(
-    mut body: Arriving,
+    mut body: ResponseBody,
     headers: &HeaderMap,
     limits: &BodyLimits,
-) -> Result<Bytes, Failure> {
+) -> Result<Bytes, HttpFailure> {
     let declared = body.size_hint().lower();
     if declared > limits.bytes_max {
         return Err(too_many(limits.bytes_max));
@@ -62,13 +62,16 @@ pub(super) async fn read(
             }
             return Ok(whole.freeze());
         }
-        Encoding::Gzip => MultiGzDecoder::new(Unpacked { limits: *limits, packed: 0, out: Vec::new() }),
+        Encoding::Gzip => {
+            MultiGzDecoder::new(DecompressionBuffer { limits: *limits, packed: 0, out: Vec::new() })
+        }
     };
     while let Some(data) = next(&mut body).await? {
         let unpacked = sink.get_mut();
         unpacked.packed = unpacked.packed.saturating_add(data.len() as u64);
         sink.write_all(&data).map_err(|e| {
-            of_limit(&e).unwrap_or_else(|| Failure::Malformed("the packed body cannot be unpacked".into()))
+            of_limit(&e)
+                .unwrap_or_else(|| HttpFailure::Malformed("the packed body cannot be unpacked".into()))
         })?;
     }
     let packed = sink.get_ref().packed;
@@ -79,7 +82,7 @@ pub(super) async fn read(
     }
 }
 
-async fn next(body: &mut Arriving) -> Result<Option<Bytes>, Failure> {
+async fn next(body: &mut ResponseBody) -> Result<Option<Bytes>, HttpFailure> {
     while let Some(frame) = body.frame().await {
         match frame {
             Ok(frame) => {
@@ -98,24 +101,25 @@ enum Encoding {
     Gzip,
 }
 
-fn encoding(headers: &HeaderMap) -> Result<Encoding, Failure> {
+fn encoding(headers: &HeaderMap) -> Result<Encoding, HttpFailure> {
     match headers.get(header::CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
         None | Some(b"" | b"identity") => Ok(Encoding::Identity),
         Some(name) if name.eq_ignore_ascii_case(b"gzip") || name.eq_ignore_ascii_case(b"x-gzip") => {
             Ok(Encoding::Gzip)
         }
-        Some(_) => Err(Failure::Malformed("the body has an encoding that was not asked for".into())),
+        Some(_) => Err(HttpFailure::Malformed("the body has an encoding that was not asked for".into())),
     }
 }
 
-/// Where unpacked bytes go, until there are too many.
-struct Unpacked {
+/// The output buffer of the decompressor, bounded by size and by ratio.
+struct DecompressionBuffer {
     limits: BodyLimits,
+    /// Compressed bytes read so far.
     packed: u64,
     out: Vec<u8>,
 }
 
-impl Write for Unpacked {
+impl Write for DecompressionBuffer {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let after = (self.out.len() + data.len()) as u64;
         let swollen = self.packed.saturating_mul(self.limits.ratio_max).max(RATIO_FREE);
@@ -131,15 +135,15 @@ impl Write for Unpacked {
     }
 }
 
-fn of_limit(error: &io::Error) -> Option<Failure> {
+fn of_limit(error: &io::Error) -> Option<HttpFailure> {
     (error.kind() == io::ErrorKind::FileTooLarge)
-        .then(|| Failure::TooLarge("the unpacked body is over a limit of size or ratio".into()))
+        .then(|| HttpFailure::TooLarge("the unpacked body is over a limit of size or ratio".into()))
 }
 
-fn truncated() -> Failure {
-    Failure::Network(Network::Truncated, "the body ended before its end".into())
+fn truncated() -> HttpFailure {
+    HttpFailure::Network(Network::Truncated, "the body ended before its end".into())
 }
 
-fn too_many(max: u64) -> Failure {
-    Failure::TooLarge(format!("the body has more than {max} bytes"))
+fn too_many(max: u64) -> HttpFailure {
+    HttpFailure::TooLarge(format!("the body has more than {max} bytes"))
 }

@@ -24,29 +24,30 @@ use url::Url;
 
 /// Makes connections. Clones share the settings.
 #[derive(Clone)]
-pub(super) struct Connector(Arc<Inner>);
+pub(super) struct Connector(Arc<ConnectorInner>);
 
-struct Inner {
+struct ConnectorInner {
     allow: Allow,
     resolver: Arc<dyn Resolve>,
-    trust: Trust,
+    trust: TlsTrust,
     tls: OnceLock<TlsConnector>,
     timeout: Duration,
 }
 
-/// What makes a certificate good.
-pub(super) enum Trust {
-    /// That the operating system trusts it. Its certificates are read when they are first needed:
-    /// that is more work than many a run in clear.
+/// Which server certificates are trusted.
+pub(super) enum TlsTrust {
+    /// The root certificates of the operating system, loaded when they are first needed: that is more
+    /// work than many a run without TLS.
     Platform,
+    /// The roots and the verifier of this configuration.
     Given(Box<rustls::ClientConfig>),
 }
 
-impl Trust {
+impl TlsTrust {
     fn connector(&self) -> Result<TlsConnector, rustls::Error> {
         let mut tls = match self {
-            Trust::Platform => platform_tls()?,
-            Trust::Given(tls) => tls.as_ref().clone(),
+            TlsTrust::Platform => platform_tls()?,
+            TlsTrust::Given(tls) => tls.as_ref().clone(),
         };
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(TlsConnector::from(Arc::new(tls)))
@@ -57,10 +58,10 @@ impl Connector {
     pub(super) fn new(
         allow: Allow,
         resolver: Arc<dyn Resolve>,
-        trust: Trust,
+        trust: TlsTrust,
         timeout: Duration,
     ) -> Connector {
-        Connector(Arc::new(Inner { allow, resolver, trust, tls: OnceLock::new(), timeout }))
+        Connector(Arc::new(ConnectorInner { allow, resolver, trust, tls: OnceLock::new(), timeout }))
     }
 
     /// What shakes hands; the error is one of the system's certificates.
@@ -73,24 +74,24 @@ impl Connector {
     }
 
     /// Connects to the host of a URL.
-    pub(super) async fn connect(&self, url: &Url) -> Result<Stream, ConnectError> {
+    pub(super) async fn connect(&self, url: &Url) -> Result<MaybeTlsStream, ConnectError> {
         tokio::time::timeout(self.0.timeout, self.open(url)).await.unwrap_or(Err(ConnectError::Timeout))
     }
 
-    async fn open(&self, url: &Url) -> Result<Stream, ConnectError> {
+    async fn open(&self, url: &Url) -> Result<MaybeTlsStream, ConnectError> {
         let secure = url.scheme() == "https";
         let host = url.host_str().unwrap_or_default();
         let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
         let port = url.port().unwrap_or(if secure { 443 } else { 80 });
         let stream = self.tcp(&self.addresses(host).await?, port).await?;
         if !secure {
-            return Ok(Stream::Plain(stream));
+            return Ok(MaybeTlsStream::Plain(stream));
         }
         let name =
             ServerName::try_from(host.to_owned()).map_err(|_| ConnectError::Tls("no server name".into()))?;
         let tls = self.tls().map_err(|e| ConnectError::Tls(certificates(&e)))?;
         let tls = tls.connect(name, stream).await.map_err(|e| ConnectError::Tls(e.to_string()))?;
-        Ok(Stream::Tls(Box::new(tls)))
+        Ok(MaybeTlsStream::Tls(Box::new(tls)))
     }
 
     async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
@@ -125,33 +126,33 @@ impl Connector {
     }
 }
 
-/// A connection, in clear or not.
-pub(super) enum Stream {
+/// A TCP connection with or without TLS.
+pub(super) enum MaybeTlsStream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl Stream {
+impl MaybeTlsStream {
     /// Whether both sides agreed on HTTP/2.
     pub(super) fn is_http2(&self) -> bool {
-        matches!(self, Stream::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(b"h2"))
+        matches!(self, MaybeTlsStream::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(b"h2"))
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for MaybeTlsStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(s) => Pin::new(s).poll_read(cx, buf),
-            Stream::Tls(s) => Pin::new(s).poll_read(cx, buf),
+            MaybeTlsStream::Plain(s) => Pin::new(s).poll_read(cx, buf),
+            MaybeTlsStream::Tls(s) => Pin::new(s).poll_read(cx, buf),
         }
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for MaybeTlsStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Stream::Plain(s) => Pin::new(s).poll_write(cx, buf),
-            Stream::Tls(s) => Pin::new(s).poll_write(cx, buf),
+            MaybeTlsStream::Plain(s) => Pin::new(s).poll_write(cx, buf),
+            MaybeTlsStream::Tls(s) => Pin::new(s).poll_write(cx, buf),
         }
     }
 
@@ -161,29 +162,29 @@ impl AsyncWrite for Stream {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Stream::Plain(s) => Pin::new(s).poll_write_vectored(cx, bufs),
-            Stream::Tls(s) => Pin::new(s).poll_write_vectored(cx, bufs),
+            MaybeTlsStream::Plain(s) => Pin::new(s).poll_write_vectored(cx, bufs),
+            MaybeTlsStream::Tls(s) => Pin::new(s).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
-            Stream::Plain(s) => s.is_write_vectored(),
-            Stream::Tls(s) => s.is_write_vectored(),
+            MaybeTlsStream::Plain(s) => s.is_write_vectored(),
+            MaybeTlsStream::Tls(s) => s.is_write_vectored(),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(s) => Pin::new(s).poll_flush(cx),
-            Stream::Tls(s) => Pin::new(s).poll_flush(cx),
+            MaybeTlsStream::Plain(s) => Pin::new(s).poll_flush(cx),
+            MaybeTlsStream::Tls(s) => Pin::new(s).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(s) => Pin::new(s).poll_shutdown(cx),
-            Stream::Tls(s) => Pin::new(s).poll_shutdown(cx),
+            MaybeTlsStream::Plain(s) => Pin::new(s).poll_shutdown(cx),
+            MaybeTlsStream::Tls(s) => Pin::new(s).poll_shutdown(cx),
         }
     }
 }

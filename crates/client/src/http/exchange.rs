@@ -1,13 +1,13 @@
 //! A request through its lane to an outcome.
 
-use super::failure::Failure;
+use super::failure::HttpFailure;
 use super::redirect::{Hop, is_redirect};
 use super::request::Request;
 use super::{Client, Response};
-use crate::call::{self, Outcome, Reply, Sender, Sent, Try};
-use crate::lane::{Lane, LaneKey, Lanes};
+use crate::call::{self, AttemptOutcome, CallOutcome, Sender, Sent, Try};
+use crate::lane::{LaneHandle, LaneKey, Lanes};
 use crate::secret::Redactor;
-use crate::telemetry::trace::{self, Begun, Tracer};
+use crate::telemetry::trace::{self, CallSpanIds, Tracer};
 use bytes::Bytes;
 use std::sync::Arc;
 use tidegate_core::call::{Call, CallPolicy};
@@ -17,30 +17,30 @@ use tidegate_core::signal::{Finding, Signal};
 use tidegate_core::{Chance, Verdict};
 use tracing::debug;
 
-/// Reads an answer: what its status does not say (an error in a 200, an empty result), and what
-/// the caller wants of it, so that a body is parsed once.
-pub type Read<T> = dyn Fn(&Response) -> (Option<Finding>, T) + Send + Sync;
+/// The parser of a response. It returns the finding in the body (an error in a 200, an empty result),
+/// and the value that the caller wants of it, so that a body is parsed once.
+pub type ResponseParser<T> = dyn Fn(&Response) -> (Option<Finding>, T) + Send + Sync;
 
-/// How one service speaks.
-pub struct Dialect<T = ()> {
-    /// What its statuses mean.
+/// How the responses of one service are classified and parsed.
+pub struct ServiceDialect<T = ()> {
+    /// The classifier of statuses and failures.
     pub classifier: Classifier,
-    /// How it bends the headers.
+    /// How its rate-limit headers differ from the standards.
     pub hints: HintProfile,
-    /// What its bodies mean.
-    pub read: Arc<Read<T>>,
+    /// The parser of its bodies.
+    pub read: Arc<ResponseParser<T>>,
 }
 
-impl<T> Clone for Dialect<T> {
-    fn clone(&self) -> Dialect<T> {
-        Dialect { classifier: self.classifier, hints: self.hints.clone(), read: self.read.clone() }
+impl<T> Clone for ServiceDialect<T> {
+    fn clone(&self) -> ServiceDialect<T> {
+        ServiceDialect { classifier: self.classifier, hints: self.hints.clone(), read: self.read.clone() }
     }
 }
 
-impl Default for Dialect {
+impl Default for ServiceDialect {
     /// Plain HTTP: a body means nothing.
-    fn default() -> Dialect {
-        Dialect {
+    fn default() -> ServiceDialect {
+        ServiceDialect {
             classifier: Classifier::default(),
             hints: HintProfile::default(),
             read: Arc::new(|_| (None, ())),
@@ -48,17 +48,17 @@ impl Default for Dialect {
     }
 }
 
-/// An answer, whatever its status, and what was read in it.
+/// A response of any status with its parsed value.
 #[derive(Clone, Debug)]
-pub struct Answer<T = ()> {
-    /// As it came.
+pub struct ParsedResponse<T = ()> {
+    /// The response as received.
     pub response: Response,
-    /// As it was read.
+    /// The value that the parser returned.
     pub read: T,
 }
 
 /// What the last attempt brought: an answer, or why there is none.
-pub type Answered<T = ()> = Result<Answer<T>, Failure>;
+pub type Answered<T = ()> = Result<ParsedResponse<T>, HttpFailure>;
 
 /// Takes requests to one service. Clones share connections and lanes.
 pub struct Exchange<T = ()> {
@@ -67,7 +67,7 @@ pub struct Exchange<T = ()> {
     /// Lanes.
     pub lanes: Lanes,
     /// How the service speaks.
-    pub dialect: Dialect<T>,
+    pub dialect: ServiceDialect<T>,
     /// How often and how long to try.
     pub policy: CallPolicy,
     /// For what is said about attempts.
@@ -112,22 +112,22 @@ impl<T> Clone for Exchange<T> {
 impl<T: Send> Exchange<T> {
     /// The lane of a request.
     #[must_use]
-    pub fn lane(&self, request: &Request) -> Lane {
+    pub fn lane(&self, request: &Request) -> LaneHandle {
         self.lanes.get(&LaneKey::of_url(&request.url, &request.credential_name()))
     }
 
     /// Takes one request to its end.
-    pub async fn call<C: Chance>(&self, request: &Request, chance: C) -> Outcome<Answered<T>> {
+    pub async fn call<C: Chance>(&self, request: &Request, chance: C) -> CallOutcome<Answered<T>> {
         self.call_in(&self.lane(request), request, chance).await
     }
 
     /// The same for a caller that holds the lane already and so saves looking it up.
     pub async fn call_in<C: Chance>(
         &self,
-        lane: &Lane,
+        lane: &LaneHandle,
         request: &Request,
         chance: C,
-    ) -> Outcome<Answered<T>> {
+    ) -> CallOutcome<Answered<T>> {
         let call = if request.is_repeatable() { Call::new() } else { Call::once() };
         let tracer = if self.trace == Trace::Off { None } else { trace::tracer() };
         let begun = tracer.map(|tracer| (tracer, tracer.call()));
@@ -181,12 +181,12 @@ impl<T: Send> Exchange<T> {
         let (finding, read) = (self.dialect.read)(&response);
         let signal = Signal::Http { status: status.as_u16(), finding };
         let verdict = self.classify(&signal, &hints);
-        Sent::Reply(Reply { verdict, hints, value: Some(Ok(Answer { response, read })) })
+        Sent::Reply(AttemptOutcome { verdict, hints, value: Some(Ok(ParsedResponse { response, read })) })
     }
 
-    fn failed(&self, failure: Failure, hints: Hints) -> Sent<Answered<T>> {
+    fn failed(&self, failure: HttpFailure, hints: Hints) -> Sent<Answered<T>> {
         let verdict = self.classify(&failure.signal(), &hints);
-        Sent::Reply(Reply { verdict, hints, value: Some(Err(failure)) })
+        Sent::Reply(AttemptOutcome { verdict, hints, value: Some(Err(failure)) })
     }
 
     fn classify(&self, signal: &Signal<'_>, hints: &Hints) -> Verdict {
@@ -199,7 +199,7 @@ struct Hops<'a, T> {
     exchange: &'a Exchange<T>,
     request: &'a Request,
     hop: Option<Hop<'a>>,
-    begun: Option<(&'static Tracer, Begun)>,
+    begun: Option<(&'static Tracer, CallSpanIds)>,
 }
 
 impl<T: Send> Sender for Hops<'_, T> {

@@ -45,10 +45,10 @@ impl fmt::Display for ConnectError {
 
 impl Error for ConnectError {}
 
-/// A request without a usable answer.
+/// Why a request has no usable response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// It broke on the way.
+pub enum HttpFailure {
+    /// A network error.
     Network(Network, String),
     /// The URL, or where it leads, may not be asked. Nothing was sent there.
     Forbidden(Forbidden),
@@ -60,56 +60,56 @@ pub enum Failure {
     Malformed(String),
 }
 
-impl Failure {
+impl HttpFailure {
     /// As the classifier takes it.
     #[must_use]
     pub fn signal(&self) -> Signal<'static> {
         let task = |means, code| Signal::Task(Finding { means, code });
         match self {
-            Failure::Network(network, _) => Signal::Network(*network),
-            Failure::Forbidden(_) => task(Means::Permanent, Code::HOST_NOT_ALLOWED),
-            Failure::Redirect(_) => task(Means::Permanent, Code::UNEXPECTED_REDIRECT),
-            Failure::TooLarge(_) => task(Means::Permanent, Code::PAYLOAD_TOO_LARGE),
-            Failure::Malformed(_) => task(Means::Transient, Code::UNEXPECTED_BODY),
+            HttpFailure::Network(network, _) => Signal::Network(*network),
+            HttpFailure::Forbidden(_) => task(Means::Permanent, Code::HOST_NOT_ALLOWED),
+            HttpFailure::Redirect(_) => task(Means::Permanent, Code::UNEXPECTED_REDIRECT),
+            HttpFailure::TooLarge(_) => task(Means::Permanent, Code::PAYLOAD_TOO_LARGE),
+            HttpFailure::Malformed(_) => task(Means::Transient, Code::UNEXPECTED_BODY),
         }
     }
 
-    pub(super) fn of_send(error: &hyper::Error) -> Failure {
+    pub(super) fn of_send(error: &hyper::Error) -> HttpFailure {
         if error.is_parse() {
-            return Failure::Malformed(error.to_string());
+            return HttpFailure::Malformed(error.to_string());
         }
-        Failure::Network(Network::Reset, "the connection broke before the answer".into())
+        HttpFailure::Network(Network::Reset, "the connection broke before the answer".into())
     }
 
-    pub(super) fn of_connect(error: &ConnectError) -> Failure {
+    pub(super) fn of_connect(error: &ConnectError) -> HttpFailure {
         let network = match error {
-            ConnectError::Forbidden(why) => return Failure::Forbidden(why.clone()),
+            ConnectError::Forbidden(why) => return HttpFailure::Forbidden(why.clone()),
             ConnectError::Timeout => Network::Timeout,
             ConnectError::Refused | ConnectError::Other(_) => Network::Refused,
             ConnectError::Reset => Network::Reset,
             ConnectError::Dns(_) => Network::Dns,
             ConnectError::Tls(_) => Network::Tls,
         };
-        Failure::Network(network, error.to_string())
+        HttpFailure::Network(network, error.to_string())
     }
 }
 
-impl From<Forbidden> for Failure {
-    fn from(why: Forbidden) -> Failure {
-        Failure::Forbidden(why)
+impl From<Forbidden> for HttpFailure {
+    fn from(why: Forbidden) -> HttpFailure {
+        HttpFailure::Forbidden(why)
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for HttpFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Forbidden(why) => write!(f, "{why}"),
-            Failure::Network(_, why)
-            | Failure::Redirect(why)
-            | Failure::TooLarge(why)
-            | Failure::Malformed(why) => f.write_str(why),
+            HttpFailure::Forbidden(why) => write!(f, "{why}"),
+            HttpFailure::Network(_, why)
+            | HttpFailure::Redirect(why)
+            | HttpFailure::TooLarge(why)
+            | HttpFailure::Malformed(why) => f.write_str(why),
         }
     }
 }
 
-impl Error for Failure {}
+impl Error for HttpFailure {}

@@ -30,15 +30,15 @@ mod resolve;
 
 pub use allow::{Allow, Forbidden};
 pub use body::BodyLimits;
-pub use exchange::{Answer, Answered, Dialect, Exchange, Read, Trace};
-pub use failure::Failure;
-pub(crate) use pool::Arriving;
-pub use request::{Credential, Place, Request};
+pub use exchange::{Answered, Exchange, ParsedResponse, ResponseParser, ServiceDialect, Trace};
+pub use failure::HttpFailure;
+pub(crate) use pool::ResponseBody;
+pub use request::{Credential, CredentialLocation, Request};
 pub use resolve::{Resolve, SystemResolver};
 
 use crate::secret::Redactor;
 use bytes::Bytes;
-use connect::{Connector, Trust};
+use connect::{Connector, TlsTrust};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::Full;
 use pool::Pool;
@@ -118,8 +118,8 @@ impl Response {
     }
 }
 
-/// What goes on the wire, and where to.
-struct Wire<'a> {
+/// A request as it is sent, credentials included.
+struct OutgoingRequest<'a> {
     method: Method,
     url: Cow<'a, Url>,
     headers: HeaderMap,
@@ -144,7 +144,7 @@ impl Client {
         let connector = Connector::new(
             config.allow.clone(),
             Arc::new(SystemResolver),
-            Trust::Platform,
+            TlsTrust::Platform,
             config.connect_timeout,
         );
         if urls.into_iter().any(|url| url.scheme() == "https") {
@@ -156,7 +156,7 @@ impl Client {
     /// A client with another resolver or other trust.
     #[must_use]
     pub fn with(config: ClientConfig, resolver: Arc<dyn Resolve>, tls: rustls::ClientConfig) -> Client {
-        let trust = Trust::Given(Box::new(tls));
+        let trust = TlsTrust::Given(Box::new(tls));
         let connector = Connector::new(config.allow.clone(), resolver, trust, config.connect_timeout);
         Client::over(connector, config)
     }
@@ -174,8 +174,11 @@ impl Client {
 
     /// Sends once and reads the whole answer. The outer failure is one before the answer's head,
     /// the inner one is of its body.
-    async fn send(&self, wire: Wire<'_>) -> Result<(StatusCode, HeaderMap, Result<Bytes, Failure>), Failure> {
-        let (head, incoming) = self.begin(wire).await?.into_parts();
+    async fn send(
+        &self,
+        outgoing: OutgoingRequest<'_>,
+    ) -> Result<(StatusCode, HeaderMap, Result<Bytes, HttpFailure>), HttpFailure> {
+        let (head, incoming) = self.begin(outgoing).await?.into_parts();
         let body = body::read(incoming, &head.headers, &self.config.body).await;
         Ok((head.status, head.headers, body))
     }
@@ -189,16 +192,19 @@ impl Client {
         url: &Url,
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<http::Response<Arriving>, Failure> {
+    ) -> Result<http::Response<ResponseBody>, HttpFailure> {
         self.config.allow.url(url)?;
-        self.begin(Wire { method, url: Cow::Borrowed(url), headers, body }).await
+        self.begin(OutgoingRequest { method, url: Cow::Borrowed(url), headers, body }).await
     }
 
-    async fn begin(&self, wire: Wire<'_>) -> Result<http::Response<Arriving>, Failure> {
-        let mut request = http::Request::new(Full::new(wire.body));
-        *request.method_mut() = wire.method;
-        *request.headers_mut() = wire.headers;
-        self.pool.send(&wire.url, request).await
+    async fn begin(
+        &self,
+        outgoing: OutgoingRequest<'_>,
+    ) -> Result<http::Response<ResponseBody>, HttpFailure> {
+        let mut request = http::Request::new(Full::new(outgoing.body));
+        *request.method_mut() = outgoing.method;
+        *request.headers_mut() = outgoing.headers;
+        self.pool.send(&outgoing.url, request).await
     }
 }
 

@@ -9,8 +9,8 @@
 //! of the request was written, no server has seen anything and the next one is tried; a new
 //! connection is not tried twice.
 
-use super::connect::{Connector, Stream};
-use super::failure::Failure;
+use super::connect::{Connector, MaybeTlsStream};
+use super::failure::HttpFailure;
 use crate::lock::lock;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -28,13 +28,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 use url::{Position, Url};
 
-type Request = http::Request<Full<Bytes>>;
+type HyperRequest = http::Request<Full<Bytes>>;
 
 /// Connections by origin. Clones share them.
 #[derive(Clone)]
-pub(super) struct Pool(Arc<Shared>);
+pub(super) struct Pool(Arc<PoolInner>);
 
-struct Shared {
+struct PoolInner {
     connector: Connector,
     idle_timeout: Duration,
     /// Of one or a few origins, as the URL spells them: all spellings of a host are one there.
@@ -45,42 +45,43 @@ struct Shared {
 /// One origin, as requests name it, and what is open to it.
 struct Origin {
     host: Option<HeaderValue>,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
 }
 
-/// What is open to one origin.
+/// The open connections to one origin.
 #[derive(Default)]
-struct Open {
+struct OpenConnections {
     /// The last one was used last.
-    idle: Vec<(Instant, Box<Line>)>,
+    idle: Vec<(Instant, Box<Http1Connection>)>,
     shared: Option<(Instant, http2::SendRequest<Full<Bytes>>)>,
 }
 
-/// A connection of HTTP/1 and the way into it.
-struct Line {
+/// A connection of HTTP/1 with the sender of its requests.
+struct Http1Connection {
     send: http1::SendRequest<Full<Bytes>>,
-    connection: http1::Connection<TokioIo<Stream>, Full<Bytes>>,
+    connection: http1::Connection<TokioIo<MaybeTlsStream>, Full<Bytes>>,
 }
 
-enum Way {
-    Own(Box<Line>),
+/// A connection to send one request through.
+enum PooledSender {
+    Own(Box<Http1Connection>),
     Shared(http2::SendRequest<Full<Bytes>>),
 }
 
 impl Pool {
     pub(super) fn new(connector: Connector, idle_timeout: Duration) -> Pool {
         let origins = Mutex::default();
-        Pool(Arc::new(Shared { connector, idle_timeout, origins, swept: AtomicBool::new(false) }))
+        Pool(Arc::new(PoolInner { connector, idle_timeout, origins, swept: AtomicBool::new(false) }))
     }
 
     /// Sends once to where the URL says, whatever the request says; the body is still to come.
     pub(super) async fn send(
         &self,
         url: &Url,
-        mut request: Request,
-    ) -> Result<http::Response<Arriving>, Failure> {
+        mut request: HyperRequest,
+    ) -> Result<http::Response<ResponseBody>, HttpFailure> {
         let path = PathAndQuery::try_from(&url[Position::BeforePath..Position::AfterQuery])
-            .map_err(|_| Failure::Malformed("the URL is too long or no URL".into()))?;
+            .map_err(|_| HttpFailure::Malformed("the URL is too long or no URL".into()))?;
         let host = &url[Position::BeforeHost..Position::AfterPort];
         let origin = self.origin(&url[..Position::BeforePath], host);
         loop {
@@ -90,33 +91,33 @@ impl Pool {
                 None => (self.connect(&origin, url).await?, false),
             };
             let sent = match way {
-                Way::Own(mut line) => {
+                PooledSender::Own(mut conn) => {
                     *request.uri_mut() = path.clone().into();
                     if !request.headers().contains_key(header::HOST)
                         && let Some(host) = &origin.host
                     {
                         request.headers_mut().insert(header::HOST, host.clone());
                     }
-                    let answer = line.send.try_send_request(request);
-                    Lent { line: Some(line), origin: Arc::clone(&origin) }.bring(answer).await
+                    let answer = conn.send.try_send_request(request);
+                    ConnectionLease { conn: Some(conn), origin: Arc::clone(&origin) }.bring(answer).await
                 }
-                Way::Shared(mut send) => {
+                PooledSender::Shared(mut send) => {
                     let uri =
                         Uri::builder().scheme(url.scheme()).authority(host).path_and_query(path.clone());
                     *request.uri_mut() =
-                        uri.build().map_err(|_| Failure::Malformed("the URL names no host".into()))?;
+                        uri.build().map_err(|_| HttpFailure::Malformed("the URL names no host".into()))?;
                     let sent = send.try_send_request(request).await;
                     if sent.as_ref().is_err_and(|e| e.message().is_some()) {
                         lock(&origin.open).shared = None;
                     }
-                    sent.map(|answer| answer.map(|body| Arriving { body, lent: None }))
+                    sent.map(|answer| answer.map(|body| ResponseBody { body, lent: None }))
                 }
             };
             match sent {
                 Ok(answer) => return Ok(answer),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if used => request = unsent,
-                    _ => return Err(Failure::of_send(&error.into_error())),
+                    _ => return Err(HttpFailure::of_send(&error.into_error())),
                 },
             }
         }
@@ -133,16 +134,16 @@ impl Pool {
         origin
     }
 
-    async fn connect(&self, origin: &Origin, url: &Url) -> Result<Way, Failure> {
-        let stream = self.0.connector.connect(url).await.map_err(|e| Failure::of_connect(&e))?;
+    async fn connect(&self, origin: &Origin, url: &Url) -> Result<PooledSender, HttpFailure> {
+        let stream = self.0.connector.connect(url).await.map_err(|e| HttpFailure::of_connect(&e))?;
         if !self.0.swept.swap(true, Ordering::Relaxed) {
             tokio::spawn(sweep(Arc::downgrade(&self.0), self.0.idle_timeout));
         }
         let (is_http2, io) = (stream.is_http2(), TokioIo::new(stream));
-        let failed = |e: hyper::Error| Failure::of_send(&e);
+        let failed = |e: hyper::Error| HttpFailure::of_send(&e);
         if !is_http2 {
             let (send, connection) = http1::handshake(io).await.map_err(failed)?;
-            return Ok(Way::Own(Box::new(Line { send, connection })));
+            return Ok(PooledSender::Own(Box::new(Http1Connection { send, connection })));
         }
         let (send, connection) = http2::handshake(TokioExecutor::new(), io).await.map_err(failed)?;
         tokio::spawn(connection);
@@ -151,22 +152,22 @@ impl Pool {
         if open.shared.as_ref().is_none_or(|(_, send)| send.is_closed()) {
             open.shared = Some((Instant::now(), send.clone()));
         }
-        Ok(Way::Shared(send))
+        Ok(PooledSender::Shared(send))
     }
 }
 
-impl Open {
-    fn take(&mut self, idle_timeout: Duration) -> Option<Way> {
+impl OpenConnections {
+    fn take(&mut self, idle_timeout: Duration) -> Option<PooledSender> {
         let now = Instant::now();
         if let Some((used, send)) = &mut self.shared
             && !send.is_closed()
         {
             *used = now;
-            return Some(Way::Shared(send.clone()));
+            return Some(PooledSender::Shared(send.clone()));
         }
-        let (since, line) = self.idle.pop()?;
+        let (since, conn) = self.idle.pop()?;
         if now < since + idle_timeout {
-            return Some(Way::Own(line));
+            return Some(PooledSender::Own(conn));
         }
         // The others have been idle for longer.
         self.idle.clear();
@@ -175,7 +176,7 @@ impl Open {
 }
 
 /// Closes what has not been used for too long, as long as the pool lives.
-async fn sweep(pool: Weak<Shared>, idle_timeout: Duration) {
+async fn sweep(pool: Weak<PoolInner>, idle_timeout: Duration) {
     loop {
         tokio::time::sleep(idle_timeout).await;
         let Some(pool) = pool.upgrade() else { return };
@@ -190,57 +191,57 @@ async fn sweep(pool: Weak<Shared>, idle_timeout: Duration) {
     }
 }
 
-/// A connection in the hands of one call. It goes back to the pool when it is free for another
+/// An HTTP/1 connection leased to one call. It goes back to the pool when it is free for another
 /// request, and is closed when it is dropped before.
-struct Lent {
-    line: Option<Box<Line>>,
+struct ConnectionLease {
+    conn: Option<Box<Http1Connection>>,
     origin: Arc<Origin>,
 }
 
-impl Lent {
+impl ConnectionLease {
     /// Drives the connection until the head of the answer is there.
     async fn bring(
         mut self,
-        answer: impl Future<Output = Result<http::Response<Incoming>, TrySendError<Request>>>,
-    ) -> Result<http::Response<Arriving>, TrySendError<Request>> {
+        answer: impl Future<Output = Result<http::Response<Incoming>, TrySendError<HyperRequest>>>,
+    ) -> Result<http::Response<ResponseBody>, TrySendError<HyperRequest>> {
         let mut answer = pin!(answer);
         let answer = poll_fn(|cx| {
             self.drive(cx);
             answer.as_mut().poll(cx)
         })
         .await?;
-        Ok(answer.map(|body| Arriving { body, lent: Some(self) }))
+        Ok(answer.map(|body| ResponseBody { body, lent: Some(self) }))
     }
 
     /// Lets the connection read and write what it can.
     fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Some(line) = &mut self.line
-            && Pin::new(&mut line.connection).poll(cx).is_ready()
+        if let Some(conn) = &mut self.conn
+            && Pin::new(&mut conn.connection).poll(cx).is_ready()
         {
             // It has ended; by its drop those who wait for something out of it are told so.
-            self.line = None;
+            self.conn = None;
         }
     }
 }
 
-impl Drop for Lent {
+impl Drop for ConnectionLease {
     fn drop(&mut self) {
-        if let Some(line) = self.line.take()
-            && line.send.is_ready()
+        if let Some(conn) = self.conn.take()
+            && conn.send.is_ready()
         {
-            lock(&self.origin.open).idle.push((Instant::now(), line));
+            lock(&self.origin.open).idle.push((Instant::now(), conn));
         }
     }
 }
 
-/// A body that is on its way.
-pub(crate) struct Arriving {
+/// The body of a response, still to be read.
+pub(crate) struct ResponseBody {
     body: Incoming,
     /// What it comes through, unless that has a task of its own.
-    lent: Option<Lent>,
+    lent: Option<ConnectionLease>,
 }
 
-impl Body for Arriving {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = hyper::Error;
 

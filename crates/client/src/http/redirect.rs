@@ -6,9 +6,9 @@
 //! not written must not look like data that was.
 
 use super::allow::Allow;
-use super::failure::Failure;
+use super::failure::HttpFailure;
 use super::request::{Request, attach, detach};
-use super::{Response, Wire};
+use super::{OutgoingRequest, Response};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use std::borrow::Cow;
@@ -53,7 +53,7 @@ impl<'a> Hop<'a> {
     }
 
     /// What goes on the wire now.
-    pub(super) fn wire(&self, allow: &Allow) -> Result<Wire<'_>, Failure> {
+    pub(super) fn wire(&self, allow: &Allow) -> Result<OutgoingRequest<'_>, HttpFailure> {
         allow.url(self.url())?;
         let mut url = Cow::Borrowed(self.url());
         let mut headers = self.request.sent_headers(self.user_agent);
@@ -78,7 +78,7 @@ impl<'a> Hop<'a> {
             detach(&mut headers);
         }
         let body = if self.bare { Bytes::new() } else { self.request.body.clone() };
-        Ok(Wire { method: self.method().clone(), url, headers, body })
+        Ok(OutgoingRequest { method: self.method().clone(), url, headers, body })
     }
 
     /// Tells the service to which span this attempt belongs. Not others: a redirect elsewhere
@@ -98,8 +98,8 @@ impl<'a> Hop<'a> {
         response: &Response,
         allow: &Allow,
         redirects_max: u32,
-    ) -> Result<(), Failure> {
-        let refuse = |why: &str| Err(Failure::Redirect(why.into()));
+    ) -> Result<(), HttpFailure> {
+        let refuse = |why: &str| Err(HttpFailure::Redirect(why.into()));
         if self.followed >= redirects_max {
             return refuse("too many redirects");
         }

@@ -10,9 +10,9 @@ use url::{Position, Url};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Where a credential goes.
+/// Where a credential goes in a request: a header or a query parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CredentialLocation {
     /// In a header, after a prefix such as `Bearer ` or none.
     Header(HeaderName, String),
     /// In a parameter of the query.
@@ -25,7 +25,7 @@ pub struct Credential {
     /// A name for lanes and logs, such as `env:GEO_KEY`.
     pub name: String,
     /// Where it goes.
-    pub place: Place,
+    pub place: CredentialLocation,
     /// The value.
     pub secret: Secret,
 }
@@ -99,8 +99,9 @@ impl Request {
         part(self.method.as_str().as_bytes());
         part(origin(&self.url).as_bytes());
         part(self.url.path().as_bytes());
-        let is_credential =
-            |name: &str| self.credentials.iter().any(|c| matches!(&c.place, Place::Query(n) if n == name));
+        let is_credential = |name: &str| {
+            self.credentials.iter().any(|c| matches!(&c.place, CredentialLocation::Query(n) if n == name))
+        };
         let mut pairs: Vec<_> = pairs(&self.url).filter(|(name, _)| !is_credential(name)).collect();
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
         part(&(pairs.len() as u64).to_be_bytes());
@@ -166,10 +167,10 @@ fn origin(url: &Url) -> Cow<'_, str> {
 pub(super) fn attach(credentials: &[Credential], url: &mut Url, headers: &mut HeaderMap) {
     for credential in credentials {
         match &credential.place {
-            Place::Query(name) => {
+            CredentialLocation::Query(name) => {
                 url.query_pairs_mut().append_pair(name, credential.secret.reveal());
             }
-            Place::Header(name, prefix) => {
+            CredentialLocation::Header(name, prefix) => {
                 // A secret that no header can hold is left out; the service will say "unauthorized".
                 if let Ok(mut value) =
                     HeaderValue::from_str(&format!("{prefix}{}", credential.secret.reveal()))
@@ -214,7 +215,7 @@ mod tests {
             assert_eq!(get(url).key_bytes(), key, "{url}");
         }
         let mut with_key = get("https://a.test/search?q=Bern&limit=1&app=OLD");
-        let place = Place::Query("app".into());
+        let place = CredentialLocation::Query("app".into());
         with_key.credentials.push(Credential { name: "x".into(), place, secret: Secret::new("NEW".into()) });
         assert_eq!(with_key.key_bytes(), key, "a credential is not part of the question");
         for other in [

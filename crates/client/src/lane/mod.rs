@@ -31,14 +31,14 @@ mod tests;
 
 pub use clock::Clock;
 pub use key::LaneKey;
-pub use permit::Permit;
+pub use permit::LanePermit;
 pub use queue::Refused;
 pub use registry::Lanes;
 pub use snapshot::{Counts, Due, Snapshot};
 pub use states::{FILE as LANE_FILE, LaneStates};
 
 use crate::lock::lock;
-use queue::{Queue, Waiter};
+use queue::{WaitQueue, Waiter};
 use states::LaneId;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -58,38 +58,40 @@ const STUCK_RECHECK: Duration = Duration::from_millis(1);
 const ROOM_RECHECK: Duration = Duration::from_millis(10);
 const SLACK_MAX: u32 = 4;
 
-/// A handle on one lane. Clones share it.
+/// A shared handle on one lane: the lane of the core with its wait queue and its timer. Clones share
+/// them.
 #[derive(Clone)]
-pub struct Lane(Arc<Shared>);
+pub struct LaneHandle(Arc<LaneInner>);
 
-struct Shared {
+struct LaneInner {
     key: LaneKey,
     clock: Clock,
-    /// Calls that may be out at once, whatever the lane learns.
+    /// The configured concurrency limit, in calls in flight.
     most: u32,
-    /// Whether anybody waits, for those who only want to know that.
+    /// Whether the wait queue holds a waiter, readable without the lock.
     crowded: AtomicBool,
-    state: Mutex<State>,
-    /// Tells the timer that it must look again.
+    state: Mutex<LockedLane>,
+    /// Wakes the timer task to read `armed` again.
     rearm: Arc<Notify>,
-    /// Tells that nobody waits any more.
+    /// Notifies when the wait queue has become empty.
     drained: Notify,
-    /// Where what the server asks for is kept, and under which name.
+    /// The persistent lane states, and the id of this lane in them.
     states: Option<(LaneStates, LaneId)>,
 }
 
-struct State {
+/// What the mutex of a lane guards.
+struct LockedLane {
     core: core::Lane,
-    queue: Queue,
+    queue: WaitQueue,
     due: Option<Due>,
     in_flight: u32,
-    /// When the timer fires; `None` before it was started.
+    /// The deadline of the timer; `None` before it was started.
     armed: Option<Mono>,
     counts: Counts,
     closed: bool,
     /// How many calls fewer than the most must be out before the driver is told that there is room.
     slack: u32,
-    /// What the server asked for, as far as it was told on.
+    /// The lane state that was last handed to `states`.
     told: core::LaneState,
 }
 
@@ -101,23 +103,23 @@ enum Asked {
     Due(Due),
 }
 
-impl Lane {
+impl LaneHandle {
     /// A lane that knows nothing yet.
     #[must_use]
-    pub fn new(key: LaneKey, config: &LaneConfig, clock: Clock) -> Lane {
-        Lane::keeping(key, config, clock, None)
+    pub fn new(key: LaneKey, config: &LaneConfig, clock: Clock) -> LaneHandle {
+        LaneHandle::keeping(key, config, clock, None)
     }
 
     /// A lane that begins with what its server asked for before, and keeps what it asks for from now
     /// on.
-    fn keeping(key: LaneKey, config: &LaneConfig, clock: Clock, states: Option<&LaneStates>) -> Lane {
+    fn keeping(key: LaneKey, config: &LaneConfig, clock: Clock, states: Option<&LaneStates>) -> LaneHandle {
         let states = states.map(|states| (states.clone(), states.id(&key)));
         let told = states.as_ref().map(|(states, id)| states.get(id)).unwrap_or_default();
         let mut core = core::Lane::new(config);
         core.restore(&told, clock.now());
-        let state = State {
+        let state = LockedLane {
             core,
-            queue: Queue::new(),
+            queue: WaitQueue::new(),
             due: None,
             in_flight: 0,
             armed: None,
@@ -130,7 +132,7 @@ impl Lane {
         let most = config.limit.in_flight_max;
         let crowded = AtomicBool::new(false);
         let state = Mutex::new(state);
-        Lane(Arc::new(Shared { key, clock, most, crowded, state, rearm, drained, states }))
+        LaneHandle(Arc::new(LaneInner { key, clock, most, crowded, state, rearm, drained, states }))
     }
 
     /// Its name.
@@ -148,7 +150,7 @@ impl Lane {
     /// Waits for the right to send. `by` is when a record that was sent before must be finished;
     /// `None` is a record that comes for the first time: it waits however long the lane is shut
     /// (but not for a new quota), because its deadline has not begun.
-    pub async fn acquire(&self, by: Option<Mono>) -> Result<Permit, Refused> {
+    pub async fn acquire(&self, by: Option<Mono>) -> Result<LanePermit, Refused> {
         let turn = {
             let mut state = self.lock();
             let now = self.0.clock.mono();
@@ -164,7 +166,7 @@ impl Lane {
                     Asked::Go(permit) => {
                         state.count_sent();
                         state.due = None;
-                        return Ok(Permit::new(self.clone(), permit));
+                        return Ok(LanePermit::new(self.clone(), permit));
                     }
                     Asked::Full => state.full(now),
                     Asked::Due(due) => state.due = Some(due),
@@ -291,7 +293,7 @@ impl Lane {
     }
 
     /// Keeps what the server asks for, if that is more than what is kept.
-    fn keep_state(&self, state: &mut State, now: Mono) {
+    fn keep_state(&self, state: &mut LockedLane, now: Mono) {
         let Some((states, id)) = &self.0.states else { return };
         let asked = state.core.state(Now { mono: now, wall: self.0.clock.wall() });
         if asked.exceeds(&state.told, states::SLACK) {
@@ -310,12 +312,12 @@ impl Lane {
     }
 
     /// Gives out every permit that the core gives now.
-    fn pump(&self, state: &mut State, now: Mono) {
+    fn pump(&self, state: &mut LockedLane, now: Mono) {
         while state.queue.has_head(now) {
             match state.ask(now) {
                 Asked::Go(permit) => {
                     let Some(waiter) = state.queue.pop() else { break };
-                    match waiter.tell.send(Ok(Permit::new(self.clone(), permit))) {
+                    match waiter.tell.send(Ok(LanePermit::new(self.clone(), permit))) {
                         Ok(()) => state.count_sent(),
                         // Its future was dropped between the look and the telling.
                         Err(Ok(unsent)) => {
@@ -343,7 +345,7 @@ impl Lane {
     }
 
     /// Makes sure that the timer fires when it must.
-    fn arm(&self, state: &mut State) {
+    fn arm(&self, state: &mut LockedLane) {
         let empty = state.queue.len() == 0;
         self.0.crowded.store(!empty, Ordering::Relaxed);
         if empty {
@@ -366,12 +368,12 @@ impl Lane {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LockedLane> {
         lock(&self.0.state)
     }
 }
 
-impl State {
+impl LockedLane {
     /// Asks the core for one permit, in the name of the time for which the timer was set.
     fn ask(&mut self, now: Mono) -> Asked {
         let mut at = self.due.map_or(now, |due| due.at.max(now.saturating_sub(LATE_MAX)).min(now));
@@ -419,17 +421,17 @@ impl Due {
     }
 }
 
-impl Drop for Shared {
+impl Drop for LaneInner {
     fn drop(&mut self) {
         self.rearm.notify_one();
     }
 }
 
 /// The timer of one lane. It ends with the lane.
-async fn timer(lane: Weak<Shared>, rearm: Arc<Notify>, clock: Clock) {
+async fn timer(lane: Weak<LaneInner>, rearm: Arc<Notify>, clock: Clock) {
     loop {
         let due = {
-            let Some(lane) = lane.upgrade().map(Lane) else { return };
+            let Some(lane) = lane.upgrade().map(LaneHandle) else { return };
             let mut state = lane.lock();
             let due = state.due.map_or(Mono::FAR, |due| due.at);
             state.armed = Some(due);
@@ -437,7 +439,7 @@ async fn timer(lane: Weak<Shared>, rearm: Arc<Notify>, clock: Clock) {
         };
         tokio::select! {
             () = clock.sleep_until(due) => {
-                let Some(lane) = lane.upgrade().map(Lane) else { return };
+                let Some(lane) = lane.upgrade().map(LaneHandle) else { return };
                 let mut state = lane.lock();
                 let now = clock.mono();
                 lane.pump(&mut state, now);

@@ -1,26 +1,26 @@
 //! The right to make one call, as a guard: whatever happens to the call, its place comes back.
 
-use super::Lane;
+use super::LaneHandle;
 use tidegate_core::hint::Hints;
 use tidegate_core::{Mono, Verdict, lane};
 
 /// The right to make one call. Settle it with what came of the call; dropped, it is released and
 /// the lane learns nothing.
 #[must_use]
-pub struct Permit {
-    lane: Lane,
+pub struct LanePermit {
+    lane: LaneHandle,
     /// `None` only while it is being given back.
     core: Option<lane::Permit>,
 }
 
-impl Permit {
-    pub(super) fn new(lane: Lane, core: lane::Permit) -> Permit {
-        Permit { lane, core: Some(core) }
+impl LanePermit {
+    pub(super) fn new(lane: LaneHandle, core: lane::Permit) -> LanePermit {
+        LanePermit { lane, core: Some(core) }
     }
 
     /// The lane that gave it.
     #[must_use]
-    pub fn lane(&self) -> &Lane {
+    pub fn lane(&self) -> &LaneHandle {
         &self.lane
     }
 
@@ -44,7 +44,7 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for LanePermit {
     fn drop(&mut self) {
         if let Some(core) = self.core.take() {
             self.lane.release(core);
@@ -52,8 +52,8 @@ impl Drop for Permit {
     }
 }
 
-impl std::fmt::Debug for Permit {
+impl std::fmt::Debug for LanePermit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Permit({})", self.lane.key())
+        write!(f, "LanePermit({})", self.lane.key())
     }
 }

@@ -8,7 +8,7 @@
 //! sweep runs when the queue has doubled since the last, so a crowd that comes and goes before a
 //! shut lane costs constant time each and bounded memory.
 
-use super::permit::Permit;
+use super::permit::LanePermit;
 use std::collections::VecDeque;
 use tidegate_core::{Code, Mono};
 use tokio::sync::oneshot;
@@ -24,7 +24,7 @@ pub enum Refused {
     Closed,
 }
 
-pub(super) type Turn = Result<Permit, Refused>;
+pub(super) type Turn = Result<LanePermit, Refused>;
 
 pub(super) struct Waiter {
     /// Of a record that was sent before: when it must be finished.
@@ -32,7 +32,7 @@ pub(super) struct Waiter {
     pub(super) tell: oneshot::Sender<Turn>,
 }
 
-pub(super) struct Queue {
+pub(super) struct WaitQueue {
     started: VecDeque<Waiter>,
     fresh: VecDeque<Waiter>,
     /// No deadline in `started` is earlier than this.
@@ -40,9 +40,9 @@ pub(super) struct Queue {
     sweep_at: usize,
 }
 
-impl Queue {
-    pub(super) fn new() -> Queue {
-        Queue { started: VecDeque::new(), fresh: VecDeque::new(), by_min: Mono::FAR, sweep_at: 0 }
+impl WaitQueue {
+    pub(super) fn new() -> WaitQueue {
+        WaitQueue { started: VecDeque::new(), fresh: VecDeque::new(), by_min: Mono::FAR, sweep_at: 0 }
     }
 
     pub(super) fn len(&self) -> usize {

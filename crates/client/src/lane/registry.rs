@@ -3,7 +3,7 @@
 //! All that ask for the same key get the same lane, whoever they are: a source and a step that use
 //! one service share its pace, its breaker and what the server said.
 
-use super::{Clock, Lane, LaneKey, LaneStates, Snapshot};
+use super::{Clock, LaneHandle, LaneKey, LaneStates, Snapshot};
 use crate::lock::lock;
 use crate::secret::Secret;
 use std::collections::HashMap;
@@ -15,13 +15,14 @@ use tidegate_core::lane::LaneConfig;
 pub struct Lanes {
     clock: Clock,
     config: LaneConfig,
-    known: Arc<Mutex<Known>>,
+    table: Arc<Mutex<LaneTable>>,
     states: Option<LaneStates>,
 }
 
+/// The lanes made so far, and the configurations set for single keys.
 #[derive(Default)]
-struct Known {
-    lanes: HashMap<LaneKey, Lane>,
+struct LaneTable {
+    lanes: HashMap<LaneKey, LaneHandle>,
     fixed: HashMap<LaneKey, LaneConfig>,
 }
 
@@ -29,7 +30,7 @@ impl Lanes {
     /// No lanes yet; new ones get `config`.
     #[must_use]
     pub fn new(config: &LaneConfig, clock: Clock) -> Lanes {
-        Lanes { clock, config: *config, known: Arc::default(), states: None }
+        Lanes { clock, config: *config, table: Arc::default(), states: None }
     }
 
     /// These lanes, each beginning with what its server asked for before. To be said before the first
@@ -62,15 +63,15 @@ impl Lanes {
     /// The lane of this key gets `config`, whoever is the first to ask for it. If several fix one
     /// lane, the lower of their limits hold. A lane that is there already stays as it is.
     pub fn fix(&self, key: LaneKey, config: &LaneConfig) {
-        let mut known = self.known();
-        let fixed = known.fixed.entry(key).or_insert(*config);
+        let mut table = self.table();
+        let fixed = table.fixed.entry(key).or_insert(*config);
         fixed.limit = fixed.limit.and(config.limit);
     }
 
     /// Whether these are the lanes of `other`.
     #[must_use]
     pub fn are(&self, other: &Lanes) -> bool {
-        Arc::ptr_eq(&self.known, &other.known)
+        Arc::ptr_eq(&self.table, &other.table)
     }
 
     /// The clock that all lanes share.
@@ -81,28 +82,28 @@ impl Lanes {
 
     /// The lane of this key.
     #[must_use]
-    pub fn get(&self, key: &LaneKey) -> Lane {
-        let mut known = self.known();
-        if let Some(lane) = known.lanes.get(key) {
+    pub fn get(&self, key: &LaneKey) -> LaneHandle {
+        let mut table = self.table();
+        if let Some(lane) = table.lanes.get(key) {
             return lane.clone();
         }
-        let config = known.fixed.get(key).unwrap_or(&self.config);
-        let lane = Lane::keeping(key.clone(), config, self.clock, self.states.as_ref());
-        known.lanes.insert(key.clone(), lane.clone());
+        let config = table.fixed.get(key).unwrap_or(&self.config);
+        let lane = LaneHandle::keeping(key.clone(), config, self.clock, self.states.as_ref());
+        table.lanes.insert(key.clone(), lane.clone());
         lane
     }
 
     /// All lanes as they are now, in the order of their keys.
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        let lanes: Vec<Lane> = self.known().lanes.values().cloned().collect();
-        let mut all: Vec<Snapshot> = lanes.iter().map(Lane::snapshot).collect();
+        let lanes: Vec<LaneHandle> = self.table().lanes.values().cloned().collect();
+        let mut all: Vec<Snapshot> = lanes.iter().map(LaneHandle::snapshot).collect();
         all.sort_by(|a, b| a.key.cmp(&b.key));
         all
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        lock(&self.known)
+    fn table(&self) -> MutexGuard<'_, LaneTable> {
+        lock(&self.table)
     }
 }
 

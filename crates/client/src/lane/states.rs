@@ -40,25 +40,26 @@ const VERSION: u32 = 1;
 
 /// What servers asked of lanes. Clones share it.
 #[derive(Clone)]
-pub struct LaneStates(Arc<Shared>);
+pub struct LaneStates(Arc<LaneStatesInner>);
 
-struct Shared {
+struct LaneStatesInner {
     dir: PathBuf,
     clock: Clock,
-    book: Mutex<Book>,
+    table: Mutex<LaneStateTable>,
     /// Held while the file is written.
     writing: Mutex<()>,
     /// Wakes the writer; `None` before there is one.
     wake: Mutex<Option<SyncSender<()>>>,
 }
 
+/// The lane states in memory.
 #[derive(Default)]
-struct Book {
-    /// What is known of each lane.
-    lanes: BTreeMap<String, Entry>,
-    /// Lanes of which something is not in the file yet.
+struct LaneStateTable {
+    /// The state records by lane id.
+    lanes: BTreeMap<String, LaneStateRecord>,
+    /// Whether a record is newer than the file.
     dirty: bool,
-    /// What stands for the value of a credential, by its name.
+    /// The hash of each credential's value, by the credential's name.
     credentials: HashMap<String, [u8; 32]>,
 }
 
@@ -69,15 +70,16 @@ pub(super) struct LaneId {
     host: String,
 }
 
+/// The content of `lanes.json`.
 #[derive(Serialize, Deserialize)]
-struct Form {
+struct LaneStateFile {
     version: u32,
-    lanes: BTreeMap<String, Entry>,
+    lanes: BTreeMap<String, LaneStateRecord>,
 }
 
-/// A lane in the file. Times are milliseconds since 1970.
+/// The state of one lane in the file. Times are in milliseconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Entry {
+struct LaneStateRecord {
     /// For those who read the file; the hash decides.
     host: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,9 +96,9 @@ struct Entry {
     breaker_until_ms: Option<i64>,
 }
 
-impl Entry {
-    fn of(host: &str, state: &LaneState) -> Entry {
-        Entry {
+impl LaneStateRecord {
+    fn of(host: &str, state: &LaneState) -> LaneStateRecord {
+        LaneStateRecord {
             host: host.to_owned(),
             hint_until_ms: state.hint.map(|hint| hint.until.millis()),
             hint_seconds: state.hint.map(|hint| hint.asked_seconds),
@@ -130,16 +132,16 @@ impl LaneStates {
             warn!(target: "tidegate::lane", "{}: {why}; it is ignored", dir.join(FILE).display());
             BTreeMap::new()
         });
-        let book = Mutex::new(Book { lanes, ..Book::default() });
+        let table = Mutex::new(LaneStateTable { lanes, ..LaneStateTable::default() });
         let (dir, writing, wake) = (dir.to_owned(), Mutex::default(), Mutex::default());
-        LaneStates(Arc::new(Shared { dir, clock, book, writing, wake }))
+        LaneStates(Arc::new(LaneStatesInner { dir, clock, table, writing, wake }))
     }
 
     /// Lanes that use the credential of this name use this value: with another one they are other
     /// lanes. Only a hash of it is kept.
     pub fn identify(&self, credential: &str, secret: &Secret) {
         let hash: [u8; 32] = Sha256::digest(secret.reveal().as_bytes()).into();
-        lock(&self.0.book).credentials.insert(credential.to_owned(), hash);
+        lock(&self.0.table).credentials.insert(credential.to_owned(), hash);
     }
 
     /// The name of a lane.
@@ -148,8 +150,8 @@ impl LaneStates {
             LaneKey::Host { origin, credential } => (origin, credential),
             LaneKey::Prefix { store, prefix } => (store, prefix),
         };
-        let book = lock(&self.0.book);
-        let value = book.credentials.get(credential).map_or(&[][..], |hash| &hash[..]);
+        let table = lock(&self.0.table);
+        let value = table.credentials.get(credential).map_or(&[][..], |hash| &hash[..]);
         let mut hash = Sha256::new();
         for part in [b"tidegate lane 1".as_slice(), place.as_bytes(), credential.as_bytes(), value] {
             hash.update((part.len() as u64).to_le_bytes());
@@ -161,20 +163,20 @@ impl LaneStates {
 
     /// What a server asked of this lane and is still to come.
     pub(super) fn get(&self, lane: &LaneId) -> LaneState {
-        let known = lock(&self.0.book).lanes.get(&lane.id).map(Entry::state).unwrap_or_default();
+        let known = lock(&self.0.table).lanes.get(&lane.id).map(LaneStateRecord::state).unwrap_or_default();
         known.after(self.0.clock.wall())
     }
 
     /// A server asked for this. Returns at once; the file is written by another thread.
     pub(super) fn put(&self, lane: &LaneId, state: &LaneState) {
         {
-            let mut book = lock(&self.0.book);
-            let known = book.lanes.get(&lane.id).map(Entry::state).unwrap_or_default();
+            let mut table = lock(&self.0.table);
+            let known = table.lanes.get(&lane.id).map(LaneStateRecord::state).unwrap_or_default();
             if !state.exceeds(&known, SLACK) {
                 return;
             }
-            book.lanes.insert(lane.id.clone(), Entry::of(&lane.host, &known.merge(state)));
-            book.dirty = true;
+            table.lanes.insert(lane.id.clone(), LaneStateRecord::of(&lane.host, &known.merge(state)));
+            table.dirty = true;
         }
         let mut wake = lock(&self.0.wake);
         let writer = wake.get_or_insert_with(|| {
@@ -195,7 +197,7 @@ impl LaneStates {
 }
 
 /// The writer. It ends with the last of those who could wake it.
-fn write_on(woken: &Receiver<()>, shared: &Weak<Shared>) {
+fn write_on(woken: &Receiver<()>, shared: &Weak<LaneStatesInner>) {
     while woken.recv().is_ok() {
         match shared.upgrade() {
             Some(shared) => shared.flush(),
@@ -205,30 +207,30 @@ fn write_on(woken: &Receiver<()>, shared: &Weak<Shared>) {
     }
 }
 
-impl Shared {
+impl LaneStatesInner {
     fn flush(&self) {
         let _one_at_a_time = lock(&self.writing);
         let lanes = {
-            let mut book = lock(&self.book);
-            if !std::mem::take(&mut book.dirty) {
+            let mut table = lock(&self.table);
+            if !std::mem::take(&mut table.dirty) {
                 return;
             }
-            book.lanes.clone()
+            table.lanes.clone()
         };
         if let Err(e) = write(&self.dir, lanes, self.clock.wall()) {
-            lock(&self.book).dirty = true;
+            lock(&self.table).dirty = true;
             warn!(target: "tidegate::lane", "{} cannot be written: {e}", self.dir.join(FILE).display());
         }
     }
 }
 
-impl Drop for Shared {
+impl Drop for LaneStatesInner {
     fn drop(&mut self) {
         self.flush();
     }
 }
 
-fn read(dir: &Path) -> Result<BTreeMap<String, Entry>, String> {
+fn read(dir: &Path) -> Result<BTreeMap<String, LaneStateRecord>, String> {
     let path = dir.join(FILE);
     match fs::metadata(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
@@ -237,7 +239,7 @@ fn read(dir: &Path) -> Result<BTreeMap<String, Entry>, String> {
         Ok(_) => {}
     }
     let bytes = fs::read(&path).map_err(|e| format!("it cannot be read: {e}"))?;
-    let form: Form = serde_json::from_slice(&bytes).map_err(|e| format!("it is damaged: {e}"))?;
+    let form: LaneStateFile = serde_json::from_slice(&bytes).map_err(|e| format!("it is damaged: {e}"))?;
     match form.version {
         VERSION => Ok(form.lanes),
         other => Err(format!("it is of version {other}, and this program knows {VERSION}")),
@@ -245,21 +247,21 @@ fn read(dir: &Path) -> Result<BTreeMap<String, Entry>, String> {
 }
 
 /// Merges with what others wrote meanwhile, drops what has passed, and replaces the file.
-fn write(dir: &Path, lanes: BTreeMap<String, Entry>, now: Wall) -> io::Result<()> {
+fn write(dir: &Path, lanes: BTreeMap<String, LaneStateRecord>, now: Wall) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let lock = private(&dir.join("lanes.lock"))?;
     lock.lock()?;
     // A damaged file was told of when it was opened.
     let mut all = read(dir).unwrap_or_default();
     for (id, entry) in lanes {
-        let state = all.get(&id).map(Entry::state).unwrap_or_default().merge(&entry.state());
-        all.insert(id, Entry::of(&entry.host, &state));
+        let state = all.get(&id).map(LaneStateRecord::state).unwrap_or_default().merge(&entry.state());
+        all.insert(id, LaneStateRecord::of(&entry.host, &state));
     }
     let all = all.into_iter().filter_map(|(id, entry)| {
         let state = entry.state().after(now);
-        state.not_before().map(|_| (id, Entry::of(&entry.host, &state)))
+        state.not_before().map(|_| (id, LaneStateRecord::of(&entry.host, &state)))
     });
-    let form = Form { version: VERSION, lanes: all.collect() };
+    let form = LaneStateFile { version: VERSION, lanes: all.collect() };
     let (new, path) = (dir.join("lanes.json.new"), dir.join(FILE));
     let mut file = private(&new)?;
     file.set_len(0)?;

@@ -4,16 +4,16 @@ use tidegate_core::breaker::BreakerConfig;
 use tidegate_core::limit::LimitConfig;
 use tidegate_core::{Code, VerdictKind};
 
-fn lane_of(limit: LimitConfig) -> Lane {
+fn lane_of(limit: LimitConfig) -> LaneHandle {
     let config = LaneConfig { limit, ..LaneConfig::default() };
-    Lane::new(LaneKey::of_prefix("mem:", ""), &config, Clock::system())
+    LaneHandle::new(LaneKey::of_prefix("mem:", ""), &config, Clock::system())
 }
 
-fn wide(in_flight_max: u32) -> Lane {
+fn wide(in_flight_max: u32) -> LaneHandle {
     lane_of(LimitConfig { in_flight_max, learn: false, ..LimitConfig::default() })
 }
 
-fn paced(rate: f64) -> Lane {
+fn paced(rate: f64) -> LaneHandle {
     lane_of(LimitConfig {
         rate_max: Some(rate),
         in_flight_max: 1_000_000,
@@ -22,11 +22,11 @@ fn paced(rate: f64) -> Lane {
     })
 }
 
-fn done(permit: Permit) {
+fn done(permit: LanePermit) {
     permit.settle(&Verdict::DONE, &Hints::default(), |_, _| ());
 }
 
-fn ms(lane: &Lane) -> u64 {
+fn ms(lane: &LaneHandle) -> u64 {
     lane.clock().mono().nanos() / 1_000_000
 }
 
@@ -311,7 +311,7 @@ async fn dropped_futures_and_permits_leave_no_trace() {
 async fn an_open_breaker_shuts_out_those_who_cannot_wait() {
     let breaker = BreakerConfig { calls_min: 1, probes: 1, ..BreakerConfig::default() };
     let limit = LimitConfig { learn: false, ..LimitConfig::default() };
-    let lane = Lane::new(
+    let lane = LaneHandle::new(
         LaneKey::of_prefix("mem:", ""),
         &LaneConfig { breaker, limit, ..LaneConfig::default() },
         Clock::system(),

@@ -4,19 +4,19 @@
 //! everything which shows a request ([`RequestTemplate::public_url`], `Debug`) can leave it out,
 //! and so that two runs with different keys have the same cache entry.
 
-use super::form::{Endpoint, Method};
-use super::template::{Place, Template, Values, percent};
+use super::form::{Endpoint, RequestMethod};
+use super::template::{Placeholder, PlaceholderValues, Template, percent};
 use super::value::{Pairs, Url};
 use super::{Profile, Refusal};
 use std::fmt;
 use std::ops::Range;
 
-/// What is asked.
+/// The input of a geocoding query.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum What<'a> {
-    /// Where is this address?
+pub enum GeocodeInput<'a> {
+    /// Forward geocoding: the address to be found.
     Forward(&'a str),
-    /// What is here?
+    /// Reverse geocoding: the coordinate to be named.
     Reverse {
         /// Longitude in degrees.
         lon: f64,
@@ -25,30 +25,30 @@ pub enum What<'a> {
     },
 }
 
-/// A question with its circumstances.
+/// A geocoding query with its parameters.
 #[derive(Clone, Copy)]
-pub struct Ask<'a> {
-    /// What is asked.
-    pub what: What<'a>,
+pub struct GeocodeQuery<'a> {
+    /// The address or the coordinate.
+    pub what: GeocodeInput<'a>,
     /// The credential.
     pub key: Option<&'a str>,
     /// The language of the answer.
     pub language: Option<&'a str>,
     /// The country to search in.
     pub country: Option<&'a str>,
-    /// How many answers at most.
+    /// The most candidates in the answer.
     pub limit: Option<u32>,
-    /// Who asks.
+    /// The User-Agent.
     pub user_agent: Option<&'a str>,
-    /// The deterministic key of the request, for services that take one.
+    /// The idempotency key of the request, for services that take one.
     pub idempotency_key: Option<&'a str>,
 }
 
-impl<'a> Ask<'a> {
-    /// A question and nothing else.
+impl<'a> GeocodeQuery<'a> {
+    /// A query without optional parameters.
     #[must_use]
-    pub const fn new(what: What<'a>) -> Ask<'a> {
-        Ask {
+    pub const fn new(what: GeocodeInput<'a>) -> GeocodeQuery<'a> {
+        GeocodeQuery {
             what,
             key: None,
             language: None,
@@ -75,7 +75,7 @@ pub struct SendHeader {
 #[derive(Clone, PartialEq, Eq)]
 pub struct RequestTemplate {
     /// The method.
-    pub method: Method,
+    pub method: RequestMethod,
     /// The address, credential included.
     pub url: String,
     /// The headers.
@@ -123,8 +123,8 @@ const STOCK: [&str; 10] =
 
 impl Profile {
     /// The request that asks this.
-    pub fn request(&self, ask: &Ask<'_>) -> Result<RequestTemplate, Refusal> {
-        let mut values = Values {
+    pub fn request(&self, ask: &GeocodeQuery<'_>) -> Result<RequestTemplate, Refusal> {
+        let mut values = PlaceholderValues {
             key: ask.key,
             language: ask.language,
             country: ask.country,
@@ -132,14 +132,14 @@ impl Profile {
             ..Default::default()
         };
         let endpoint = match ask.what {
-            What::Forward(address) => {
+            GeocodeInput::Forward(address) => {
                 if address.trim().is_empty() {
                     return Err(Refusal::Blank);
                 }
                 values.address = Some(address);
                 &self.form.forward
             }
-            What::Reverse { lon, lat } => {
+            GeocodeInput::Reverse { lon, lat } => {
                 if !(lon.is_finite() && lon.abs() <= 180.0 && lat.is_finite() && lat.abs() <= 90.0) {
                     return Err(Refusal::OffTheGlobe { lon, lat });
                 }
@@ -147,7 +147,7 @@ impl Profile {
                 &self.form.reverse
             }
         };
-        let forward = matches!(ask.what, What::Forward(_));
+        let forward = matches!(ask.what, GeocodeInput::Forward(_));
         let endpoint =
             endpoint.as_ref().ok_or_else(|| Refusal::NoEndpoint { profile: self.name().into(), forward })?;
         let mut request = self.address(endpoint, &values)?;
@@ -168,7 +168,11 @@ impl Profile {
         Ok(base.as_str().trim_end_matches('/'))
     }
 
-    fn address(&self, endpoint: &Endpoint, values: &Values<'_>) -> Result<RequestTemplate, Refusal> {
+    fn address(
+        &self,
+        endpoint: &Endpoint,
+        values: &PlaceholderValues<'_>,
+    ) -> Result<RequestTemplate, Refusal> {
         let base = self.base(endpoint)?;
         let mut url = String::with_capacity(base.len() + URL_BYTES);
         url.push_str(base);
@@ -195,7 +199,7 @@ impl Profile {
         Ok(RequestTemplate { method: endpoint.method, url, headers: Vec::new(), body: None, secret })
     }
 
-    fn headers(&self, ask: &Ask<'_>, request: &mut RequestTemplate) -> Result<(), Refusal> {
+    fn headers(&self, ask: &GeocodeQuery<'_>, request: &mut RequestTemplate) -> Result<(), Refusal> {
         if let Some(rule) = self.form.user_agent.as_ref().filter(|rule| rule.required) {
             let named = ask.user_agent.is_some_and(|agent| {
                 let agent = agent.trim().to_ascii_lowercase();
@@ -248,19 +252,19 @@ impl Profile {
             pairs.push(name.to_owned(), Template::try_from(value.to_owned())?);
         }
         let endpoint = Endpoint {
-            method: Method::Get,
+            method: RequestMethod::Get,
             url: None,
             path: Template::try_from(path.to_owned())?,
             query: pairs,
             form: Pairs::default(),
         };
-        let places: Vec<Place> =
+        let places: Vec<Placeholder> =
             endpoint.path.places().chain(endpoint.query.iter().flat_map(|(_, t)| t.places())).collect();
         let has = |place| places.contains(&place);
-        if has(Place::Key) {
+        if has(Placeholder::Key) {
             form.auth = None;
         }
-        match (has(Place::Address), has(Place::Lat) && has(Place::Lon)) {
+        match (has(Placeholder::Address), has(Placeholder::Lat) && has(Placeholder::Lon)) {
             (true, false) => form.forward = Some(endpoint),
             (false, true) => form.reverse = Some(endpoint),
             _ => return Err(format!("`{url}` needs either {{address}}, or {{lat}} and {{lon}}")),
@@ -272,7 +276,7 @@ impl Profile {
 /// Writes the parameters that have all their values; what must stand before the next one.
 fn put_pairs<'s>(
     pairs: &Pairs,
-    values: &Values<'_>,
+    values: &PlaceholderValues<'_>,
     out: &mut String,
     secret: &mut Vec<Range<usize>>,
     first: &'s str,

@@ -6,17 +6,17 @@
 //! profile that is extended.
 
 use super::pointer::{Pointer, Pointers};
-use super::rule::Rule;
+use super::rule::SniffRule;
 use super::template::Template;
-use super::value::{Header, Name, Pairs, Positive, Span, Status, Url};
+use super::value::{Header, Name, Pairs, Positive, Status, TimeSpan, Url};
 use serde::{Deserialize, Serialize};
 
 macro_rules! form {
     ($($(#[$doc:meta])* $key:ident: $type:ty,)*) => {
-        /// A profile as its file has it.
+        /// The specification of a profile: the content of its file.
         #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
         #[serde(deny_unknown_fields)]
-        pub struct Form {
+        pub struct ProfileSpec {
             /// The name by which it is chosen.
             pub name: Name,
             /// The profile that gives every key which is missing here.
@@ -25,11 +25,11 @@ macro_rules! form {
             $($(#[$doc])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $key: Option<$type>,)*
         }
 
-        impl Form {
+        impl ProfileSpec {
             /// This form over another: what is missing here is taken from there.
             #[must_use]
-            pub fn over(self, base: &Form) -> Form {
-                Form { name: self.name, extends: self.extends, $($key: self.$key.or_else(|| base.$key.clone()),)* }
+            pub fn over(self, base: &ProfileSpec) -> ProfileSpec {
+                ProfileSpec { name: self.name, extends: self.extends, $($key: self.$key.or_else(|| base.$key.clone()),)* }
             }
         }
 
@@ -50,25 +50,25 @@ form! {
     /// From place to address.
     reverse: Endpoint,
     /// Many at once, where the service takes them.
-    batch: Batch,
+    batch: BatchEndpoint,
     /// How its headers tell when to come again.
-    hint: Hint,
+    hint: HintSpec,
     /// What its statuses mean where they differ from the usual.
     status: Statuses,
     /// The forms of a good body; `any` without it.
-    formats: Vec<Format>,
+    formats: Vec<BodyFormat>,
     /// What the Content-Type of a good body starts with.
     content_types: Vec<String>,
     /// Errors, throttles and empty answers told by the body. The first rule that fits counts.
-    sniff: Vec<Rule>,
+    sniff: Vec<SniffRule>,
     /// How to read an answer. The first shape that the body has counts.
-    answers: Vec<Shape>,
+    answers: Vec<AnswerShape>,
     /// The pace to begin with: 1 per second and a burst of 1 without it.
     rate: Rate,
     /// Calls under way at once: 8 without it.
     in_flight: u32,
     /// The time of one attempt: 30 s without it.
-    timeout: Span,
+    timeout: TimeSpan,
     /// The largest body that is read: 64 MiB without it.
     body_bytes_max: u64,
     /// What it demands of the User-Agent.
@@ -109,7 +109,7 @@ pub struct Auth {
 pub struct Endpoint {
     /// `GET` without it, or `POST`.
     #[serde(default)]
-    pub method: Method,
+    pub method: RequestMethod,
     /// The address of this endpoint, where it is not the profile's `url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<Url>,
@@ -123,39 +123,39 @@ pub struct Endpoint {
     pub form: Pairs,
 }
 
-/// The method of a request.
+/// The HTTP method of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Method {
-    /// Asks.
+pub enum RequestMethod {
+    /// GET.
     #[default]
     Get,
-    /// Sends.
+    /// POST.
     Post,
 }
 
-impl Method {
+impl RequestMethod {
     /// As HTTP writes it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Method::Get => "GET",
-            Method::Post => "POST",
+            RequestMethod::Get => "GET",
+            RequestMethod::Post => "POST",
         }
     }
 }
 
-/// Many at once.
+/// The endpoint of batch requests.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Batch {
+pub struct BatchEndpoint {
     /// The method.
-    pub method: Method,
+    pub method: RequestMethod,
     /// The path, joined to the profile's `url`.
     pub path: Template,
-    /// The form of the body.
+    /// The format of the body.
     pub format: BatchFormat,
-    /// Records of one request at most.
+    /// The most records in one request.
     pub rows_max: u32,
 }
 
@@ -169,16 +169,16 @@ pub enum BatchFormat {
     CsvMultipart,
 }
 
-/// How headers tell when to come again.
+/// How the rate-limit headers of the service are read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Hint {
+pub struct HintSpec {
     /// The unit of a bare number in Retry-After: `s` without it.
     #[serde(default)]
     pub retry_after_unit: Unit,
     /// A wait that a header asks for is never taken to be shorter than this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub floor: Option<Span>,
+    pub floor: Option<TimeSpan>,
     /// Headers that only this service sends, and what they mean.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<HeaderHint>,
@@ -245,10 +245,10 @@ pub struct Statuses {
     pub terminal: Vec<Status>,
 }
 
-/// The form of a good body.
+/// The format of a good body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum BodyFormat {
     /// JSON.
     Json,
     /// XML.
@@ -259,10 +259,10 @@ pub enum Format {
     Any,
 }
 
-/// How to read one shape of answer.
+/// One shape of answer: JSON pointers to its candidates and their fields.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Shape {
+pub struct AnswerShape {
     /// Where the list of answers is. An object there is a list of one.
     pub list: Pointer,
     /// The longitude inside one answer: a number, or a text that holds one. Of several pointers

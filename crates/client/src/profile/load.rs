@@ -1,7 +1,7 @@
 //! Where profiles come from, and what is said when one is wrong.
 
 use super::Profile;
-use super::form::Form;
+use super::form::ProfileSpec;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -23,20 +23,20 @@ embedded! {
 /// A file of profiles larger than this is none.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What is wrong with a profile.
+/// An error in a profile file, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ProfileProblem {
     /// The file, or the name of an embedded profile.
     pub file: String,
     /// The line, from 1, where one is to blame.
     pub line: Option<u64>,
     /// The column, from 1.
     pub column: Option<u64>,
-    /// What is wrong, with a suggestion where there is one.
+    /// The error message, with a suggestion where there is one.
     pub what: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ProfileProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if let (Some(line), Some(column)) = (self.line, self.column) {
@@ -46,7 +46,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for ProfileProblem {}
 
 /// All profiles by name.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ struct Loaded {
 
 impl Profiles {
     /// Those in the binary.
-    pub fn embedded() -> Result<Profiles, Problem> {
+    pub fn embedded() -> Result<Profiles, ProfileProblem> {
         let mut profiles = Profiles { all: BTreeMap::new() };
         for (name, source) in EMBEDDED {
             profiles.add(name, source, None)?;
@@ -73,7 +73,7 @@ impl Profiles {
     }
 
     /// One of those in the binary, without reading the others.
-    pub fn embedded_one(name: &str) -> Option<Result<Profile, Problem>> {
+    pub fn embedded_one(name: &str) -> Option<Result<Profile, ProfileProblem>> {
         let (name, source) = EMBEDDED.iter().find(|(n, _)| *n == name)?;
         Some(parse(name, source).and_then(|form| ready(name, form)))
     }
@@ -99,8 +99,8 @@ impl Profiles {
     /// These and a person's own: a file, or every `*.yaml` and `*.yml` of a directory in order of
     /// name. An own profile wins over one of the same name; with `extends` it may build on any
     /// that was there before, also on the one that it replaces.
-    pub fn with(mut self, path: &Path) -> Result<Profiles, Problem> {
-        let trouble = |file: &Path, what: String| Problem {
+    pub fn with(mut self, path: &Path) -> Result<Profiles, ProfileProblem> {
+        let trouble = |file: &Path, what: String| ProfileProblem {
             file: file.display().to_string(),
             line: None,
             column: None,
@@ -131,12 +131,12 @@ impl Profiles {
     }
 
     /// These and one more, from its source.
-    pub fn with_source(mut self, file: &str, source: &str) -> Result<Profiles, Problem> {
+    pub fn with_source(mut self, file: &str, source: &str) -> Result<Profiles, ProfileProblem> {
         self.add(file, source, Some(Path::new(file)))?;
         Ok(self)
     }
 
-    fn add(&mut self, label: &str, source: &str, file: Option<&Path>) -> Result<(), Problem> {
+    fn add(&mut self, label: &str, source: &str, file: Option<&Path>) -> Result<(), ProfileProblem> {
         let form = parse(label, source)?;
         let form = match &form.extends {
             None => form,
@@ -192,16 +192,16 @@ impl Profiles {
     }
 }
 
-fn ready(label: &str, form: Form) -> Result<Profile, Problem> {
+fn ready(label: &str, form: ProfileSpec) -> Result<Profile, ProfileProblem> {
     Profile::new(form).map_err(|what| problem(label, what))
 }
 
-fn problem(file: &str, what: String) -> Problem {
-    Problem { file: file.to_owned(), line: None, column: None, what }
+fn problem(file: &str, what: String) -> ProfileProblem {
+    ProfileProblem { file: file.to_owned(), line: None, column: None, what }
 }
 
-fn parse(file: &str, source: &str) -> Result<Form, Problem> {
-    serde_saphyr::from_str::<Form>(source).map_err(|error| {
+fn parse(file: &str, source: &str) -> Result<ProfileSpec, ProfileProblem> {
+    serde_saphyr::from_str::<ProfileSpec>(source).map_err(|error| {
         let error = error.without_snippet();
         let at = error.location();
         let what = match error {
@@ -218,6 +218,11 @@ fn parse(file: &str, source: &str) -> Result<Form, Problem> {
                 first.split_once(" at line ").map_or(first, |(what, _)| what).to_owned()
             }
         };
-        Problem { file: file.to_owned(), line: at.map(|l| l.line()), column: at.map(|l| l.column()), what }
+        ProfileProblem {
+            file: file.to_owned(),
+            line: at.map(|l| l.line()),
+            column: at.map(|l| l.column()),
+            what,
+        }
     })
 }

@@ -35,13 +35,13 @@ pub mod template;
 pub mod value;
 mod xml;
 
-pub use ask::{Ask, RequestTemplate, SendHeader, What};
-pub use load::{EMBEDDED, Problem, Profiles};
-pub use read::{Answer, Sniffed};
-pub use rule::Rule;
-pub use send::Asker;
+pub use ask::{GeocodeInput, GeocodeQuery, RequestTemplate, SendHeader};
+pub use load::{EMBEDDED, ProfileProblem, Profiles};
+pub use read::{GeocodeCandidate, Sniffed};
+pub use rule::SniffRule;
+pub use send::ProfileRequestBuilder;
 
-use form::{Form, Format, HeaderMeans, Repeat, Statuses, Unit};
+use form::{BodyFormat, HeaderMeans, ProfileSpec, Repeat, Statuses, Unit};
 use pointer::Pointers;
 use rule::Look;
 use std::fmt;
@@ -53,11 +53,11 @@ use value::Status;
 /// A profile, checked and ready.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    form: Form,
-    formats: Vec<Format>,
-    plan: pull::Plan,
-    rules: Vec<Placed>,
-    shapes: Vec<PlacedShape>,
+    form: ProfileSpec,
+    formats: Vec<BodyFormat>,
+    plan: pull::PointerTrie,
+    rules: Vec<CompiledRule>,
+    shapes: Vec<CompiledShape>,
     attributes: Vec<String>,
     elements: Vec<String>,
 }
@@ -71,16 +71,16 @@ enum Broken {
     Bad,
 }
 
-/// A rule and where its value is found.
+/// A sniff rule with the index of its value in the extracted values.
 #[derive(Clone, Debug)]
-struct Placed {
-    rule: Rule,
+struct CompiledRule {
+    rule: SniffRule,
     slot: usize,
 }
 
-/// A shape of answer and where its values are found.
+/// An answer shape with the indexes of its values in the extracted values.
 #[derive(Clone, Debug)]
-struct PlacedShape {
+struct CompiledShape {
     list: usize,
     fields: [Vec<usize>; pull::FIELDS],
     score_max: f64,
@@ -88,9 +88,9 @@ struct PlacedShape {
 
 impl Profile {
     /// A profile of a whole form, or why it is none.
-    pub fn new(form: Form) -> Result<Profile, String> {
+    pub fn new(form: ProfileSpec) -> Result<Profile, String> {
         check(&form)?;
-        let mut plan = pull::Plan::default();
+        let mut plan = pull::PointerTrie::default();
         let (mut attributes, mut elements) = (Vec::new(), Vec::new());
         let rules = form.sniff.iter().flatten().map(|rule| {
             let slot = match &rule.look {
@@ -99,7 +99,7 @@ impl Profile {
                 Look::XmlElement(_, name) => place(&mut elements, name.as_str()),
                 Look::XmlRoot(_) | Look::Text(_) | Look::Html | Look::Status => 0,
             };
-            Placed { rule: rule.clone(), slot }
+            CompiledRule { rule: rule.clone(), slot }
         });
         let rules = rules.collect();
         let shapes = form.answers.iter().flatten().map(|shape| {
@@ -110,7 +110,7 @@ impl Profile {
                 shape.score.as_ref(),
                 shape.kind.as_ref(),
             ];
-            PlacedShape {
+            CompiledShape {
                 list: plan.list(&shape.list, fields),
                 fields: fields.map(|field| {
                     let pointers = field.into_iter().flat_map(Pointers::iter);
@@ -120,7 +120,7 @@ impl Profile {
             }
         });
         let shapes = shapes.collect();
-        let formats = form.formats.clone().unwrap_or_else(|| vec![Format::Any]);
+        let formats = form.formats.clone().unwrap_or_else(|| vec![BodyFormat::Any]);
         Ok(Profile { formats, plan, rules, shapes, attributes, elements, form })
     }
 
@@ -132,7 +132,7 @@ impl Profile {
 
     /// Everything it says, as written.
     #[must_use]
-    pub const fn form(&self) -> &Form {
+    pub const fn form(&self) -> &ProfileSpec {
         &self.form
     }
 
@@ -175,7 +175,7 @@ impl Profile {
                 Unit::S => hint::TimeUnit::Seconds,
                 Unit::Ms => hint::TimeUnit::Milliseconds,
             },
-            floor: of.floor.map(value::Span::get).unwrap_or_default(),
+            floor: of.floor.map(value::TimeSpan::get).unwrap_or_default(),
             extra: of.headers.iter().map(|h| (h.name.to_string(), means(h.means))).collect(),
         }
     }
@@ -201,7 +201,7 @@ impl Profile {
     /// The time of one attempt.
     #[must_use]
     pub fn timeout(&self) -> Duration {
-        self.form.timeout.map_or(Duration::from_secs(30), value::Span::get)
+        self.form.timeout.map_or(Duration::from_secs(30), value::TimeSpan::get)
     }
 
     /// The largest body that is read.
@@ -231,8 +231,8 @@ fn place(names: &mut Vec<String>, name: &str) -> usize {
 }
 
 /// What no single value can know to be wrong.
-fn check(form: &Form) -> Result<(), String> {
-    use template::Place;
+fn check(form: &ProfileSpec) -> Result<(), String> {
+    use template::Placeholder;
     if form.about.as_deref().is_none_or(|about| about.trim().is_empty()) {
         return Err("`about` is missing: one sentence about the service".into());
     }
@@ -245,23 +245,28 @@ fn check(form: &Form) -> Result<(), String> {
         }
     }
     for (name, endpoint, foreign) in [
-        ("forward", &form.forward, &[Place::Lat, Place::Lon][..]),
-        ("reverse", &form.reverse, &[Place::Address][..]),
+        ("forward", &form.forward, &[Placeholder::Lat, Placeholder::Lon][..]),
+        ("reverse", &form.reverse, &[Placeholder::Address][..]),
     ] {
         let Some(endpoint) = endpoint else { continue };
         let pairs = endpoint.query.iter().chain(endpoint.form.iter());
-        let places: Vec<Place> = endpoint.path.places().chain(pairs.flat_map(|(_, t)| t.places())).collect();
+        let places: Vec<Placeholder> =
+            endpoint.path.places().chain(pairs.flat_map(|(_, t)| t.places())).collect();
         if places.iter().any(|p| foreign.contains(p)) {
             return Err(format!("`{name}` has a placeholder of the other direction"));
         }
-        let need = if name == "forward" { &[Place::Address][..] } else { &[Place::Lat, Place::Lon][..] };
+        let need = if name == "forward" {
+            &[Placeholder::Address][..]
+        } else {
+            &[Placeholder::Lat, Placeholder::Lon][..]
+        };
         if !need.iter().all(|n| places.contains(n)) {
             return Err(format!("`{name}` does not hold what is asked: {{address}}, or {{lat}} and {{lon}}"));
         }
-        if !endpoint.form.is_empty() && endpoint.method != form::Method::Post {
+        if !endpoint.form.is_empty() && endpoint.method != form::RequestMethod::Post {
             return Err(format!("`{name}.form` needs `method: POST`"));
         }
-        if endpoint.form.iter().flat_map(|(_, t)| t.places()).any(|p| p == Place::Key) {
+        if endpoint.form.iter().flat_map(|(_, t)| t.places()).any(|p| p == Placeholder::Key) {
             return Err(format!("`{name}.form` cannot hold {{key}}; use `auth`"));
         }
     }

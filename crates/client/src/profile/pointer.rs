@@ -42,8 +42,8 @@ impl Pointers {
 
 impl<'de> Deserialize<'de> for Pointers {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Pointers, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
+        struct PointersVisitor;
+        impl<'de> Visitor<'de> for PointersVisitor {
             type Value = Pointers;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a JSON pointer or a list of them")
@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for Pointers {
                 if all.is_empty() { Err(A::Error::custom("a pointer is missing")) } else { Ok(Pointers(all)) }
             }
         }
-        d.deserialize_any(Read)
+        d.deserialize_any(PointersVisitor)
     }
 }
 

@@ -17,74 +17,74 @@ use std::fmt;
 /// Answers of one body that are kept; the service ranks them, and nobody asks for more.
 pub(super) const ITEMS_MAX: usize = 100;
 
-/// What a path ended at.
+/// The JSON value at the end of a pointer.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) enum Leaf<'a> {
+pub(super) enum JsonLeaf<'a> {
     #[default]
     Absent,
     Null,
     Bool(bool),
     Number(f64),
     Text(Cow<'a, str>),
-    /// An array or an object, and how many it holds.
+    /// An array or an object, with the number of its elements.
     Many(usize),
 }
 
 /// The values of one element of a list.
-pub(super) type Item<'a> = [Leaf<'a>; FIELDS];
+pub(super) type ListItem<'a> = [JsonLeaf<'a>; FIELDS];
 /// How many values an element has.
 pub(super) const FIELDS: usize = 5;
 
-/// What was pulled out of one document.
+/// The values extracted from one document.
 #[derive(Debug, Default)]
-pub(super) struct Pulled<'a> {
-    leaves: Vec<Leaf<'a>>,
-    lists: Vec<Option<Vec<Item<'a>>>>,
+pub(super) struct ExtractedValues<'a> {
+    leaves: Vec<JsonLeaf<'a>>,
+    lists: Vec<Option<Vec<ListItem<'a>>>>,
 }
 
-impl<'a> Pulled<'a> {
+impl<'a> ExtractedValues<'a> {
     /// The value of a path.
-    pub(super) fn leaf(&self, at: usize) -> &Leaf<'a> {
-        self.leaves.get(at).unwrap_or(&Leaf::Absent)
+    pub(super) fn leaf(&self, at: usize) -> &JsonLeaf<'a> {
+        self.leaves.get(at).unwrap_or(&JsonLeaf::Absent)
     }
 
     /// The elements of a list, if the document has an array there.
-    pub(super) fn list(&self, at: usize) -> Option<&[Item<'a>]> {
+    pub(super) fn list(&self, at: usize) -> Option<&[ListItem<'a>]> {
         self.lists.get(at)?.as_deref()
     }
 }
 
-/// The paths of a profile as one trie.
+/// The JSON pointers of a profile as one trie.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Plan {
-    root: Node,
+pub(super) struct PointerTrie {
+    root: TrieNode,
     leaves: usize,
     lists: usize,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Node {
+struct TrieNode {
     leaf: Option<usize>,
-    list: Option<(usize, Box<Node>)>,
-    children: Vec<(String, Node)>,
+    list: Option<(usize, Box<TrieNode>)>,
+    children: Vec<(String, TrieNode)>,
 }
 
-impl Node {
-    fn at(&mut self, steps: &[String]) -> &mut Node {
+impl TrieNode {
+    fn at(&mut self, steps: &[String]) -> &mut TrieNode {
         let Some((first, rest)) = steps.split_first() else { return self };
         let place = self.children.iter().position(|(name, _)| name == first).unwrap_or_else(|| {
-            self.children.push((first.clone(), Node::default()));
+            self.children.push((first.clone(), TrieNode::default()));
             self.children.len() - 1
         });
         self.children[place].1.at(rest)
     }
 
-    fn child(&self, name: &str) -> Option<&Node> {
+    fn child(&self, name: &str) -> Option<&TrieNode> {
         self.children.iter().find(|(n, _)| n == name).map(|(_, node)| node)
     }
 }
 
-impl Plan {
+impl PointerTrie {
     /// Adds a path; the number under which its value is found.
     pub(super) fn leaf(&mut self, pointer: &Pointer) -> usize {
         let leaves = &mut self.leaves;
@@ -98,7 +98,7 @@ impl Plan {
     /// is one list at a place.
     pub(super) fn list(&mut self, pointer: &Pointer, fields: [Option<&Pointers>; FIELDS]) -> usize {
         let node = self.root.at(pointer.steps());
-        let mut item = Node::default();
+        let mut item = TrieNode::default();
         for (i, field) in fields.into_iter().enumerate() {
             for pointer in field.into_iter().flat_map(Pointers::iter) {
                 item.at(pointer.steps()).leaf = Some(i);
@@ -110,49 +110,54 @@ impl Plan {
     }
 
     /// Pulls the values out of a document.
-    pub(super) fn pull<'a>(&self, body: &'a [u8]) -> Result<Pulled<'a>, Broken> {
+    pub(super) fn pull<'a>(&self, body: &'a [u8]) -> Result<ExtractedValues<'a>, Broken> {
         let text = std::str::from_utf8(body)
             .map_err(|e| if e.error_len().is_none() { Broken::Cut } else { Broken::Bad })?;
         self.walk(text).map_err(|e| if e.is_eof() { Broken::Cut } else { Broken::Bad })
     }
 
-    fn walk<'a>(&self, text: &'a str) -> Result<Pulled<'a>, serde_json::Error> {
-        let mut out = Pulled { leaves: vec![Leaf::Absent; self.leaves], lists: vec![None; self.lists] };
+    fn walk<'a>(&self, text: &'a str) -> Result<ExtractedValues<'a>, serde_json::Error> {
+        let mut out =
+            ExtractedValues { leaves: vec![JsonLeaf::Absent; self.leaves], lists: vec![None; self.lists] };
         let mut parser = serde_json::Deserializer::from_str(text);
-        Walk { node: &self.root, leaves: &mut out.leaves, lists: &mut out.lists }.deserialize(&mut parser)?;
+        TrieWalk { node: &self.root, leaves: &mut out.leaves, lists: &mut out.lists }
+            .deserialize(&mut parser)?;
         parser.end()?;
         Ok(out)
     }
 }
 
-struct Walk<'p, 'o, 'a> {
-    node: &'p Node,
-    leaves: &'o mut [Leaf<'a>],
-    lists: &'o mut [Option<Vec<Item<'a>>>],
+/// A walk of the parser along one node of the trie.
+struct TrieWalk<'p, 'o, 'a> {
+    node: &'p TrieNode,
+    leaves: &'o mut [JsonLeaf<'a>],
+    lists: &'o mut [Option<Vec<ListItem<'a>>>],
 }
 
-impl<'a> Walk<'_, '_, 'a> {
-    fn keep(self, leaf: Leaf<'a>) {
+impl<'a> TrieWalk<'_, '_, 'a> {
+    fn keep(self, leaf: JsonLeaf<'a>) {
         if let Some(slot) = self.node.leaf.and_then(|i| self.leaves.get_mut(i)) {
             // Of several names for one thing, a plain value counts more than none, and a number
             // more than a word (an `accuracy` of "rooftop" beside a `score`).
-            let less =
-                matches!((&*slot, &leaf), (_, Leaf::Null | Leaf::Many(_)) | (Leaf::Number(_), Leaf::Text(_)));
-            if *slot == Leaf::Absent || !less {
+            let less = matches!(
+                (&*slot, &leaf),
+                (_, JsonLeaf::Null | JsonLeaf::Many(_)) | (JsonLeaf::Number(_), JsonLeaf::Text(_))
+            );
+            if *slot == JsonLeaf::Absent || !less {
                 *slot = leaf;
             }
         }
     }
 }
 
-impl<'a> DeserializeSeed<'a> for Walk<'_, '_, 'a> {
+impl<'a> DeserializeSeed<'a> for TrieWalk<'_, '_, 'a> {
     type Value = ();
     fn deserialize<D: Deserializer<'a>>(self, d: D) -> Result<(), D::Error> {
         d.deserialize_any(self)
     }
 }
 
-impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
+impl<'a> Visitor<'a> for TrieWalk<'_, '_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -160,56 +165,60 @@ impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
-        self.keep(Leaf::Null);
+        self.keep(JsonLeaf::Null);
         Ok(())
     }
 
     fn visit_bool<E>(self, v: bool) -> Result<(), E> {
-        self.keep(Leaf::Bool(v));
+        self.keep(JsonLeaf::Bool(v));
         Ok(())
     }
 
     fn visit_f64<E>(self, v: f64) -> Result<(), E> {
-        self.keep(Leaf::Number(v));
+        self.keep(JsonLeaf::Number(v));
         Ok(())
     }
 
     fn visit_i64<E>(self, v: i64) -> Result<(), E> {
-        self.keep(Leaf::Number(v as f64));
+        self.keep(JsonLeaf::Number(v as f64));
         Ok(())
     }
 
     fn visit_u64<E>(self, v: u64) -> Result<(), E> {
-        self.keep(Leaf::Number(v as f64));
+        self.keep(JsonLeaf::Number(v as f64));
         Ok(())
     }
 
     fn visit_borrowed_str<E>(self, v: &'a str) -> Result<(), E> {
-        self.keep(Leaf::Text(Cow::Borrowed(v)));
+        self.keep(JsonLeaf::Text(Cow::Borrowed(v)));
         Ok(())
     }
 
     fn visit_str<E>(self, v: &str) -> Result<(), E> {
         if self.node.leaf.is_some() {
-            self.keep(Leaf::Text(Cow::Owned(v.to_owned())));
+            self.keep(JsonLeaf::Text(Cow::Owned(v.to_owned())));
         }
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
         let mut count = 0;
-        while let Some(child) = map.next_key_seed(Key(self.node))? {
+        while let Some(child) = map.next_key_seed(TrieKey(self.node))? {
             count += 1;
             match child {
                 Some(node) => {
-                    map.next_value_seed(Walk { node, leaves: &mut *self.leaves, lists: &mut *self.lists })?;
+                    map.next_value_seed(TrieWalk {
+                        node,
+                        leaves: &mut *self.leaves,
+                        lists: &mut *self.lists,
+                    })?;
                 }
                 None => {
                     map.next_value::<IgnoredAny>()?;
                 }
             }
         }
-        self.keep(Leaf::Many(count));
+        self.keep(JsonLeaf::Many(count));
         Ok(())
     }
 
@@ -230,7 +239,7 @@ impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
                     let _ = fmt::Write::write_fmt(&mut name, format_args!("{count}"));
                     let more = match self.node.child(&name) {
                         Some(node) => seq
-                            .next_element_seed(Walk {
+                            .next_element_seed(TrieWalk {
                                 node,
                                 leaves: &mut *self.leaves,
                                 lists: &mut *self.lists,
@@ -245,7 +254,7 @@ impl<'a> Visitor<'a> for Walk<'_, '_, 'a> {
                 }
             }
         };
-        self.keep(Leaf::Many(count));
+        self.keep(JsonLeaf::Many(count));
         Ok(())
     }
 }
@@ -258,11 +267,11 @@ fn skip<'a, A: SeqAccess<'a>>(seq: &mut A) -> Result<usize, A::Error> {
     Ok(count)
 }
 
-fn items<'a, A: SeqAccess<'a>>(seq: &mut A, node: &Node) -> Result<(Vec<Item<'a>>, usize), A::Error> {
+fn items<'a, A: SeqAccess<'a>>(seq: &mut A, node: &TrieNode) -> Result<(Vec<ListItem<'a>>, usize), A::Error> {
     let mut items = Vec::new();
     while items.len() < ITEMS_MAX {
-        let mut item = Item::default();
-        if seq.next_element_seed(Walk { node, leaves: &mut item, lists: &mut [] })?.is_none() {
+        let mut item = ListItem::default();
+        if seq.next_element_seed(TrieWalk { node, leaves: &mut item, lists: &mut [] })?.is_none() {
             let count = items.len();
             return Ok((items, count));
         }
@@ -273,17 +282,17 @@ fn items<'a, A: SeqAccess<'a>>(seq: &mut A, node: &Node) -> Result<(Vec<Item<'a>
 }
 
 /// A key of an object: which branch of the trie it leads to.
-struct Key<'p>(&'p Node);
+struct TrieKey<'p>(&'p TrieNode);
 
-impl<'a, 'p> DeserializeSeed<'a> for Key<'p> {
-    type Value = Option<&'p Node>;
+impl<'a, 'p> DeserializeSeed<'a> for TrieKey<'p> {
+    type Value = Option<&'p TrieNode>;
     fn deserialize<D: Deserializer<'a>>(self, d: D) -> Result<Self::Value, D::Error> {
         d.deserialize_str(self)
     }
 }
 
-impl<'p> Visitor<'_> for Key<'p> {
-    type Value = Option<&'p Node>;
+impl<'p> Visitor<'_> for TrieKey<'p> {
+    type Value = Option<&'p TrieNode>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
@@ -302,7 +311,7 @@ mod tests {
 
     #[test]
     fn paths_lists_and_indices() {
-        let mut plan = Plan::default();
+        let mut plan = PointerTrie::default();
         let code = plan.leaf(&at("/error/code"));
         let error = plan.leaf(&at("/error"));
         let second = plan.leaf(&at("/a/1"));
@@ -311,30 +320,30 @@ mod tests {
         let list = plan.list(&at("/r"), [Some(&x), Some(&y), None, None, None]);
         let body = br#"{"a":[1,"two",3],"error":{"code":498,"x":[{}]},"r":[{"g":[1.5,-2]},{"g":[]},7]}"#;
         let got = plan.pull(body).unwrap();
-        assert_eq!(got.leaf(code), &Leaf::Number(498.0));
-        assert_eq!(got.leaf(error), &Leaf::Many(2));
-        assert_eq!(got.leaf(second), &Leaf::Text("two".into()));
+        assert_eq!(got.leaf(code), &JsonLeaf::Number(498.0));
+        assert_eq!(got.leaf(error), &JsonLeaf::Many(2));
+        assert_eq!(got.leaf(second), &JsonLeaf::Text("two".into()));
         let items = got.list(list).unwrap();
         assert_eq!(items.len(), 3);
-        assert_eq!(items[0][..2], [Leaf::Number(1.5), Leaf::Number(-2.0)]);
-        assert_eq!(items[1], Item::default());
+        assert_eq!(items[0][..2], [JsonLeaf::Number(1.5), JsonLeaf::Number(-2.0)]);
+        assert_eq!(items[1], ListItem::default());
         assert_eq!(plan.pull(br#"{"r":{}}"#).unwrap().list(list), None);
     }
 
     #[test]
     fn a_coordinate_is_read_to_the_last_bit() {
-        let mut plan = Plan::default();
+        let mut plan = PointerTrie::default();
         let a = plan.leaf(&at("/a"));
         let got = plan.pull(br#"{"a":-122.08429670000001}"#).unwrap();
-        assert_eq!(got.leaf(a), &Leaf::Number(-122.08429670000001));
+        assert_eq!(got.leaf(a), &JsonLeaf::Number(-122.08429670000001));
     }
 
     #[test]
     fn what_is_unusual_is_read_all_the_same() {
-        let mut plan = Plan::default();
+        let mut plan = PointerTrie::default();
         let a = plan.leaf(&at("/a"));
         for (body, text) in [(r#"{"a":"\u00e9\n"}"#, "\u{e9}\n"), (r#"{"\u0061":"x","b":"\\"}"#, "x")] {
-            assert_eq!(plan.pull(body.as_bytes()).unwrap().leaf(a), &Leaf::Text(text.into()));
+            assert_eq!(plan.pull(body.as_bytes()).unwrap().leaf(a), &JsonLeaf::Text(text.into()));
         }
         let deep = format!("{}{}", "[".repeat(40), "]".repeat(40));
         assert!(plan.pull(deep.as_bytes()).is_ok());
@@ -342,7 +351,7 @@ mod tests {
 
     #[test]
     fn depth_tails_and_cuts_are_errors() {
-        let plan = Plan::default();
+        let plan = PointerTrie::default();
         let deep = "[".repeat(100_000);
         let broken = |body: &[u8]| plan.pull(body).unwrap_err();
         assert_eq!(broken(deep.as_bytes()), Broken::Cut);
@@ -355,12 +364,12 @@ mod tests {
 
     #[test]
     fn a_long_list_is_counted_but_not_kept() {
-        let mut plan = Plan::default();
+        let mut plan = PointerTrie::default();
         let whole = plan.leaf(&at(""));
         let list = plan.list(&at(""), [None; FIELDS]);
         let body = format!("[{}0]", "0,".repeat(999));
         let got = plan.pull(body.as_bytes()).unwrap();
-        assert_eq!(got.leaf(whole), &Leaf::Many(1000));
+        assert_eq!(got.leaf(whole), &JsonLeaf::Many(1000));
         assert_eq!(got.list(list).unwrap().len(), ITEMS_MAX);
     }
 }

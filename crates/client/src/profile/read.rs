@@ -18,8 +18,8 @@
 //! says that the others are not to be trusted either: none of them becomes data.
 
 use super::Profile;
-use super::form::Format;
-use super::pull::{Item, Leaf, Pulled};
+use super::form::BodyFormat;
+use super::pull::{ExtractedValues, JsonLeaf, ListItem};
 use super::rule::{Look, Scalar, Want};
 use super::{Broken, xml};
 use std::borrow::Cow;
@@ -37,30 +37,30 @@ pub struct Sniffed {
     /// What outranks the status, if anything does.
     pub finding: Option<Finding>,
     /// The answers in the service's order; none unless the response is a success.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<GeocodeCandidate>,
 }
 
-/// One answer of a geocoder.
+/// One candidate in the answer of a geocoder.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct GeocodeCandidate {
     /// Longitude in degrees, -180 to 180.
     pub lon: f64,
     /// Latitude in degrees, -90 to 90.
     pub lat: f64,
     /// The address as the service writes it.
     pub label: Option<String>,
-    /// How sure the service is, 0 to 1.
+    /// The confidence score, 0 to 1.
     pub score: Option<f64>,
-    /// What was found, in the service's words.
+    /// The match type, in the service's words.
     pub kind: Option<String>,
 }
 
 /// A body by its first byte.
 enum Body<'a> {
     Empty,
-    Json(Result<Pulled<'a>, Broken>),
+    Json(Result<ExtractedValues<'a>, Broken>),
     Html,
-    Xml(Result<xml::Found, Broken>),
+    Xml(Result<xml::XmlScan, Broken>),
     Other,
 }
 
@@ -68,14 +68,14 @@ const PAGE: Finding = Finding { means: Means::Transient, code: Code::UNEXPECTED_
 const CUT: Finding = Finding { means: Means::Transient, code: Code::TRUNCATED_BODY };
 
 /// What is odd about the body of a success that should have one of these forms.
-fn odd(formats: &[Format], seen: &Body<'_>) -> Option<Finding> {
+fn odd(formats: &[BodyFormat], seen: &Body<'_>) -> Option<Finding> {
     let can = |format| formats.contains(&format);
     match seen {
         Body::Empty => Some(CUT),
         Body::Html => Some(PAGE),
-        Body::Json(result) if can(Format::Json) => result.as_ref().err().map(broken),
-        Body::Xml(result) if can(Format::Xml) => result.as_ref().err().map(broken),
-        _ if can(Format::Binary) => None,
+        Body::Json(result) if can(BodyFormat::Json) => result.as_ref().err().map(broken),
+        Body::Xml(result) if can(BodyFormat::Xml) => result.as_ref().err().map(broken),
+        _ if can(BodyFormat::Binary) => None,
         _ => Some(PAGE),
     }
 }
@@ -104,7 +104,7 @@ impl Profile {
             Body::Json(Ok(pulled)) => self.answers(&pulled),
             // Only a profile without `formats` comes here: whatever the service sends otherwise,
             // a geocoder answers in JSON.
-            seen => Sniffed { finding: odd(&[Format::Json], &seen), answers: Vec::new() },
+            seen => Sniffed { finding: odd(&[BodyFormat::Json], &seen), answers: Vec::new() },
         }
     }
 
@@ -131,7 +131,7 @@ impl Profile {
         if finding.is_none()
             && success
             && !(status == 204 && text.is_empty())
-            && !self.formats.contains(&Format::Any)
+            && !self.formats.contains(&BodyFormat::Any)
         {
             finding = if self.is_of_type(content_type) { odd(&self.formats, &seen) } else { Some(PAGE) };
         }
@@ -180,18 +180,18 @@ impl Profile {
         rule.map(|r| r.rule.finding)
     }
 
-    fn answers(&self, pulled: &Pulled<'_>) -> Sniffed {
+    fn answers(&self, pulled: &ExtractedValues<'_>) -> Sniffed {
         let strange = only(Means::Permanent, Code::UNEXPECTED_BODY);
         for shape in &self.shapes {
-            let single: Item<'_>;
+            let single: ListItem<'_>;
             let items = match pulled.list(shape.list) {
                 Some(items) => items,
                 None => {
                     single = shape.fields.each_ref().map(|places| {
                         let mut found = places.iter().map(|at| pulled.leaf(*at));
-                        found.find(|leaf| **leaf != Leaf::Absent).cloned().unwrap_or_default()
+                        found.find(|leaf| **leaf != JsonLeaf::Absent).cloned().unwrap_or_default()
                     });
-                    if single[0] == Leaf::Absent || single[1] == Leaf::Absent {
+                    if single[0] == JsonLeaf::Absent || single[1] == JsonLeaf::Absent {
                         continue;
                     }
                     std::slice::from_ref(&single)
@@ -200,7 +200,8 @@ impl Profile {
             if items.is_empty() {
                 return only(Means::NoMatch, Code::NO_MATCH);
             }
-            let answers: Option<Vec<Answer>> = items.iter().map(|i| answer(i, shape.score_max)).collect();
+            let answers: Option<Vec<GeocodeCandidate>> =
+                items.iter().map(|i| answer(i, shape.score_max)).collect();
             return answers.map_or(strange, |answers| Sniffed { finding: None, answers });
         }
         strange
@@ -208,26 +209,26 @@ impl Profile {
 }
 
 /// One answer, if its coordinates are on the globe.
-fn answer(item: &Item<'_>, score_max: f64) -> Option<Answer> {
+fn answer(item: &ListItem<'_>, score_max: f64) -> Option<GeocodeCandidate> {
     let [lon, lat, label, score, kind] = item;
     let lon = number(lon).filter(|x| x.abs() <= 180.0)?;
     let lat = number(lat).filter(|y| y.abs() <= 90.0)?;
     let score = number(score).map(|s| (s / score_max).clamp(0.0, 1.0));
-    Some(Answer { lon, lat, label: words(label), score, kind: words(kind) })
+    Some(GeocodeCandidate { lon, lat, label: words(label), score, kind: words(kind) })
 }
 
-fn number(leaf: &Leaf<'_>) -> Option<f64> {
+fn number(leaf: &JsonLeaf<'_>) -> Option<f64> {
     match leaf {
-        Leaf::Number(n) => Some(*n),
-        Leaf::Text(t) => t.trim().parse().ok(),
+        JsonLeaf::Number(n) => Some(*n),
+        JsonLeaf::Text(t) => t.trim().parse().ok(),
         _ => None,
     }
     .filter(|n: &f64| n.is_finite())
 }
 
-fn words(leaf: &Leaf<'_>) -> Option<String> {
+fn words(leaf: &JsonLeaf<'_>) -> Option<String> {
     match leaf {
-        Leaf::Text(t) if !t.is_empty() => {
+        JsonLeaf::Text(t) if !t.is_empty() => {
             let end = (0..=LABEL_BYTES_MAX.min(t.len())).rev().find(|i| t.is_char_boundary(*i))?;
             t.get(..end).map(str::to_owned)
         }
@@ -235,20 +236,20 @@ fn words(leaf: &Leaf<'_>) -> Option<String> {
     }
 }
 
-fn fits(want: &Want, leaf: &Leaf<'_>) -> bool {
+fn fits(want: &Want, leaf: &JsonLeaf<'_>) -> bool {
     match (want, leaf) {
-        (_, Leaf::Absent) => false,
-        (Want::Some, leaf) => *leaf != Leaf::Null,
-        (Want::Empty, Leaf::Null | Leaf::Many(0)) => true,
-        (Want::Empty, Leaf::Text(t)) => t.is_empty(),
+        (_, JsonLeaf::Absent) => false,
+        (Want::Some, leaf) => *leaf != JsonLeaf::Null,
+        (Want::Empty, JsonLeaf::Null | JsonLeaf::Many(0)) => true,
+        (Want::Empty, JsonLeaf::Text(t)) => t.is_empty(),
         (Want::Empty, _) => false,
         (Want::In(list), leaf) => list.iter().any(|s| match (s, leaf) {
-            (Scalar::Bool(a), Leaf::Bool(b)) => a == b,
-            (Scalar::Number(a), Leaf::Number(b)) => a == b,
-            (Scalar::Text(a), Leaf::Text(b)) => a == b,
+            (Scalar::Bool(a), JsonLeaf::Bool(b)) => a == b,
+            (Scalar::Number(a), JsonLeaf::Number(b)) => a == b,
+            (Scalar::Text(a), JsonLeaf::Text(b)) => a == b,
             _ => false,
         }),
-        (Want::Contains(list), Leaf::Text(t)) => contains(list, t),
+        (Want::Contains(list), JsonLeaf::Text(t)) => contains(list, t),
         (Want::Contains(_), _) => false,
     }
 }

@@ -14,10 +14,10 @@ use std::fmt;
 use tidegate_core::Code;
 use tidegate_core::signal::{Finding, Means};
 
-/// A rule as written.
+/// A sniff rule as the profile file has it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct SniffRuleSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     status: Vec<Status>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,11 +43,11 @@ struct Written {
     code: Option<CodeName>,
 }
 
-/// A checked rule.
+/// A sniff rule, checked: one condition on a body and its finding.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(try_from = "Written", into = "Written")]
-pub struct Rule {
-    written: Written,
+#[serde(try_from = "SniffRuleSpec", into = "SniffRuleSpec")]
+pub struct SniffRule {
+    written: SniffRuleSpec,
     /// Where it looks.
     pub(super) look: Look,
     /// What must be found there.
@@ -81,7 +81,7 @@ pub(super) enum Want {
     Empty,
 }
 
-impl Rule {
+impl SniffRule {
     /// Does it speak about this status?
     pub(super) fn applies(&self, status: u16) -> bool {
         if self.written.status.is_empty() {
@@ -92,10 +92,10 @@ impl Rule {
     }
 }
 
-impl TryFrom<Written> for Rule {
+impl TryFrom<SniffRuleSpec> for SniffRule {
     type Error = String;
 
-    fn try_from(w: Written) -> Result<Rule, String> {
+    fn try_from(w: SniffRuleSpec) -> Result<SniffRule, String> {
         let looks = usize::from(w.json.is_some())
             + usize::from(w.xml.is_some())
             + usize::from(w.text.is_some())
@@ -140,12 +140,12 @@ impl TryFrom<Written> for Rule {
         };
         let means = w.means.0;
         let code = w.code.map_or_else(|| usual(means), |c| c.0);
-        Ok(Rule { look, want, finding: Finding { means, code }, written: w })
+        Ok(SniffRule { look, want, finding: Finding { means, code }, written: w })
     }
 }
 
-impl From<Rule> for Written {
-    fn from(rule: Rule) -> Written {
+impl From<SniffRule> for SniffRuleSpec {
+    fn from(rule: SniffRule) -> SniffRuleSpec {
         rule.written
     }
 }
@@ -223,8 +223,8 @@ pub(super) enum Scalar {
 
 impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Scalar, D::Error> {
-        struct Read;
-        impl Visitor<'_> for Read {
+        struct ScalarVisitor;
+        impl Visitor<'_> for ScalarVisitor {
             type Value = Scalar;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text, a number, true or false")
@@ -245,7 +245,7 @@ impl<'de> Deserialize<'de> for Scalar {
                 Ok(Scalar::Text(v.to_owned()))
             }
         }
-        d.deserialize_any(Read)
+        d.deserialize_any(ScalarVisitor)
     }
 }
 

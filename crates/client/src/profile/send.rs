@@ -1,19 +1,19 @@
 //! From a profile to what the HTTP driver takes: its requests and its service.
 
-use super::form::Method;
+use super::form::RequestMethod;
 use super::template;
-use super::{Ask, Profile, Refusal, Sniffed};
-use crate::http::{Credential, Dialect, Place, Request, Response};
+use super::{GeocodeQuery, Profile, Refusal, Sniffed};
+use crate::http::{Credential, CredentialLocation, Request, Response, ServiceDialect};
 use crate::secret::Secret;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use std::sync::Arc;
 use url::Url;
 
-/// Makes requests of one profile with one key. The credential is kept apart from the request, so
+/// Builds the requests of one profile with one key. The credential is kept apart from the request, so
 /// that no redirect can carry it off.
 #[derive(Clone, Debug)]
-pub struct Asker {
+pub struct ProfileRequestBuilder {
     bare: Profile,
     credentials: Vec<Credential>,
     /// The key itself, only where a template has it in the URL.
@@ -47,12 +47,12 @@ impl Profile {
             return if auth.optional { Ok(Vec::new()) } else { Err(needed) };
         };
         let place = match (&auth.query, &auth.header) {
-            (Some(query), _) => Place::Query(query.as_str().to_owned()),
+            (Some(query), _) => CredentialLocation::Query(query.as_str().to_owned()),
             (None, Some(header)) => {
                 let header: HeaderName =
                     header.as_str().parse().map_err(|e| format!("{}: {e}", header.as_str()))?;
                 let prefix = auth.scheme.as_ref().map_or(String::new(), |s| format!("{} ", s.as_str()));
-                Place::Header(header, prefix)
+                CredentialLocation::Header(header, prefix)
             }
             (None, None) => return Err(format!("profile {}: its key has no place", self.name())),
         };
@@ -63,12 +63,12 @@ impl Profile {
     ///
     /// # Errors
     /// The service needs a key and there is none, or its header cannot be sent.
-    pub fn asker(&self, key: Option<&(String, Secret)>) -> Result<Asker, String> {
+    pub fn asker(&self, key: Option<&(String, Secret)>) -> Result<ProfileRequestBuilder, String> {
         let mut bare = self.clone();
         bare.form.auth = None;
         let templated = [&self.form.forward, &self.form.reverse].into_iter().flatten().any(|endpoint| {
             let query = endpoint.query.iter().chain(endpoint.form.iter()).flat_map(|(_, t)| t.places());
-            endpoint.path.places().chain(query).any(|place| place == template::Place::Key)
+            endpoint.path.places().chain(query).any(|place| place == template::Placeholder::Key)
         });
         let credentials = self.credentials(key)?;
         let in_url = templated.then(|| key.map(|(_, secret)| secret.clone())).flatten();
@@ -77,22 +77,22 @@ impl Profile {
             Url::parse(&format!("{}{}", self.base(endpoint).ok()?, endpoint.path.as_str())).ok()
         });
         let read = fixed.filter(|url| url.query().is_none() && url.fragment().is_none()).collect();
-        Ok(Asker { bare, credentials, in_url, idempotent, read })
+        Ok(ProfileRequestBuilder { bare, credentials, in_url, idempotent, read })
     }
 }
 
-impl Asker {
+impl ProfileRequestBuilder {
     /// The request that asks this.
     ///
     /// # Errors
     /// Says why it cannot be asked.
-    pub fn request(&self, ask: &Ask<'_>) -> Result<Request, String> {
+    pub fn request(&self, ask: &GeocodeQuery<'_>) -> Result<Request, String> {
         let key = self.in_url.as_ref().map(Secret::reveal);
-        let made = self.bare.request(&Ask { key, ..*ask }).map_err(|e| e.to_string())?;
+        let made = self.bare.request(&GeocodeQuery { key, ..*ask }).map_err(|e| e.to_string())?;
         let url = self.url(&made.url).map_err(|e| format!("the request has no valid address: {e}"))?;
         let method = match made.method {
-            Method::Get => http::Method::GET,
-            Method::Post => http::Method::POST,
+            RequestMethod::Get => http::Method::GET,
+            RequestMethod::Post => http::Method::POST,
         };
         let mut request = Request::new(method, url, made.body.map_or_else(Bytes::new, Bytes::from));
         for header in made.headers {
@@ -122,9 +122,9 @@ impl Asker {
 impl Profile {
     /// How the service speaks: statuses, headers and bodies.
     #[must_use]
-    pub fn dialect(&self) -> Dialect<Sniffed> {
+    pub fn dialect(&self) -> ServiceDialect<Sniffed> {
         let profile = self.clone();
-        Dialect {
+        ServiceDialect {
             classifier: self.classifier(),
             hints: self.hints(),
             read: Arc::new(move |response: &Response| {
@@ -138,7 +138,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Profiles, What};
+    use crate::profile::{GeocodeInput, Profiles};
 
     #[test]
     fn an_address_that_is_known_is_read_as_any_other() {
@@ -148,8 +148,8 @@ mod tests {
             let Ok(profile) = generic.at(base) else { continue };
             let asker = profile.asker(None).unwrap();
             for address in ["1 Main Street", "a/b?c&d=e#f+g h\u{e9}", "'%27\t"] {
-                let request = asker.request(&Ask::new(What::Forward(address))).unwrap();
-                let made = asker.bare.request(&Ask::new(What::Forward(address))).unwrap();
+                let request = asker.request(&GeocodeQuery::new(GeocodeInput::Forward(address))).unwrap();
+                let made = asker.bare.request(&GeocodeQuery::new(GeocodeInput::Forward(address))).unwrap();
                 assert_eq!(request.url, Url::parse(&made.url).unwrap(), "{base} {address}");
             }
         }

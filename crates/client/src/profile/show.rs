@@ -7,9 +7,9 @@ use super::form::{Auth, Repeat};
 use super::{Profile, Profiles};
 use std::fmt::Write;
 
-/// The form of the output.
+/// The output format of a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum View {
+pub enum ProfileOutputFormat {
     /// For people.
     #[default]
     Table,
@@ -20,18 +20,18 @@ pub enum View {
 }
 
 /// All profiles, one line each.
-pub fn ls(profiles: &Profiles, view: View) -> Result<String, String> {
+pub fn ls(profiles: &Profiles, view: ProfileOutputFormat) -> Result<String, String> {
     match view {
-        View::Json => {
+        ProfileOutputFormat::Json => {
             let forms: Vec<_> = profiles.iter().map(Profile::form).collect();
             serde_json::to_string_pretty(&forms).map(|s| s + "\n").map_err(|e| e.to_string())
         }
-        View::Yaml => {
+        ProfileOutputFormat::Yaml => {
             let sources: Result<Vec<&str>, String> =
                 profiles.names().iter().map(|n| profiles.source(n)).collect();
             Ok(sources?.join("---\n"))
         }
-        View::Table => {
+        ProfileOutputFormat::Table => {
             let mut rows =
                 vec![["NAME", "ASKS", "AUTH", "RATE/S", "BURST", "REPEAT", "ABOUT"].map(String::from)];
             rows.extend(profiles.iter().map(|p| row(p).map(String::from)));
@@ -41,14 +41,14 @@ pub fn ls(profiles: &Profiles, view: View) -> Result<String, String> {
 }
 
 /// One profile in full.
-pub fn show(profiles: &Profiles, name: &str, view: View) -> Result<String, String> {
+pub fn show(profiles: &Profiles, name: &str, view: ProfileOutputFormat) -> Result<String, String> {
     let profile = profiles.get(name)?;
     match view {
-        View::Json => {
+        ProfileOutputFormat::Json => {
             serde_json::to_string_pretty(profile.form()).map(|s| s + "\n").map_err(|e| e.to_string())
         }
-        View::Yaml => profiles.source(name).map(str::to_owned),
-        View::Table => Ok(words(profile, profiles.file(name))),
+        ProfileOutputFormat::Yaml => profiles.source(name).map(str::to_owned),
+        ProfileOutputFormat::Table => Ok(words(profile, profiles.file(name))),
     }
 }
 

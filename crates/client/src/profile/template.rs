@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::ops::Range;
 
-/// A place in a template.
+/// A placeholder in a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Placeholder {
     /// `{address}`: the text to be found.
     Address,
     /// `{lat}`: the latitude in degrees.
@@ -31,19 +31,19 @@ pub enum Place {
     Limit,
 }
 
-const PLACES: [(&str, Place); 7] = [
-    ("address", Place::Address),
-    ("lat", Place::Lat),
-    ("lon", Place::Lon),
-    ("key", Place::Key),
-    ("language", Place::Language),
-    ("country", Place::Country),
-    ("limit", Place::Limit),
+const PLACES: [(&str, Placeholder); 7] = [
+    ("address", Placeholder::Address),
+    ("lat", Placeholder::Lat),
+    ("lon", Placeholder::Lon),
+    ("key", Placeholder::Key),
+    ("language", Placeholder::Language),
+    ("country", Placeholder::Country),
+    ("limit", Placeholder::Limit),
 ];
 
-/// What stands in the places.
+/// The values of the placeholders.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Values<'a> {
+pub(super) struct PlaceholderValues<'a> {
     pub(super) address: Option<&'a str>,
     pub(super) lat: Option<f64>,
     pub(super) lon: Option<f64>,
@@ -53,32 +53,32 @@ pub(super) struct Values<'a> {
     pub(super) limit: Option<u32>,
 }
 
-impl Values<'_> {
-    fn has(&self, place: Place) -> bool {
+impl PlaceholderValues<'_> {
+    fn has(&self, place: Placeholder) -> bool {
         match place {
-            Place::Address => self.address.is_some(),
-            Place::Lat => self.lat.is_some(),
-            Place::Lon => self.lon.is_some(),
-            Place::Key => self.key.is_some(),
-            Place::Language => self.language.is_some(),
-            Place::Country => self.country.is_some(),
-            Place::Limit => self.limit.is_some(),
+            Placeholder::Address => self.address.is_some(),
+            Placeholder::Lat => self.lat.is_some(),
+            Placeholder::Lon => self.lon.is_some(),
+            Placeholder::Key => self.key.is_some(),
+            Placeholder::Language => self.language.is_some(),
+            Placeholder::Country => self.country.is_some(),
+            Placeholder::Limit => self.limit.is_some(),
         }
     }
 
-    fn put(&self, place: Place, out: &mut String, text: fn(&mut String, &str)) {
+    fn put(&self, place: Placeholder, out: &mut String, text: fn(&mut String, &str)) {
         let number = |out: &mut String, n: f64| {
             // Display never writes an exponent; minus zero is zero.
             let _ = write!(out, "{}", if n == 0.0 { 0.0 } else { n });
         };
         match place {
-            Place::Address => text(out, self.address.unwrap_or_default()),
-            Place::Key => text(out, self.key.unwrap_or_default()),
-            Place::Language => text(out, self.language.unwrap_or_default()),
-            Place::Country => text(out, self.country.unwrap_or_default()),
-            Place::Lat => number(out, self.lat.unwrap_or_default()),
-            Place::Lon => number(out, self.lon.unwrap_or_default()),
-            Place::Limit => {
+            Placeholder::Address => text(out, self.address.unwrap_or_default()),
+            Placeholder::Key => text(out, self.key.unwrap_or_default()),
+            Placeholder::Language => text(out, self.language.unwrap_or_default()),
+            Placeholder::Country => text(out, self.country.unwrap_or_default()),
+            Placeholder::Lat => number(out, self.lat.unwrap_or_default()),
+            Placeholder::Lon => number(out, self.lon.unwrap_or_default()),
+            Placeholder::Limit => {
                 let _ = write!(out, "{}", self.limit.unwrap_or_default());
             }
         }
@@ -86,9 +86,9 @@ impl Values<'_> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Part {
+enum TemplatePart {
     Text(String),
-    Place(Place),
+    Place(Placeholder),
 }
 
 /// A text with places, checked.
@@ -96,32 +96,37 @@ enum Part {
 #[serde(try_from = "String", into = "String")]
 pub struct Template {
     source: String,
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 impl Template {
     /// The places in it.
-    pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
+    pub fn places(&self) -> impl Iterator<Item = Placeholder> + '_ {
         self.parts.iter().filter_map(|p| match p {
-            Part::Place(place) => Some(*place),
-            Part::Text(_) => None,
+            TemplatePart::Place(place) => Some(*place),
+            TemplatePart::Text(_) => None,
         })
     }
 
     /// Have all its places a value?
-    pub(super) fn is_full(&self, values: &Values<'_>) -> bool {
+    pub(super) fn is_full(&self, values: &PlaceholderValues<'_>) -> bool {
         self.places().all(|p| values.has(p))
     }
 
     /// Writes it percent-encoded; where the key came to stand goes to `secret`.
-    pub(super) fn put_url(&self, values: &Values<'_>, out: &mut String, secret: &mut Vec<Range<usize>>) {
+    pub(super) fn put_url(
+        &self,
+        values: &PlaceholderValues<'_>,
+        out: &mut String,
+        secret: &mut Vec<Range<usize>>,
+    ) {
         for part in &self.parts {
             let start = out.len();
             match part {
-                Part::Text(text) => out.push_str(text),
-                Part::Place(place) => values.put(*place, out, percent),
+                TemplatePart::Text(text) => out.push_str(text),
+                TemplatePart::Place(place) => values.put(*place, out, percent),
             }
-            if *part == Part::Place(Place::Key) {
+            if *part == TemplatePart::Place(Placeholder::Key) {
                 secret.push(start..out.len());
             }
         }
@@ -153,17 +158,17 @@ impl TryFrom<String> for Template {
                 ));
             };
             if !before.is_empty() {
-                parts.push(Part::Text(before.to_owned()));
+                parts.push(TemplatePart::Text(before.to_owned()));
             }
-            parts.push(Part::Place(*place));
+            parts.push(TemplatePart::Place(*place));
             rest = from.get(close + 1..).unwrap_or_default();
         }
         if !rest.is_empty() {
-            parts.push(Part::Text(rest.to_owned()));
+            parts.push(TemplatePart::Text(rest.to_owned()));
         }
         let plain = |c: char| c.is_ascii_graphic() && !"\"<>\\^`{|}#".contains(c);
         for part in &parts {
-            if let Part::Text(text) = part
+            if let TemplatePart::Text(text) = part
                 && let Some(bad) = text.chars().find(|c| !plain(*c))
             {
                 return Err(format!("`{source}`: {bad:?} cannot stand in a URL; write it percent-encoded"));
@@ -202,7 +207,7 @@ pub(super) fn percent(out: &mut String, text: &str) {
 mod tests {
     use super::*;
 
-    fn put(template: &str, values: &Values<'_>) -> String {
+    fn put(template: &str, values: &PlaceholderValues<'_>) -> String {
         let mut out = String::new();
         Template::try_from(template.to_owned()).unwrap().put_url(values, &mut out, &mut Vec::new());
         out
@@ -210,9 +215,9 @@ mod tests {
 
     #[test]
     fn values_are_encoded_and_the_template_is_not() {
-        let v = Values { address: Some("a/b?c&d=e#f+g h\né"), ..Default::default() };
+        let v = PlaceholderValues { address: Some("a/b?c&d=e#f+g h\né"), ..Default::default() };
         assert_eq!(put("/x,{address};y", &v), "/x,a%2Fb%3Fc%26d%3De%23f%2Bg%20h%0A%C3%A9;y");
-        let v = Values { lat: Some(-0.0), lon: Some(1e-7), ..Default::default() };
+        let v = PlaceholderValues { lat: Some(-0.0), lon: Some(1e-7), ..Default::default() };
         assert_eq!(put("{lat},{lon}", &v), "0,0.0000001");
     }
 

@@ -120,12 +120,12 @@ impl From<Positive> for f64 {
     }
 }
 
-/// A time span as in a manifest: `500ms`, `30s`, `5m`.
+/// A duration as in a manifest: `500ms`, `30s`, `5m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Span(Duration);
+pub struct TimeSpan(Duration);
 
-impl Span {
+impl TimeSpan {
     /// The span.
     #[must_use]
     pub const fn get(self) -> Duration {
@@ -133,18 +133,18 @@ impl Span {
     }
 }
 
-impl TryFrom<String> for Span {
+impl TryFrom<String> for TimeSpan {
     type Error = String;
-    fn try_from(text: String) -> Result<Span, String> {
+    fn try_from(text: String) -> Result<TimeSpan, String> {
         match duration::parse(&text) {
-            Some(span) if !span.is_zero() => Ok(Span(span)),
+            Some(span) if !span.is_zero() => Ok(TimeSpan(span)),
             _ => Err(format!("`{text}` is no time span; write for example 500ms, 30s, 5m or 1h")),
         }
     }
 }
 
-impl From<Span> for String {
-    fn from(span: Span) -> String {
+impl From<TimeSpan> for String {
+    fn from(span: TimeSpan) -> String {
         duration::human(span.0.as_secs_f64())
     }
 }
@@ -173,8 +173,8 @@ impl Pairs {
 
 impl<'de> Deserialize<'de> for Pairs {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Pairs, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
+        struct PairsVisitor;
+        impl<'de> Visitor<'de> for PairsVisitor {
             type Value = Pairs;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("names with templates")
@@ -192,7 +192,7 @@ impl<'de> Deserialize<'de> for Pairs {
                 Ok(pairs)
             }
         }
-        d.deserialize_map(Read)
+        d.deserialize_map(PairsVisitor)
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn spans_need_a_unit() {
-        let read = |t: &str| Span::try_from(t.to_owned()).map(|s| s.get().as_millis());
+        let read = |t: &str| TimeSpan::try_from(t.to_owned()).map(|s| s.get().as_millis());
         assert_eq!(read("500ms"), Ok(500));
         assert_eq!(read("5m"), Ok(300_000));
         for bad in ["5", "0s", "s", "-1s", "1s5m", "99999999999999999999999s"] {

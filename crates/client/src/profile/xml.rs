@@ -16,9 +16,9 @@ const TEXT_BYTES_MAX: usize = 1024;
 /// Names are looked for down to this depth; the root is 1.
 const LOOK_DEPTH: usize = 4;
 
-/// What was found.
+/// The result of a scan.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Found {
+pub(super) struct XmlScan {
     /// The root's local name.
     pub(super) root: String,
     /// The first value of each wanted attribute, in the order wanted.
@@ -28,8 +28,8 @@ pub(super) struct Found {
 }
 
 /// Scans a document for the wanted local names.
-pub(super) fn scan(body: &[u8], attributes: &[String], elements: &[String]) -> Result<Found, Broken> {
-    let mut found = Found {
+pub(super) fn scan(body: &[u8], attributes: &[String], elements: &[String]) -> Result<XmlScan, Broken> {
+    let mut found = XmlScan {
         root: String::new(),
         attributes: vec![None; attributes.len()],
         elements: vec![None; elements.len()],
@@ -90,7 +90,7 @@ pub(super) fn scan(body: &[u8], attributes: &[String], elements: &[String]) -> R
     if depth > 0 || !rooted { Err(Broken::Cut) } else { Ok(found) }
 }
 
-fn look(tag: &BytesStart<'_>, depth: usize, found: &mut Found, wanted: &[String]) -> Result<(), Broken> {
+fn look(tag: &BytesStart<'_>, depth: usize, found: &mut XmlScan, wanted: &[String]) -> Result<(), Broken> {
     if tag.len() > TAG_BYTES_MAX {
         return Err(Broken::Bad);
     }
@@ -112,7 +112,7 @@ fn look(tag: &BytesStart<'_>, depth: usize, found: &mut Found, wanted: &[String]
     Ok(())
 }
 
-fn keep(found: &mut Found, open: Option<(usize, usize)>, text: &[u8]) {
+fn keep(found: &mut XmlScan, open: Option<(usize, usize)>, text: &[u8]) {
     if let Some((i, _)) = open
         && let Some(slot) = found.elements.get_mut(i)
     {
@@ -131,7 +131,7 @@ fn clip(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn found(body: &str) -> Result<Found, Broken> {
+    fn found(body: &str) -> Result<XmlScan, Broken> {
         scan(body.as_bytes(), &["exceptionCode".into()], &["Code".into()])
     }
 

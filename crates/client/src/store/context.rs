@@ -3,9 +3,9 @@
 //! A run has one set of lanes and one place where its calls are counted and written down. A store
 //! does not need to know who keeps them.
 
-use crate::call::Outcome;
+use crate::call::CallOutcome;
 use crate::lane::{LaneKey, Lanes};
-use crate::telemetry::Line;
+use crate::telemetry::ServiceMetrics;
 use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
 
@@ -15,8 +15,8 @@ pub trait CallContext: Send + Sync {
     fn lanes(&self, config: &LaneConfig) -> Lanes;
 
     /// Counts calls to one service, from now on.
-    fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line;
+    fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics;
 
     /// A call has ended; `what` it was about, without secrets.
-    fn ended(&self, line: &Line, what: &str, outcome: &Outcome<()>);
+    fn ended(&self, line: &ServiceMetrics, what: &str, outcome: &CallOutcome<()>);
 }

@@ -1,6 +1,6 @@
 //! From what a store answered to a verdict, and to an error that a person can read.
 
-use super::wire::Seen;
+use super::wire::ObservedExchange;
 use crate::call::Later;
 use std::error::Error as _;
 use std::{fmt, io};
@@ -10,36 +10,38 @@ use tidegate_core::hint::Hints;
 use tidegate_core::signal::{Finding, Means, Network, Signal};
 use tidegate_core::{Code, Mono, Verdict, VerdictKind};
 
-/// Why one attempt failed.
+/// The error of one attempt.
 #[derive(Debug)]
-pub(super) enum Fault {
-    /// The store said so.
+pub(super) enum StoreFault {
+    /// An error of the object store.
     Store(object_store::Error),
-    /// What came is shorter than what was declared.
+    /// A body shorter than its declared length.
     Cut,
 }
 
-impl From<object_store::Error> for Fault {
-    fn from(error: object_store::Error) -> Fault {
-        Fault::Store(error)
+impl From<object_store::Error> for StoreFault {
+    fn from(error: object_store::Error) -> StoreFault {
+        StoreFault::Store(error)
     }
 }
 
 /// The verdict about one attempt, its hints, and a few words about it.
 pub(super) fn judge(
     classifier: &Classifier,
-    fault: Option<&Fault>,
-    seen: Option<Seen>,
+    fault: Option<&StoreFault>,
+    seen: Option<ObservedExchange>,
     now: Mono,
 ) -> (Verdict, Hints, String) {
     let (signal, hints, words) = match (seen, fault) {
-        (_, Some(Fault::Cut)) => (
+        (_, Some(StoreFault::Cut)) => (
             Signal::Network(Network::Truncated),
             Hints::default(),
             "the object ended before its end".to_owned(),
         ),
-        (Some(Seen::Failure(failure)), _) => (failure.signal(), Hints::default(), failure.to_string()),
-        (Some(Seen::Answer { status, finding, hints, word }), fault) => {
+        (Some(ObservedExchange::Failure(failure)), _) => {
+            (failure.signal(), Hints::default(), failure.to_string())
+        }
+        (Some(ObservedExchange::Answer { status, finding, hints, word }), fault) => {
             let odd = fault.is_some() && (200..300).contains(&status) && finding.is_none();
             let finding =
                 if odd { Some(finding_of(Means::Transient, Code::UNEXPECTED_BODY)) } else { finding };
@@ -49,7 +51,7 @@ pub(super) fn judge(
             };
             (Signal::Http { status, finding }, *hints, words)
         }
-        (None, Some(Fault::Store(error))) => {
+        (None, Some(StoreFault::Store(error))) => {
             let (finding, words) = embedded(error);
             (Signal::Task(finding), Hints::default(), words)
         }

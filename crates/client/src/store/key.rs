@@ -67,7 +67,7 @@ pub fn check(key: &str) -> Result<(), BadKey> {
 }
 
 impl KeySpread {
-    /// The key under which an object is kept.
+    /// The physical key of an object.
     #[must_use]
     pub fn place(self, key: &str) -> String {
         match self {
@@ -79,14 +79,14 @@ impl KeySpread {
         }
     }
 
-    /// The key of an object that is kept here; `None` for what this layout did not write.
+    /// The key of the object with this physical key; `None` for what this layout did not write.
     #[must_use]
-    pub fn original(self, kept: &str) -> Option<&str> {
+    pub fn original(self, physical_key: &str) -> Option<&str> {
         let key = match self {
-            KeySpread::None => kept,
-            KeySpread::Hash => kept.get(SHARD_BYTES..)?,
+            KeySpread::None => physical_key,
+            KeySpread::Hash => physical_key.get(SHARD_BYTES..)?,
         };
-        (self.place(key) == kept).then_some(key)
+        (self.place(key) == physical_key).then_some(key)
     }
 }
 
@@ -95,9 +95,9 @@ pub(super) fn shard(number: u16) -> String {
     format!("h={number:02x}/")
 }
 
-/// The part of a kept key that names its lane: the first `segments` before the last one.
-pub(super) fn lane_prefix(kept: &str, segments: usize) -> &str {
-    let Some((folders, _)) = kept.rsplit_once('/') else { return "" };
+/// The part of a physical key that names its lane: the first `segments` before the last one.
+pub(super) fn lane_prefix(physical_key: &str, segments: usize) -> &str {
+    let Some((folders, _)) = physical_key.rsplit_once('/') else { return "" };
     match folders.match_indices('/').nth(segments.saturating_sub(1)) {
         _ if segments == 0 => "",
         Some((end, _)) => folders.get(..end).unwrap_or_default(),
@@ -151,9 +151,9 @@ mod tests {
         #[test]
         fn every_key_comes_back(key in "\\PC{1,60}", segments in 0usize..4) {
             for spread in [KeySpread::None, KeySpread::Hash] {
-                let kept = spread.place(&key);
-                prop_assert_eq!(spread.original(&kept), Some(key.as_str()));
-                prop_assert!(kept.starts_with(lane_prefix(&kept, segments)));
+                let physical_key = spread.place(&key);
+                prop_assert_eq!(spread.original(&physical_key), Some(key.as_str()));
+                prop_assert!(physical_key.starts_with(lane_prefix(&physical_key, segments)));
             }
         }
 
@@ -161,8 +161,8 @@ mod tests {
         fn no_shard_is_hot(from in 0u32..1_000_000) {
             let mut shards = [0u32; 256];
             for n in from..from + 2560 {
-                let kept = KeySpread::Hash.place(&format!("tiles/{n:08}.png"));
-                let number = usize::from_str_radix(&kept[2..4], 16).unwrap();
+                let physical_key = KeySpread::Hash.place(&format!("tiles/{n:08}.png"));
+                let number = usize::from_str_radix(&physical_key[2..4], 16).unwrap();
                 shards[number] += 1;
             }
             // Ten are expected; 40 would be nine standard deviations away.

@@ -6,7 +6,7 @@
 //! order; memory is bounded by the largest folder. A spread store is 256 such lists, merged.
 
 use super::key::{self, KeySpread, SHARDS};
-use super::{Meta, Store, StoreError, meta};
+use super::{Meta, ObjectStoreClient, StoreError, meta};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -24,7 +24,7 @@ const SHARDS_AT_ONCE: usize = 32;
 /// Objects in order.
 pub(super) type Metas = BoxStream<'static, Result<Meta, StoreError>>;
 
-impl Store {
+impl ObjectStoreClient {
     /// All objects under a folder, or all of them if it is empty, in the order of their keys.
     pub fn list(&self, folder: &str) -> BoxStream<'static, Result<Meta, StoreError>> {
         let folder = folder.trim_end_matches('/');
@@ -43,26 +43,26 @@ impl Store {
         }
     }
 
-    /// All objects under a kept folder.
-    fn walk(&self, kept: String) -> Metas {
-        let kept = kept.trim_end_matches('/').to_owned();
+    /// All objects under a physical prefix.
+    fn walk(&self, physical_prefix: String) -> Metas {
+        let physical_prefix = physical_prefix.trim_end_matches('/').to_owned();
         match self.0.backend.pages.clone() {
-            Some(pages) => self.pages(pages, kept),
-            None => self.folders(kept),
+            Some(pages) => self.pages(pages, physical_prefix),
+            None => self.folders(physical_prefix),
         }
     }
 
     /// What is shown of a found object; `None` for what is not of this store's layout.
     fn shown(&self, found: &ObjectMeta) -> Option<Meta> {
-        let kept = found.location.as_ref().strip_prefix(self.0.base.as_str())?;
-        Some(meta(self.0.spread.original(kept)?, found))
+        let physical_prefix = found.location.as_ref().strip_prefix(self.0.base.as_str())?;
+        Some(meta(self.0.spread.original(physical_prefix)?, found))
     }
 
-    fn pages(&self, pages: Arc<dyn PaginatedListStore>, kept: String) -> Metas {
-        let prefix = (!kept.is_empty()).then(|| format!("{kept}/"));
+    fn pages(&self, pages: Arc<dyn PaginatedListStore>, physical_prefix: String) -> Metas {
+        let prefix = (!physical_prefix.is_empty()).then(|| format!("{physical_prefix}/"));
         let begin = (self.clone(), Some(None::<String>));
         let all = stream::try_unfold(begin, move |(store, token)| {
-            let (pages, prefix, kept) = (pages.clone(), prefix.clone(), kept.clone());
+            let (pages, prefix, physical_prefix) = (pages.clone(), prefix.clone(), physical_prefix.clone());
             async move {
                 let Some(token) = token else { return Ok(None) };
                 let ask = || {
@@ -70,10 +70,10 @@ impl Store {
                         PaginatedListOptions { page_token: token.clone(), ..PaginatedListOptions::default() };
                     async { Ok(pages.list_paginated(prefix.as_deref(), options).await?) }
                 };
-                let page = store.call(&kept, &format!("{kept}/"), ask).await?;
+                let page = store.call(&physical_prefix, &format!("{physical_prefix}/"), ask).await?;
                 if page.page_token.is_some() && page.page_token == token {
                     let why = "the list goes round in a circle";
-                    return Err(StoreError::local(&kept, Code::UNEXPECTED_BODY, why));
+                    return Err(StoreError::local(&physical_prefix, Code::UNEXPECTED_BODY, why));
                 }
                 let found: Vec<_> =
                     page.result.objects.iter().filter_map(|o| store.shown(o)).map(Ok).collect();
@@ -83,18 +83,18 @@ impl Store {
         all.try_flatten().boxed()
     }
 
-    fn folders(&self, kept: String) -> Metas {
-        let begin = (self.clone(), VecDeque::from([Entry::Folder(kept)]));
+    fn folders(&self, physical_prefix: String) -> Metas {
+        let begin = (self.clone(), VecDeque::from([ListingEntry::Folder(physical_prefix)]));
         stream::try_unfold(begin, |(store, mut left)| async move {
             while let Some(entry) = left.pop_front() {
                 match entry {
-                    Entry::Object(found) => {
+                    ListingEntry::Object(found) => {
                         if let Some(shown) = store.shown(&found) {
                             return Ok(Some((shown, (store, left))));
                         }
                     }
-                    Entry::Folder(kept) => {
-                        let mut inside = store.folder(&kept).await?;
+                    ListingEntry::Folder(physical_prefix) => {
+                        let mut inside = store.folder(&physical_prefix).await?;
                         inside.sort_by_cached_key(|entry| Reverse(entry.name()));
                         for entry in inside {
                             left.push_front(entry);
@@ -107,37 +107,37 @@ impl Store {
         .boxed()
     }
 
-    async fn folder(&self, kept: &str) -> Result<Vec<Entry>, StoreError> {
-        let path = super::path(kept, kept)?;
-        let path = (!kept.is_empty()).then_some(path);
+    async fn folder(&self, physical_prefix: &str) -> Result<Vec<ListingEntry>, StoreError> {
+        let path = super::path(physical_prefix, physical_prefix)?;
+        let path = (!physical_prefix.is_empty()).then_some(path);
         let objects = &self.0.backend.objects;
         let ask = || async { Ok(objects.list_with_delimiter(path.as_ref()).await?) };
-        let found = self.call(kept, &format!("{kept}/"), ask).await?;
-        let folders = found.common_prefixes.into_iter().map(|p: Path| Entry::Folder(p.into()));
-        Ok(folders.chain(found.objects.into_iter().map(Entry::Object)).collect())
+        let found = self.call(physical_prefix, &format!("{physical_prefix}/"), ask).await?;
+        let folders = found.common_prefixes.into_iter().map(|p: Path| ListingEntry::Folder(p.into()));
+        Ok(folders.chain(found.objects.into_iter().map(ListingEntry::Object)).collect())
     }
 }
 
-/// What lies in a folder.
-enum Entry {
+/// One entry of a folder listing.
+enum ListingEntry {
     Folder(String),
     Object(ObjectMeta),
 }
 
-impl Entry {
+impl ListingEntry {
     /// What it is sorted by.
     fn name(&self) -> String {
         match self {
-            Entry::Folder(kept) => format!("{kept}/"),
-            Entry::Object(found) => found.location.to_string(),
+            ListingEntry::Folder(physical_prefix) => format!("{physical_prefix}/"),
+            ListingEntry::Object(found) => found.location.to_string(),
         }
     }
 }
 
-/// A list, and its first object taken off.
-type Begun = (Option<Meta>, Metas);
+/// A listing with its first object read ahead.
+type StartedListing = (Option<Meta>, Metas);
 
-fn begin(mut list: Metas) -> BoxFuture<'static, Result<Begun, StoreError>> {
+fn begin(mut list: Metas) -> BoxFuture<'static, Result<StartedListing, StoreError>> {
     Box::pin(async move { Ok((list.try_next().await?, list)) })
 }
 
@@ -145,7 +145,7 @@ fn begin(mut list: Metas) -> BoxFuture<'static, Result<Begun, StoreError>> {
 fn merge(lists: Vec<Metas>) -> Metas {
     let heads = stream::iter(lists).map(begin).buffered(SHARDS_AT_ONCE).boxed();
     let merged = async move {
-        let open: Vec<Begun> = heads.try_collect().await?;
+        let open: Vec<StartedListing> = heads.try_collect().await?;
         let heads =
             open.iter().enumerate().filter_map(|(n, (head, _))| Some((head.as_ref()?.key.clone(), n)));
         let heap: BinaryHeap<_> = heads.map(Reverse).collect();

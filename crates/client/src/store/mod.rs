@@ -9,9 +9,9 @@
 //! else; a repeat is safe because a key names one object.
 //!
 //! ```
-//! use tidegate_client::store::{Settings, Store};
+//! use tidegate_client::store::{StoreSettings, ObjectStoreClient};
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-//! let store = Store::open("memory:", &Settings::default()).unwrap();
+//! let store = ObjectStoreClient::open("memory:", &StoreSettings::default()).unwrap();
 //! store.put("tiles/1/2.png", "png".into()).await?;
 //! assert_eq!(store.get("tiles/1/2.png").await?.bytes(1024).await?, "png");
 //! # Ok::<(), tidegate_client::store::StoreError>(()) }).unwrap();
@@ -41,15 +41,15 @@ pub use context::CallContext;
 pub use judge::StoreError;
 pub use key::{BadKey, KeySpread};
 pub use object_store::GetRange;
-pub use open::{OpenError, S3Settings, Settings};
-pub use read::Object;
+pub use open::{OpenError, S3Settings, StoreSettings};
+pub use read::ObjectReader;
 
-use crate::call::{self, Later, Reply, Sent};
-use crate::lane::{Lane, LaneKey, Lanes};
+use crate::call::{self, AttemptOutcome, Later, Sent};
+use crate::lane::{LaneHandle, LaneKey, Lanes};
 use crate::lock::lock;
-use crate::telemetry::Line;
+use crate::telemetry::ServiceMetrics;
 use bytes::Bytes;
-use judge::{Fault, judge};
+use judge::{StoreFault, judge};
 use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
@@ -79,15 +79,16 @@ pub struct Meta {
     pub etag: Option<String>,
 }
 
-/// One bucket or directory. Clones share its lanes.
+/// A client of one bucket or directory. Clones share its lanes.
 #[derive(Clone)]
-pub struct Store(Arc<Inner>);
+pub struct ObjectStoreClient(Arc<ObjectStoreInner>);
 
-struct Inner {
+struct ObjectStoreInner {
     name: String,
-    /// Whose lanes these are: the name, and the service that keeps it where there is more than one.
+    /// The name of its lanes: the name of the store, and the host of its endpoint where buckets of
+    /// several services may share lanes.
     home: String,
-    /// What stands before every kept key; empty or with a slash at its end.
+    /// The prefix of every physical key; empty or with a slash at its end.
     base: String,
     spread: KeySpread,
     lane_segments: usize,
@@ -101,8 +102,8 @@ struct Inner {
     classifier: Classifier,
     seed: u64,
     calls: AtomicU64,
-    /// As whom in the traffic of a run, and what is counted there.
-    caller: Option<(Box<dyn CallContext>, Line)>,
+    /// The context of its calls, and the metrics that count them.
+    caller: Option<(Box<dyn CallContext>, ServiceMetrics)>,
 }
 
 /// What the library offers for one kind of store.
@@ -116,13 +117,13 @@ struct Backend {
     renames: bool,
 }
 
-impl std::fmt::Debug for Store {
+impl std::fmt::Debug for ObjectStoreClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Store({}/{})", self.0.name, self.0.base)
+        write!(f, "ObjectStoreClient({}/{})", self.0.name, self.0.base)
     }
 }
 
-impl Store {
+impl ObjectStoreClient {
     /// Its lanes, one per prefix.
     #[must_use]
     pub fn lanes(&self) -> &Lanes {
@@ -130,19 +131,19 @@ impl Store {
     }
 
     /// Puts an object in one request, over whatever is there. Above some megabytes
-    /// [`Store::put_stream`] is better.
+    /// [`ObjectStoreClient::put_stream`] is better.
     ///
     /// # Errors
     /// The key is none, or the store did not take the object.
     pub async fn put(&self, key: &str, content: Bytes) -> Result<(), StoreError> {
-        let kept = self.kept(key)?;
-        let path = path(key, &kept)?;
+        let physical_key = self.physical_key(key)?;
+        let path = path(key, &physical_key)?;
         let objects = &self.0.backend.objects;
         let put = || async {
             objects.put(&path, PutPayload::from_bytes(content.clone())).await?;
             Ok(())
         };
-        self.call(key, &kept, put).await
+        self.call(key, &physical_key, put).await
     }
 
     /// An object without its content.
@@ -150,10 +151,10 @@ impl Store {
     /// # Errors
     /// There is none, or the store did not say.
     pub async fn head(&self, key: &str) -> Result<Meta, StoreError> {
-        let kept = self.kept(key)?;
-        let path = path(key, &kept)?;
+        let physical_key = self.physical_key(key)?;
+        let path = path(key, &physical_key)?;
         let objects = &self.0.backend.objects;
-        let found = self.call(key, &kept, || async { Ok(objects.head(&path).await?) }).await?;
+        let found = self.call(key, &physical_key, || async { Ok(objects.head(&path).await?) }).await?;
         Ok(meta(key, &found))
     }
 
@@ -162,10 +163,10 @@ impl Store {
     /// # Errors
     /// The store did not do it.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
-        let kept = self.kept(key)?;
-        let path = path(key, &kept)?;
+        let physical_key = self.physical_key(key)?;
+        let path = path(key, &physical_key)?;
         let objects = &self.0.backend.objects;
-        match self.call(key, &kept, || async { Ok(objects.delete(&path).await?) }).await {
+        match self.call(key, &physical_key, || async { Ok(objects.delete(&path).await?) }).await {
             // A bucket that is not there is another matter.
             Err(error) if error.is_not_found() && !error.words.contains("NoSuchBucket") => Ok(()),
             other => other,
@@ -177,10 +178,10 @@ impl Store {
     /// # Errors
     /// There is none, or the store did not do it.
     pub async fn copy(&self, from: &str, to: &str) -> Result<(), StoreError> {
-        let (from_kept, to_kept) = (self.kept(from)?, self.kept(to)?);
-        let (source, target) = (path(from, &from_kept)?, path(to, &to_kept)?);
+        let (from_physical, to_physical) = (self.physical_key(from)?, self.physical_key(to)?);
+        let (source, target) = (path(from, &from_physical)?, path(to, &to_physical)?);
         let objects = &self.0.backend.objects;
-        self.call(from, &to_kept, || async { Ok(objects.copy(&source, &target).await?) }).await
+        self.call(from, &to_physical, || async { Ok(objects.copy(&source, &target).await?) }).await
     }
 
     /// Renames an object: in one step where the store can, else by copy and delete. If that breaks
@@ -196,23 +197,23 @@ impl Store {
             self.copy(from, to).await?;
             return self.delete(from).await;
         }
-        let (from_kept, to_kept) = (self.kept(from)?, self.kept(to)?);
-        let (source, target) = (path(from, &from_kept)?, path(to, &to_kept)?);
+        let (from_physical, to_physical) = (self.physical_key(from)?, self.physical_key(to)?);
+        let (source, target) = (path(from, &from_physical)?, path(to, &to_physical)?);
         let objects = &self.0.backend.objects;
-        self.call(from, &to_kept, || async { Ok(objects.rename(&source, &target).await?) }).await
+        self.call(from, &to_physical, || async { Ok(objects.rename(&source, &target).await?) }).await
     }
 
-    /// Where an object of this key is kept.
-    fn kept(&self, key: &str) -> Result<String, StoreError> {
+    /// The physical key of an object: the base, the shard of the key spread, and its key.
+    fn physical_key(&self, key: &str) -> Result<String, StoreError> {
         key::check(key).map_err(|bad| StoreError::local(&bad.key, Code::BAD_REQUEST, bad.why))?;
-        let kept = self.0.base.clone() + &self.0.spread.place(key);
-        Ok(kept)
+        let physical_key = self.0.base.clone() + &self.0.spread.place(key);
+        Ok(physical_key)
     }
 
-    /// The lane of a kept key.
-    fn lane(&self, kept: &str) -> Lane {
+    /// The lane of a physical key.
+    fn lane(&self, physical_key: &str) -> LaneHandle {
         let inner = &*self.0;
-        let after = kept.strip_prefix(inner.base.as_str()).unwrap_or(kept);
+        let after = physical_key.strip_prefix(inner.base.as_str()).unwrap_or(physical_key);
         let prefix = key::lane_prefix(after, inner.lane_segments);
         let mut known = lock(&inner.prefixes);
         let prefix = if known.contains(prefix) || known.len() < LANES_MAX { prefix } else { "*" };
@@ -223,15 +224,15 @@ impl Store {
         inner.lanes.get(&LaneKey::of_prefix(&inner.home, &format!("{}{prefix}", inner.base)))
     }
 
-    /// Takes one request through the lane of `kept` to its end.
-    async fn call<T, W, F>(&self, key: &str, kept: &str, mut work: W) -> Result<T, StoreError>
+    /// Takes one request through the lane of `physical_key` to its end.
+    async fn call<T, W, F>(&self, key: &str, physical_key: &str, mut work: W) -> Result<T, StoreError>
     where
         T: Send,
         W: FnMut() -> F + Send,
-        F: Future<Output = Result<T, Fault>> + Send,
+        F: Future<Output = Result<T, StoreFault>> + Send,
     {
         let inner = &*self.0;
-        let lane = self.lane(kept);
+        let lane = self.lane(physical_key);
         let clock = lane.clock();
         let mut patience = Patience::new(inner.patience);
         let (outcome, value) = loop {
@@ -242,7 +243,7 @@ impl Store {
                     let (result, seen) = wire::watched(work).await;
                     let (verdict, hints, words) =
                         judge(&inner.classifier, result.as_ref().err(), seen, clock.mono());
-                    Sent::Reply(Reply { verdict, hints, value: Some((result.ok(), words)) })
+                    Sent::Reply(AttemptOutcome { verdict, hints, value: Some((result.ok(), words)) })
                 }
             });
             let outcome = tokio::select! {
@@ -277,9 +278,9 @@ impl Store {
     }
 }
 
-/// The library's form of a kept key.
-fn path(key: &str, kept: &str) -> Result<Path, StoreError> {
-    Path::parse(kept).map_err(|_| StoreError::local(key, Code::BAD_REQUEST, "it is no key"))
+/// The library's form of a physical key.
+fn path(key: &str, physical_key: &str) -> Result<Path, StoreError> {
+    Path::parse(physical_key).map_err(|_| StoreError::local(key, Code::BAD_REQUEST, "it is no key"))
 }
 
 fn meta(key: &str, found: &object_store::ObjectMeta) -> Meta {

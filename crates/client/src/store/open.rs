@@ -11,8 +11,8 @@
 //! services of clouds are never asked.
 
 use super::key::{self, KeySpread};
-use super::wire::Wire;
-use super::{Backend, CallContext, Inner, Store};
+use super::wire::StoreTransport;
+use super::{Backend, CallContext, ObjectStoreClient, ObjectStoreInner};
 use crate::http::address::Addresses;
 use crate::http::{Allow, Client, ClientConfig};
 use crate::lane::{Clock, LaneKey, LaneStates, Lanes};
@@ -33,10 +33,10 @@ use url::{Host, Url};
 
 /// The settings of a store.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct StoreSettings {
     /// Where entropy goes in a key.
     pub key_spread: KeySpread,
-    /// Folders of a kept key, after the base, that name its lane. 0 gives the store one lane.
+    /// Folders of a physical key, after the base, that name its lane. 0 gives the store one lane.
     pub lane_segments: usize,
     /// The smallest part of an upload in parts, in bytes; at least 5 MiB, as S3 wants it.
     pub part_bytes: usize,
@@ -58,10 +58,10 @@ pub struct Settings {
     pub seed: u64,
 }
 
-impl Default for Settings {
+impl Default for StoreSettings {
     /// Keys as they are, a lane per first folder, parts of 8 MiB, four at once; 5 attempts with
     /// throttles and outages free of them, ten minutes in all, one minute each.
-    fn default() -> Settings {
+    fn default() -> StoreSettings {
         let policy = CallPolicy {
             throttles_free: 100,
             outages_free: 20,
@@ -76,7 +76,7 @@ impl Default for Settings {
         lane.breaker.cooldown_factor = 1.5;
         lane.breaker.cooldown_max = Duration::from_secs(30);
         lane.breaker.probes = 1;
-        Settings {
+        StoreSettings {
             key_spread: KeySpread::None,
             lane_segments: 1,
             part_bytes: 8 << 20,
@@ -139,42 +139,46 @@ impl From<SecretError> for OpenError {
     }
 }
 
-impl Store {
+impl ObjectStoreClient {
     /// Opens a store. Nothing is asked of it yet.
     ///
     /// # Errors
     /// The address or a setting is wrong, a credential is missing, or a directory cannot be used.
-    pub fn open(address: &str, settings: &Settings) -> Result<Store, OpenError> {
-        Store::open_on(address, settings, Clock::system())
+    pub fn open(address: &str, settings: &StoreSettings) -> Result<ObjectStoreClient, OpenError> {
+        ObjectStoreClient::open_on(address, settings, Clock::system())
     }
 
     /// The same on a given clock.
     ///
     /// # Errors
-    /// As [`Store::open`].
-    pub fn open_on(address: &str, settings: &Settings, clock: Clock) -> Result<Store, OpenError> {
-        Store::make(address, settings, clock, None)
+    /// As [`ObjectStoreClient::open`].
+    pub fn open_on(
+        address: &str,
+        settings: &StoreSettings,
+        clock: Clock,
+    ) -> Result<ObjectStoreClient, OpenError> {
+        ObjectStoreClient::make(address, settings, clock, None)
     }
 
     /// The same in the traffic of a run: its prefixes share their lanes with others there.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// As [`ObjectStoreClient::open`].
     pub fn open_for(
         address: &str,
-        settings: &Settings,
+        settings: &StoreSettings,
         caller: impl CallContext + 'static,
-    ) -> Result<Store, OpenError> {
+    ) -> Result<ObjectStoreClient, OpenError> {
         let clock = caller.lanes(&settings.lane).clock();
-        Store::make(address, settings, clock, Some(Box::new(caller)))
+        ObjectStoreClient::make(address, settings, clock, Some(Box::new(caller)))
     }
 
     fn make(
         address: &str,
-        settings: &Settings,
+        settings: &StoreSettings,
         clock: Clock,
         caller: Option<Box<dyn CallContext>>,
-    ) -> Result<Store, OpenError> {
+    ) -> Result<ObjectStoreClient, OpenError> {
         let wrong = |why: &str| Err(OpenError::Setting(why.to_owned()));
         if settings.part_bytes < 5 << 20 {
             return wrong("a part has at least 5 MiB");
@@ -221,7 +225,7 @@ impl Store {
             (caller, line)
         };
         let caller = caller.map(line);
-        Ok(Store(Arc::new(Inner {
+        Ok(ObjectStoreClient(Arc::new(ObjectStoreInner {
             name,
             home,
             base,
@@ -300,7 +304,7 @@ fn bucket_of(bucket: &str, s3: &S3Settings, profile: &Profile, clock: Clock) -> 
     if !endpoint.username().is_empty() || endpoint.password().is_some() || endpoint.query().is_some() {
         return Err(wrong("the endpoint holds more than an address; keys come from env: or file:"));
     }
-    let wire = Wire {
+    let wire = StoreTransport {
         client: client(&endpoint, s3.private)?,
         profile: Arc::new(profile.clone()),
         hints: profile.hints(),

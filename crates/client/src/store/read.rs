@@ -6,8 +6,8 @@
 //! of the same content: an object that was overwritten meanwhile ends in an error, never in a
 //! mixture.
 
-use super::judge::Fault;
-use super::{GetRange, Meta, Store, StoreError, meta, path};
+use super::judge::StoreFault;
+use super::{GetRange, Meta, ObjectStoreClient, StoreError, meta, path};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt, stream};
@@ -19,14 +19,14 @@ use tidegate_core::Code;
 /// Bytes that are read while the call is out.
 const AHEAD_BYTES: usize = 1 << 20;
 
-/// An object, or a range of one, on its way.
-pub struct Object {
-    /// What it is; its size is that of the whole object.
+/// A streaming reader of an object, or of a range of one.
+pub struct ObjectReader {
+    /// The metadata; its size is that of the whole object.
     pub meta: Meta,
-    /// The bytes that come, counted in the whole object.
+    /// The range of bytes that is read, as offsets in the whole object.
     pub range: Range<u64>,
-    store: Store,
-    kept: String,
+    store: ObjectStoreClient,
+    physical_key: String,
     found: ObjectMeta,
     at: u64,
     stalls: u32,
@@ -34,9 +34,12 @@ pub struct Object {
     rest: BoxStream<'static, object_store::Result<Bytes>>,
 }
 
-impl std::fmt::Debug for Object {
+impl std::fmt::Debug for ObjectReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Object").field("meta", &self.meta).field("range", &self.range).finish_non_exhaustive()
+        f.debug_struct("ObjectReader")
+            .field("meta", &self.meta)
+            .field("range", &self.range)
+            .finish_non_exhaustive()
     }
 }
 
@@ -48,12 +51,12 @@ struct Opened {
     rest: BoxStream<'static, object_store::Result<Bytes>>,
 }
 
-impl Store {
+impl ObjectStoreClient {
     /// A whole object.
     ///
     /// # Errors
     /// There is none, or the store did not give it.
-    pub async fn get(&self, key: &str) -> Result<Object, StoreError> {
+    pub async fn get(&self, key: &str) -> Result<ObjectReader, StoreError> {
         self.get_range(key, None).await
     }
 
@@ -61,16 +64,16 @@ impl Store {
     ///
     /// # Errors
     /// There is no such object or range, or the store did not give it.
-    pub async fn get_range(&self, key: &str, range: Option<GetRange>) -> Result<Object, StoreError> {
-        let kept = self.kept(key)?;
+    pub async fn get_range(&self, key: &str, range: Option<GetRange>) -> Result<ObjectReader, StoreError> {
+        let physical_key = self.physical_key(key)?;
         let wanted = GetOptions { range, ..GetOptions::default() };
-        let Opened { found, range, ahead, rest } = self.begin(key, &kept, &wanted).await?;
-        Ok(Object {
+        let Opened { found, range, ahead, rest } = self.begin(key, &physical_key, &wanted).await?;
+        Ok(ObjectReader {
             meta: meta(key, &found),
             at: range.start,
             range,
             store: self.clone(),
-            kept,
+            physical_key,
             found,
             stalls: 0,
             ahead,
@@ -78,8 +81,8 @@ impl Store {
         })
     }
 
-    async fn begin(&self, key: &str, kept: &str, wanted: &GetOptions) -> Result<Opened, StoreError> {
-        let path = path(key, kept)?;
+    async fn begin(&self, key: &str, physical_key: &str, wanted: &GetOptions) -> Result<Opened, StoreError> {
+        let path = path(key, physical_key)?;
         let objects = &self.0.backend.objects;
         let open = || async {
             let got = objects.get_opts(&path, wanted.clone()).await?;
@@ -92,18 +95,20 @@ impl Store {
                         bytes += piece.len();
                         ahead.push_back(piece);
                     }
-                    Some(Err(_)) => return Err(Fault::Cut),
-                    None if bytes as u64 != range.end.saturating_sub(range.start) => return Err(Fault::Cut),
+                    Some(Err(_)) => return Err(StoreFault::Cut),
+                    None if bytes as u64 != range.end.saturating_sub(range.start) => {
+                        return Err(StoreFault::Cut);
+                    }
                     None => break,
                 }
             }
             Ok(Opened { found, range, ahead, rest })
         };
-        self.call(key, kept, open).await
+        self.call(key, physical_key, open).await
     }
 }
 
-impl Object {
+impl ObjectReader {
     /// The next piece; `None` when all has come.
     ///
     /// # Errors
@@ -148,7 +153,7 @@ impl Object {
         if wanted.if_match.is_none() {
             wanted.if_unmodified_since = Some(self.found.last_modified);
         }
-        let opened = self.store.begin(&self.meta.key, &self.kept, &wanted).await?;
+        let opened = self.store.begin(&self.meta.key, &self.physical_key, &wanted).await?;
         if opened.found.e_tag != self.found.e_tag || opened.range != (self.at..self.range.end) {
             let why = "the object changed while it was read";
             return Err(StoreError::local(&self.meta.key, Code::CONFLICT, why));
@@ -160,7 +165,7 @@ impl Object {
     /// All of it, if it has at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// As [`Object::next`], or there are more bytes.
+    /// As [`ObjectReader::next`], or there are more bytes.
     pub async fn bytes(mut self, bytes_max: usize) -> Result<Bytes, StoreError> {
         let length = self.range.end.saturating_sub(self.range.start);
         if length > bytes_max as u64 {

@@ -9,8 +9,8 @@
 //! says that there is no such upload. So a SHA-256 is taken of what is sent, and in that case the
 //! object is read back and compared. Equal means done; anything else is the error that it looks like.
 
-use super::judge::Fault;
-use super::{Store, StoreError, path};
+use super::judge::StoreFault;
+use super::{ObjectStoreClient, StoreError, path};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{Stream, StreamExt, TryStreamExt};
@@ -26,7 +26,7 @@ use tidegate_core::Code;
 /// Parts that S3 takes for one object.
 const PARTS_MAX: u64 = 10_000;
 
-impl Store {
+impl ObjectStoreClient {
     /// Puts an object of any size as it comes, over whatever is there. `length` is its size if that
     /// is known: then the parts are made as large as they must be, and a source that gives another
     /// number of bytes is refused. Returns the bytes put.
@@ -37,11 +37,11 @@ impl Store {
     where
         S: Stream<Item = io::Result<Bytes>> + Send,
     {
-        let kept = self.kept(key)?;
-        let path = path(key, &kept)?;
+        let physical_key = self.physical_key(key)?;
+        let path = path(key, &physical_key)?;
         let needed = length.unwrap_or(0).div_ceil(PARTS_MAX).next_multiple_of(1 << 20);
         let part_bytes = usize::try_from(needed).unwrap_or(usize::MAX).max(self.0.part_bytes);
-        let mut source = Cutter { key, source: pin!(source), part_bytes, left: None, total: 0, length };
+        let mut source = PartSplitter { key, source: pin!(source), part_bytes, left: None, total: 0, length };
         let first = source.part().await?.unwrap_or_default();
         let Some(second) = source.part().await? else {
             let total = first.len() as u64;
@@ -51,7 +51,7 @@ impl Store {
         source.left = Some(second);
         match &self.0.backend.parts {
             Some(parts) => {
-                let at = At { store: self, key, kept: &kept, path: &path, parts };
+                let at = UploadTarget { store: self, key, physical_key: &physical_key, path: &path, parts };
                 at.upload(first, source).await
             }
             None => self.stage(key, &path, first, source).await,
@@ -64,20 +64,20 @@ impl Store {
         key: &str,
         path: &Path,
         first: Bytes,
-        mut source: Cutter<'_, S>,
+        mut source: PartSplitter<'_, S>,
     ) -> Result<u64, StoreError>
     where
         S: Stream<Item = io::Result<Bytes>> + Send + Unpin,
     {
         let objects = &self.0.backend.objects;
-        let kept = path.as_ref();
+        let physical_key = path.as_ref();
         // A staged file takes its parts in order and once, so the whole of it is one call.
         let mut upload: Box<dyn MultipartUpload> =
-            self.call(key, kept, || async { Ok(objects.put_multipart(path).await?) }).await?;
+            self.call(key, physical_key, || async { Ok(objects.put_multipart(path).await?) }).await?;
         let fail = |error| {
             let (verdict, _, words) = super::judge(
                 &self.0.classifier,
-                Some(&Fault::Store(error)),
+                Some(&StoreFault::Store(error)),
                 None,
                 self.0.lanes.clock().mono(),
             );
@@ -103,26 +103,26 @@ impl Store {
     }
 }
 
-/// One upload and where it goes.
-struct At<'a> {
-    store: &'a Store,
+/// The target of one multipart upload.
+struct UploadTarget<'a> {
+    store: &'a ObjectStoreClient,
     key: &'a str,
-    kept: &'a str,
+    physical_key: &'a str,
     path: &'a Path,
     parts: &'a Arc<dyn MultipartStore>,
 }
 
-impl At<'_> {
-    async fn upload<S>(&self, first: Bytes, source: Cutter<'_, S>) -> Result<u64, StoreError>
+impl UploadTarget<'_> {
+    async fn upload<S>(&self, first: Bytes, source: PartSplitter<'_, S>) -> Result<u64, StoreError>
     where
         S: Stream<Item = io::Result<Bytes>> + Send + Unpin,
     {
         let create = || async { Ok(self.parts.create_multipart(self.path).await?) };
-        let id = self.store.call(self.key, self.kept, create).await?;
-        let mut unfinished = Unfinished {
+        let id = self.store.call(self.key, self.physical_key, create).await?;
+        let mut unfinished = AbortGuard {
             store: self.store.clone(),
             key: self.key.to_owned(),
-            kept: self.kept.to_owned(),
+            physical_key: self.physical_key.to_owned(),
             id: Some(id.clone()),
         };
         let done = self.send(&id, first, source).await;
@@ -134,7 +134,12 @@ impl At<'_> {
         done
     }
 
-    async fn send<S>(&self, id: &String, first: Bytes, mut source: Cutter<'_, S>) -> Result<u64, StoreError>
+    async fn send<S>(
+        &self,
+        id: &String,
+        first: Bytes,
+        mut source: PartSplitter<'_, S>,
+    ) -> Result<u64, StoreError>
     where
         S: Stream<Item = io::Result<Bytes>> + Send + Unpin,
     {
@@ -166,7 +171,7 @@ impl At<'_> {
             let parts = parts.clone();
             async { Ok(self.parts.complete_multipart(self.path, id, parts).await?) }
         };
-        match self.store.call(self.key, self.kept, complete).await {
+        match self.store.call(self.key, self.physical_key, complete).await {
             Ok(_) => Ok(source.total),
             Err(lost) if lost.is_not_found() && lost.attempts > 1 => {
                 if self.holds(source.total, &hash.finalize()).await { Ok(source.total) } else { Err(lost) }
@@ -180,7 +185,7 @@ impl At<'_> {
             let payload = PutPayload::from_bytes(content.clone());
             async { Ok(self.parts.put_part(self.path, id, number, payload).await?) }
         };
-        Ok((number, self.store.call(self.key, self.kept, put).await?))
+        Ok((number, self.store.call(self.key, self.physical_key, put).await?))
     }
 
     /// Whether the store holds exactly what was sent.
@@ -200,35 +205,35 @@ impl At<'_> {
     }
 }
 
-/// Aborts an upload that was not finished, also when its future was dropped.
-struct Unfinished {
-    store: Store,
+/// Aborts an unfinished multipart upload, also when its future was dropped.
+struct AbortGuard {
+    store: ObjectStoreClient,
     key: String,
-    kept: String,
+    physical_key: String,
     id: Option<String>,
 }
 
-impl Unfinished {
+impl AbortGuard {
     /// The error that led here is the one to tell, so this one tells none.
     async fn abort(&mut self) {
         let (Some(id), Some(parts)) = (self.id.take(), self.store.0.backend.parts.clone()) else { return };
-        let Ok(path) = path(&self.key, &self.kept) else { return };
+        let Ok(path) = path(&self.key, &self.physical_key) else { return };
         let abort = || async { Ok(parts.abort_multipart(&path, &id).await?) };
-        let _ = self.store.call(&self.key, &self.kept, abort).await;
+        let _ = self.store.call(&self.key, &self.physical_key, abort).await;
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for AbortGuard {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (store, key, kept) = (self.store.clone(), self.key.clone(), self.kept.clone());
-        runtime.spawn(async move { Unfinished { store, key, kept, id: Some(id) }.abort().await });
+        let (store, key, physical_key) = (self.store.clone(), self.key.clone(), self.physical_key.clone());
+        runtime.spawn(async move { AbortGuard { store, key, physical_key, id: Some(id) }.abort().await });
     }
 }
 
 /// Cuts a source into parts of equal size, as some stores demand.
-struct Cutter<'a, S> {
+struct PartSplitter<'a, S> {
     key: &'a str,
     source: S,
     part_bytes: usize,
@@ -239,7 +244,7 @@ struct Cutter<'a, S> {
     length: Option<u64>,
 }
 
-impl<S: Stream<Item = io::Result<Bytes>> + Unpin> Cutter<'_, S> {
+impl<S: Stream<Item = io::Result<Bytes>> + Unpin> PartSplitter<'_, S> {
     /// The next part; `None` at the end. An empty source has no part.
     async fn part(&mut self) -> Result<Option<Bytes>, StoreError> {
         let mut part = BytesMut::new();

@@ -9,7 +9,7 @@
 //! each attempt, after the wait for the lane and not before it, so a signature never grows old in a
 //! queue. Redirects are not followed: a signature holds for one host only.
 
-use crate::http::{Arriving, Client, Failure};
+use crate::http::{Client, HttpFailure, ResponseBody};
 use crate::profile::Profile;
 use bytes::Bytes;
 use http::{HeaderMap, Method, header};
@@ -35,30 +35,30 @@ const PAGE_BYTES_MAX: usize = 64 << 20;
 /// The longest error code that is quoted.
 const CODE_BYTES_MAX: usize = 48;
 
-/// What a request met.
+/// The response or the failure of a request, as the lane must know it.
 #[derive(Debug)]
-pub(super) enum Seen {
-    /// An answer.
+pub(super) enum ObservedExchange {
+    /// A response.
     Answer {
-        /// Its status.
+        /// The HTTP status.
         status: u16,
-        /// What its body means, where that outranks the status.
+        /// The finding in the body, where that outranks the status.
         finding: Option<Finding>,
-        /// What its headers ask for.
+        /// The hints in the headers.
         hints: Box<Hints>,
-        /// The service's own word for an error, such as `SlowDown`.
+        /// The error code of the service, such as `SlowDown`.
         word: Option<String>,
     },
-    /// No answer.
-    Failure(Failure),
+    /// No response.
+    Failure(HttpFailure),
 }
 
 tokio::task_local! {
-    static SEEN: Cell<Option<Seen>>;
+    static SEEN: Cell<Option<ObservedExchange>>;
 }
 
 /// Runs `work` and returns with it what its last request met.
-pub(super) async fn watched<T>(work: impl Future<Output = T>) -> (T, Option<Seen>) {
+pub(super) async fn watched<T>(work: impl Future<Output = T>) -> (T, Option<ObservedExchange>) {
     let inside = async {
         let out = work.await;
         (out, SEEN.with(Cell::take))
@@ -66,37 +66,37 @@ pub(super) async fn watched<T>(work: impl Future<Output = T>) -> (T, Option<Seen
     SEEN.scope(Cell::new(None), inside).await
 }
 
-fn note(seen: Seen) {
+fn note(seen: ObservedExchange) {
     // Outside of a watched call nobody wants to know.
     let _ = SEEN.try_with(|slot| slot.set(Some(seen)));
 }
 
-/// The transport of one store.
+/// The HTTP transport of one object store.
 #[derive(Clone)]
-pub(super) struct Wire {
+pub(super) struct StoreTransport {
     pub(super) client: Client,
     pub(super) profile: Arc<Profile>,
     pub(super) hints: HintProfile,
     pub(super) clock: Clock,
 }
 
-impl fmt::Debug for Wire {
+impl fmt::Debug for StoreTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Wire")
+        f.write_str("StoreTransport")
     }
 }
 
-impl HttpConnector for Wire {
+impl HttpConnector for StoreTransport {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
         Ok(HttpClient::new(self.clone()))
     }
 }
 
-impl Wire {
-    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, Failure> {
+impl StoreTransport {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpFailure> {
         let (mut parts, body) = request.into_parts();
         let url = Url::parse(&parts.uri.to_string())
-            .map_err(|_| Failure::Malformed("the key makes no URL".into()))?;
+            .map_err(|_| HttpFailure::Malformed("the key makes no URL".into()))?;
         for name in ["authorization", "x-amz-security-token"] {
             if let Some(value) = parts.headers.get_mut(name) {
                 value.set_sensitive(true);
@@ -112,7 +112,7 @@ impl Wire {
         let (head, body) = answer.into_parts();
         let status = head.status.as_u16();
         let hints = Box::new(hint::read(&head.headers, self.clock.wall(), &self.hints));
-        let seen = |finding, word| Seen::Answer { status, finding, hints, word };
+        let seen = |finding, word| ObservedExchange::Answer { status, finding, hints, word };
         if head.status.is_success() && reads {
             note(seen(None, None));
             let most = if lists { PAGE_BYTES_MAX } else { usize::MAX };
@@ -123,7 +123,7 @@ impl Wire {
             // The status of an error says enough.
             Err(_) if !head.status.is_success() => Bytes::new(),
             Err(_) => {
-                return Err(Failure::Network(Network::Truncated, "the body ended before its end".into()));
+                return Err(HttpFailure::Network(Network::Truncated, "the body ended before its end".into()));
             }
         };
         let finding = self.profile.sniff(status, content_type(&head.headers), &body);
@@ -133,11 +133,11 @@ impl Wire {
 }
 
 #[async_trait::async_trait]
-impl HttpService for Wire {
+impl HttpService for StoreTransport {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.send(request).await.map_err(|failure| {
             let error = HttpError::new(HttpErrorKind::Unknown, failure.clone());
-            note(Seen::Failure(failure));
+            note(ObservedExchange::Failure(failure));
             error
         })
     }
@@ -147,7 +147,7 @@ fn content_type(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::CONTENT_TYPE)?.to_str().ok()
 }
 
-fn streamed(body: Arriving, most: usize) -> HttpResponseBody {
+fn streamed(body: ResponseBody, most: usize) -> HttpResponseBody {
     let broken =
         |e: Box<dyn std::error::Error + Send + Sync>| HttpError::new_boxed(HttpErrorKind::Interrupted, e);
     HttpResponseBody::new(Limited::new(body, most).map_err(broken))

@@ -1,6 +1,6 @@
 //! A histogram with fixed bounds: counts per bucket, and the sum.
 
-use super::sample::Value;
+use super::sample::SampleValue;
 use super::{add, get};
 use std::sync::atomic::AtomicU64;
 
@@ -35,9 +35,9 @@ impl Histogram {
 
     /// As a reading.
     #[must_use]
-    pub fn value(&self) -> Value {
+    pub fn value(&self) -> SampleValue {
         let counts = self.counts.iter().map(get).collect();
-        Value::Histogram { ends: self.bounds.to_vec(), counts, sum: self.sum() }
+        SampleValue::Histogram { ends: self.bounds.to_vec(), counts, sum: self.sum() }
     }
 
     /// How many values.

@@ -8,26 +8,26 @@ use std::sync::Arc;
 use tidegate_core::breaker::BreakerState;
 use tidegate_core::call::CallPolicy;
 
-/// One service.
+/// The metrics of one service: the counters of its calls, and its lanes.
 #[derive(Clone)]
-pub struct Line {
-    /// Its host, the label.
+pub struct ServiceMetrics {
+    /// The host, the value of the label `host`.
     pub host: String,
-    /// What is counted of its calls.
+    /// The counters of its calls.
     pub calls: Arc<Calls>,
     /// Its lanes.
     pub lanes: Lanes,
-    /// Attempts that the policy allows a call, the free ones included.
+    /// The most attempts of one call, those that the policy does not count included.
     pub attempts_max: u32,
 }
 
-impl Line {
-    /// A service of which nothing is known yet.
+impl ServiceMetrics {
+    /// The metrics of a service before its first call.
     #[must_use]
-    pub fn new(key: &LaneKey, lanes: &Lanes, policy: &CallPolicy) -> Line {
+    pub fn new(key: &LaneKey, lanes: &Lanes, policy: &CallPolicy) -> ServiceMetrics {
         let free = policy.throttles_free.saturating_add(policy.outages_free);
         let attempts_max = policy.attempts_max.saturating_add(free);
-        Line { host: key.host(), calls: Arc::default(), lanes: lanes.clone(), attempts_max }
+        ServiceMetrics { host: key.host(), calls: Arc::default(), lanes: lanes.clone(), attempts_max }
     }
 }
 
@@ -94,7 +94,7 @@ impl HostState {
 }
 
 /// Every lane once, also where several services share them.
-fn snapshots(lines: &[Line]) -> impl Iterator<Item = Snapshot> + '_ {
+fn snapshots(lines: &[ServiceMetrics]) -> impl Iterator<Item = Snapshot> + '_ {
     let first = |at: usize, lanes: &Lanes| !lines.iter().take(at).any(|line| line.lanes.are(lanes));
     let own = lines.iter().enumerate().filter(move |(at, line)| first(*at, &line.lanes));
     own.flat_map(|(_, line)| line.lanes.snapshots())
@@ -102,14 +102,14 @@ fn snapshots(lines: &[Line]) -> impl Iterator<Item = Snapshot> + '_ {
 
 /// All lanes of these services, as one.
 #[must_use]
-pub fn together(lines: &[Line]) -> HostState {
+pub fn together(lines: &[ServiceMetrics]) -> HostState {
     let mut all = HostState::default();
     snapshots(lines).for_each(|lane| all.add(&lane));
     all
 }
 
 /// What all services read.
-pub fn samples(lines: &[Line], out: &mut Vec<Sample>) {
+pub fn samples(lines: &[ServiceMetrics], out: &mut Vec<Sample>) {
     let mut hosts: Vec<(String, HostState)> = Vec::new();
     for lane in snapshots(lines) {
         let host = lane.key.host();
@@ -142,7 +142,7 @@ pub fn samples(lines: &[Line], out: &mut Vec<Sample>) {
     }
 }
 
-fn calls(line: &Line, out: &mut Vec<Sample>) {
+fn calls(line: &ServiceMetrics, out: &mut Vec<Sample>) {
     let host = line.host.as_str();
     let calls = &line.calls;
     let histogram =

@@ -7,9 +7,9 @@
 //! at the end of what only grows. Labels are few and their values fewer; no URL, no address and no
 //! coordinate is ever one. The label `pipeline` stands on all and is not repeated here.
 
-/// How a metric moves.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// It only grows.
     Counter,
     /// It goes up and down.
@@ -18,14 +18,14 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// The word of Prometheus.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         }
     }
 }
@@ -36,7 +36,7 @@ pub struct Metric {
     /// Its name.
     pub name: &'static str,
     /// How it moves.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Its unit, as UCUM writes it: `s`, `By`, `1` for a share, `{record}` for things counted.
     pub unit: &'static str,
     /// The names of its labels.
@@ -48,7 +48,7 @@ pub struct Metric {
 macro_rules! metrics {
     ($($id:ident = $kind:ident $name:literal [$($label:literal),*] $unit:literal $help:literal;)*) => {
         $(#[doc = $help] pub static $id: Metric =
-            Metric { name: $name, kind: Kind::$kind, unit: $unit, labels: &[$($label),*], help: $help };)*
+            Metric { name: $name, kind: MetricKind::$kind, unit: $unit, labels: &[$($label),*], help: $help };)*
         /// All of them, in the order in which they are shown.
         pub static ALL: &[&Metric] = &[$(&$id),*];
     };
@@ -128,7 +128,7 @@ mod tests {
             let word =
                 |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
             assert!(word(m.name) && m.labels.iter().all(|l| word(l)), "{}", m.name);
-            assert_eq!(m.name.ends_with("_total"), m.kind == Kind::Counter, "{}", m.name);
+            assert_eq!(m.name.ends_with("_total"), m.kind == MetricKind::Counter, "{}", m.name);
             assert!(m.help.ends_with('.') && !m.unit.is_empty(), "{}", m.name);
             assert_eq!(m.unit == "s", m.name.contains("seconds"), "{}: the unit is in the name", m.name);
             assert!(ALL[..i].iter().all(|other| other.name != m.name), "{} is there twice", m.name);

@@ -22,8 +22,8 @@ pub mod trace;
 
 pub use calls::Calls;
 pub use histogram::Histogram;
-pub use line::{HostState, Line, together};
-pub use sample::{Sample, Value};
+pub use line::{HostState, ServiceMetrics, together};
+pub use sample::{Sample, SampleValue};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,6 +1,6 @@
 //! What a metric reads now, and the text form that Prometheus reads.
 
-use super::metric::{ALL, Kind, Metric};
+use super::metric::{ALL, Metric, MetricKind};
 use std::fmt::Write;
 
 /// One reading of one series.
@@ -11,19 +11,19 @@ pub struct Sample {
     /// The values of its labels, in their order.
     pub labels: Vec<String>,
     /// What it reads.
-    pub value: Value,
+    pub value: SampleValue,
 }
 
-/// What a series reads.
+/// The value of a time series.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum SampleValue {
     /// A counter or a gauge.
     Number(f64),
-    /// The upper ends of the buckets with the count in each; the last bucket has no end.
+    /// A histogram: the upper bounds of the buckets with the count in each; the last bucket has no bound.
     Histogram {
-        /// The upper ends.
+        /// The upper bounds.
         ends: Vec<f64>,
-        /// One more than there are ends.
+        /// The count of each bucket: one more than there are bounds.
         counts: Vec<u64>,
         /// The sum of all values.
         sum: f64,
@@ -34,7 +34,7 @@ impl Sample {
     /// A counter or a gauge without labels of its own.
     #[must_use]
     pub fn number(metric: &'static Metric, value: f64) -> Sample {
-        Sample { metric, labels: Vec::new(), value: Value::Number(value) }
+        Sample { metric, labels: Vec::new(), value: SampleValue::Number(value) }
     }
 
     /// A counter or a gauge.
@@ -42,7 +42,7 @@ impl Sample {
     pub fn of(metric: &'static Metric, labels: &[&str], value: f64) -> Sample {
         debug_assert_eq!(labels.len(), metric.labels.len(), "{}", metric.name);
         let labels = labels.iter().map(|&label| label.to_owned()).collect();
-        Sample { metric, labels, value: Value::Number(value) }
+        Sample { metric, labels, value: SampleValue::Number(value) }
     }
 }
 
@@ -53,9 +53,16 @@ pub fn merged(samples: Vec<Sample>) -> Vec<Sample> {
     for sample in samples {
         let same = |s: &&mut Sample| std::ptr::eq(s.metric, sample.metric) && s.labels == sample.labels;
         match (all.iter_mut().find(same).map(|s| &mut s.value), &sample.value) {
-            (Some(Value::Number(a)), Value::Number(b)) if sample.metric.kind == Kind::Counter => *a += b,
-            (Some(Value::Number(a)), Value::Number(b)) => *a = a.max(*b),
-            (Some(Value::Histogram { counts, sum, .. }), Value::Histogram { counts: more, sum: s, .. }) => {
+            (Some(SampleValue::Number(a)), SampleValue::Number(b))
+                if sample.metric.kind == MetricKind::Counter =>
+            {
+                *a += b;
+            }
+            (Some(SampleValue::Number(a)), SampleValue::Number(b)) => *a = a.max(*b),
+            (
+                Some(SampleValue::Histogram { counts, sum, .. }),
+                SampleValue::Histogram { counts: more, sum: s, .. },
+            ) => {
                 counts.iter_mut().zip(more).for_each(|(a, b)| *a += b);
                 *sum += s;
             }
@@ -111,8 +118,8 @@ fn line(out: &mut String, sample: &Sample, labels: &[String]) {
         };
     };
     match &sample.value {
-        Value::Number(value) => say("", None, *value),
-        Value::Histogram { ends, counts, sum } => {
+        SampleValue::Number(value) => say("", None, *value),
+        SampleValue::Histogram { ends, counts, sum } => {
             let ends = ends.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
             let mut so_far = 0;
             for (end, count) in ends.zip(counts) {

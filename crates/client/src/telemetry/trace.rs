@@ -10,8 +10,8 @@
 //!
 //! There is one tracer per process, like one log: a process runs one pipeline.
 
-use crate::call::{Outcome, Spans};
-use crate::lane::Lane;
+use crate::call::{CallOutcome, Spans};
+use crate::lane::LaneHandle;
 use crate::lock::lock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -46,7 +46,7 @@ pub struct Tracer {
     drawn: AtomicU64,
     /// The batch under way; calls belong to it. 0 is none.
     batch: AtomicU64,
-    queue: Mutex<Vec<Span>>,
+    queue: Mutex<Vec<TraceSpan>>,
     queued: AtomicUsize,
     max: usize,
     dropped: AtomicU64,
@@ -54,12 +54,12 @@ pub struct Tracer {
 
 /// A span that has ended.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Span {
+pub enum TraceSpan {
     /// The run.
     Run {
-        /// Where in time, in nanoseconds since 1970.
+        /// Start and end, in nanoseconds since 1970.
         at: (u64, u64),
-        /// How it ended.
+        /// The outcome of the run.
         outcome: String,
         /// Whether that is a failure.
         failed: bool,
@@ -68,7 +68,7 @@ pub enum Span {
     Batch {
         /// Its number.
         id: u64,
-        /// Where in time.
+        /// Start and end, in nanoseconds since 1970.
         at: (u64, u64),
         /// Records committed.
         records: u64,
@@ -112,9 +112,9 @@ impl CallSpan {
     }
 }
 
-/// A call whose spans have their numbers.
+/// The span ids of a call that has begun.
 #[derive(Clone, Copy, Debug)]
-pub struct Begun {
+pub struct CallSpanIds {
     id: u64,
     parent: u64,
 }
@@ -206,21 +206,27 @@ impl Tracer {
 
     /// A call begins.
     #[must_use]
-    pub fn call(&self) -> Begun {
+    pub fn call(&self) -> CallSpanIds {
         let batch = BATCH.try_with(|id| *id).unwrap_or_else(|_| self.batch.load(Ordering::Relaxed));
-        Begun { id: self.draw(), parent: if batch == 0 { self.root } else { batch } }
+        CallSpanIds { id: self.draw(), parent: if batch == 0 { self.root } else { batch } }
     }
 
     /// What tells a service to which span this attempt belongs.
     #[must_use]
-    pub fn traceparent(&self, call: Begun, attempt: u32) -> Traceparent {
+    pub fn traceparent(&self, call: CallSpanIds, attempt: u32) -> Traceparent {
         let mut told = self.told;
         write_hex(&attempt_id(call.id, attempt).to_be_bytes(), &mut told[36..52]);
         told
     }
 
     /// A call has ended.
-    pub fn called<T>(&self, begun: Begun, lane: &Lane, method: &http::Method, outcome: &Outcome<T>) {
+    pub fn called<T>(
+        &self,
+        begun: CallSpanIds,
+        lane: &LaneHandle,
+        method: &http::Method,
+        outcome: &CallOutcome<T>,
+    ) {
         let failed = !outcome.is_accepted();
         let plain = !failed && outcome.attempts() <= 1;
         let room = if plain { self.max / 2 } else { self.max };
@@ -241,7 +247,7 @@ impl Tracer {
             attempts: outcome.history().to_vec(),
             offset: i128::from(now) - i128::from(mono.nanos()),
         };
-        self.push(Span::Call(Box::new(span)));
+        self.push(TraceSpan::Call(Box::new(span)));
     }
 
     /// A batch begins: calls of no other batch belong to it until the next one does.
@@ -254,35 +260,35 @@ impl Tracer {
 
     /// A batch is committed.
     pub fn committed(&self, batch: BatchSpan, records: u64, dead: u64) {
-        self.push(Span::Batch { id: batch.id, at: (batch.began, now_nanos()), records, dead });
+        self.push(TraceSpan::Batch { id: batch.id, at: (batch.began, now_nanos()), records, dead });
     }
 
     /// Rows were written that no batch of calls was for.
     pub fn written(&self, took: Duration, records: u64) {
         let now = now_nanos();
         let at = (now.saturating_sub(nanos(took)), now);
-        self.push(Span::Batch { id: self.draw(), at, records, dead: 0 });
+        self.push(TraceSpan::Batch { id: self.draw(), at, records, dead: 0 });
     }
 
     /// The run has ended.
     pub fn ended(&self, began: u64, outcome: &str, failed: bool) {
-        self.push(Span::Run { at: (began, now_nanos()), outcome: outcome.to_owned(), failed });
+        self.push(TraceSpan::Run { at: (began, now_nanos()), outcome: outcome.to_owned(), failed });
     }
 
-    fn push(&self, span: Span) {
+    fn push(&self, span: TraceSpan) {
         let mut queue = self.lock();
         queue.push(span);
         self.queued.store(queue.len(), Ordering::Relaxed);
     }
 
     /// Takes what has ended so far, and how many spans were left out.
-    pub fn drain(&self) -> (Vec<Span>, u64) {
+    pub fn drain(&self) -> (Vec<TraceSpan>, u64) {
         let spans = std::mem::take(&mut *self.lock());
         self.queued.store(0, Ordering::Relaxed);
         (spans, self.dropped.swap(0, Ordering::Relaxed))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Span>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<TraceSpan>> {
         lock(&self.queue)
     }
 }

@@ -5,7 +5,7 @@ use flate2::{Compression, write::GzEncoder};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_client::http::{Failure, Request};
+use tidegate_client::http::{HttpFailure, Request};
 use tidegate_core::call::{CallPolicy, GiveUpReason, Next};
 use tidegate_core::{Chance, Code, Rng};
 use tokio::io::AsyncWriteExt;
@@ -175,7 +175,7 @@ async fn too_many_bytes_are_not_read() {
         .await;
         let outcome = get(&server).await;
         assert_eq!(outcome.verdict.code, Code::PAYLOAD_TOO_LARGE);
-        assert!(matches!(outcome.value, Some(Err(Failure::TooLarge(_)))));
+        assert!(matches!(outcome.value, Some(Err(HttpFailure::TooLarge(_)))));
     }
 }
 

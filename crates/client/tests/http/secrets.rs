@@ -3,7 +3,7 @@
 use crate::server::{Act, Names, Server, answer, ask, exchange, private, redirect};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
-use tidegate_client::http::{Credential, Place, Request};
+use tidegate_client::http::{Credential, CredentialLocation, Request};
 use tidegate_client::secret::{Redactor, Secret};
 use url::Url;
 
@@ -14,9 +14,9 @@ fn request(url: Url) -> Request {
         |place| Credential { name: "env:CANARY".into(), place, secret: Secret::new(CANARY.into()) };
     let mut request = Request::get(url);
     request.credentials = vec![
-        credential(Place::Header(http::header::AUTHORIZATION, "Bearer ".into())),
-        credential(Place::Header("x-api-key".parse().unwrap(), String::new())),
-        credential(Place::Query("app_id".into())),
+        credential(CredentialLocation::Header(http::header::AUTHORIZATION, "Bearer ".into())),
+        credential(CredentialLocation::Header("x-api-key".parse().unwrap(), String::new())),
+        credential(CredentialLocation::Query("app_id".into())),
     ];
     request.headers.insert("cookie", format!("id={CANARY}").parse().unwrap());
     request.headers.insert("x-my-token", CANARY.parse().unwrap());

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use tidegate_client::call::Outcome;
+use tidegate_client::call::CallOutcome;
 use tidegate_client::http::address::Addresses;
 use tidegate_client::http::{
-    Allow, Answered, BodyLimits, Client, ClientConfig, Dialect, Exchange, Request, Resolve, Trace,
+    Allow, Answered, BodyLimits, Client, ClientConfig, Exchange, Request, Resolve, ServiceDialect, Trace,
     platform_tls,
 };
 use tidegate_client::lane::{Clock, Lanes};
@@ -161,7 +161,7 @@ pub fn exchange(config: ClientConfig, names: Arc<Names>) -> Exchange {
     Exchange {
         client: Client::with(config, names, TLS.get_or_init(|| platform_tls().unwrap()).clone()),
         lanes: Lanes::new(&LaneConfig::default(), Clock::system()),
-        dialect: Dialect::default(),
+        dialect: ServiceDialect::default(),
         policy,
         redactor: Arc::new(Redactor::new()),
         trace: Trace::Spans,
@@ -174,15 +174,15 @@ pub fn private() -> ClientConfig {
     ClientConfig { allow, body, connect_timeout: Duration::from_secs(300), ..ClientConfig::default() }
 }
 
-pub async fn ask(exchange: &Exchange, request: &Request) -> Outcome<Answered> {
+pub async fn ask(exchange: &Exchange, request: &Request) -> CallOutcome<Answered> {
     exchange.call(request, Rng::new(1)).await
 }
 
-pub async fn get(server: &Server) -> Outcome<Answered> {
+pub async fn get(server: &Server) -> CallOutcome<Answered> {
     ask(&exchange(private(), Arc::default()), &Request::get(server.url("/"))).await
 }
 
-pub fn body(outcome: &Outcome<Answered>) -> String {
+pub fn body(outcome: &CallOutcome<Answered>) -> String {
     match &outcome.value {
         Some(Ok(answer)) => String::from_utf8_lossy(&answer.response.body).into_owned(),
         other => panic!("{other:?}"),

@@ -7,16 +7,16 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io;
-use tidegate_client::store::{GetRange, KeySpread, Settings, Store};
+use tidegate_client::store::{GetRange, KeySpread, ObjectStoreClient, StoreSettings};
 use tidegate_core::Code;
 
 const MB: usize = 1 << 20;
 
-async fn read(store: &Store, key: &str) -> Bytes {
+async fn read(store: &ObjectStoreClient, key: &str) -> Bytes {
     store.get(key).await.unwrap().bytes(64 * MB).await.unwrap()
 }
 
-async fn keys(store: &Store, folder: &str) -> Vec<String> {
+async fn keys(store: &ObjectStoreClient, folder: &str) -> Vec<String> {
     store.list(folder).map_ok(|meta| meta.key).try_collect().await.unwrap()
 }
 
@@ -28,7 +28,7 @@ fn filler(length: usize) -> Bytes {
     whole.into()
 }
 
-async fn conforms(store: Store) {
+async fn conforms(store: ObjectStoreClient) {
     // Put, get, head, overwrite, the empty object.
     store.put("a/one", "1".into()).await.unwrap();
     assert_eq!(read(&store, "a/one").await, "1");
@@ -126,7 +126,7 @@ const BOTH: [KeySpread; 2] = [KeySpread::None, KeySpread::Hash];
 #[tokio::test]
 async fn memory_conforms() {
     for key_spread in BOTH {
-        conforms(Store::open("memory:", &Settings { key_spread, ..quick() }).unwrap()).await;
+        conforms(ObjectStoreClient::open("memory:", &StoreSettings { key_spread, ..quick() }).unwrap()).await;
     }
 }
 
@@ -136,9 +136,12 @@ async fn files_conform() {
         let directory = tempfile::tempdir().unwrap();
         let inside = directory.path().join("made/here");
         let address = url::Url::from_file_path(&inside).unwrap();
-        let store = Store::open(address.as_str(), &Settings { key_spread, ..quick() }).unwrap();
+        let store =
+            ObjectStoreClient::open(address.as_str(), &StoreSettings { key_spread, ..quick() }).unwrap();
         conforms(store).await;
-        let again = Store::open(inside.to_str().unwrap(), &Settings { key_spread, ..quick() }).unwrap();
+        let again =
+            ObjectStoreClient::open(inside.to_str().unwrap(), &StoreSettings { key_spread, ..quick() })
+                .unwrap();
         assert_eq!(read(&again, "a/one").await, "one");
         assert_eq!(inside.join("a/one").exists(), key_spread == KeySpread::None);
     }
@@ -148,7 +151,8 @@ async fn files_conform() {
 async fn a_bucket_conforms() {
     for (key_spread, address) in BOTH.into_iter().zip(["s3://bucket", "s3://bucket/deep/base/"]) {
         let bucket = Bucket::start().await;
-        let store = Store::open(address, &Settings { key_spread, ..bucket.settings() }).unwrap();
+        let store =
+            ObjectStoreClient::open(address, &StoreSettings { key_spread, ..bucket.settings() }).unwrap();
         conforms(store).await;
         assert_eq!(bucket.uploads(), 0, "nothing is left half-way");
         let whole = |key: &String| !key.starts_with("h=") && !key.starts_with("deep/base/h=");
@@ -164,8 +168,8 @@ proptest! {
     fn spreading_is_not_seen(objects in prop::collection::btree_map("[a-c]{1,2}(/[a-c.-]{1,3}x){0,2}", ".{0,8}", 0..20)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let settings = Settings { key_spread: KeySpread::Hash, ..quick() };
-            let store = Store::open("memory:", &settings).unwrap();
+            let settings = StoreSettings { key_spread: KeySpread::Hash, ..quick() };
+            let store = ObjectStoreClient::open("memory:", &settings).unwrap();
             for (key, content) in &objects {
                 store.put(key, Bytes::copy_from_slice(content.as_bytes())).await.unwrap();
             }

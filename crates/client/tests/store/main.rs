@@ -6,12 +6,12 @@ mod conform;
 mod trouble;
 
 use std::time::Duration;
-use tidegate_client::store::Settings;
+use tidegate_client::store::StoreSettings;
 use tidegate_core::retry::backoff::{Backoff, Jitter};
 
 /// The usual settings with waits of a millisecond.
-fn quick() -> Settings {
-    let mut settings = Settings { create: true, ..Settings::default() };
+fn quick() -> StoreSettings {
+    let mut settings = StoreSettings { create: true, ..StoreSettings::default() };
     let (base, cap) = (Duration::from_millis(1), Duration::from_millis(2));
     settings.policy.backoff = Backoff::new(base, 1.0, cap, Jitter::None);
     settings

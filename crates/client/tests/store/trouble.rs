@@ -8,18 +8,18 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tidegate_client::lane::Snapshot;
-use tidegate_client::store::{OpenError, S3Settings, Settings, Store};
+use tidegate_client::store::{ObjectStoreClient, OpenError, S3Settings, StoreSettings};
 use tidegate_core::{Code, VerdictKind};
 
 const MB: usize = 1 << 20;
 
-async fn bucket() -> (Bucket, Store) {
+async fn bucket() -> (Bucket, ObjectStoreClient) {
     let bucket = Bucket::start().await;
-    let store = Store::open("s3://bucket", &bucket.settings()).unwrap();
+    let store = ObjectStoreClient::open("s3://bucket", &bucket.settings()).unwrap();
     (bucket, store)
 }
 
-fn lane(store: &Store, prefix: &str) -> Snapshot {
+fn lane(store: &ObjectStoreClient, prefix: &str) -> Snapshot {
     let name = format!("s3://bucket/{prefix}");
     store.lanes().snapshots().into_iter().find(|s| s.key.to_string() == name).unwrap()
 }
@@ -228,7 +228,7 @@ async fn keys_are_signed_with_and_never_shown() {
     settings.s3.access_key = from.clone();
     settings.s3.secret_key = from.clone();
     settings.s3.session_token = from;
-    let store = Store::open("s3://bucket", &settings).unwrap();
+    let store = ObjectStoreClient::open("s3://bucket", &settings).unwrap();
     bucket.misbehave(|head| {
         let signed =
             head.headers.get("authorization").unwrap().to_str().unwrap().starts_with("AWS4-HMAC-SHA256");
@@ -245,7 +245,9 @@ async fn keys_are_signed_with_and_never_shown() {
 fn bad_addresses_and_settings_are_refused() {
     let endpoint = |url: &str| S3Settings { endpoint: Some(url.parse().unwrap()), ..S3Settings::default() };
     let open = |address: &str, s3: S3Settings| {
-        Store::open(address, &Settings { s3, ..Settings::default() }).unwrap_err().to_string()
+        ObjectStoreClient::open(address, &StoreSettings { s3, ..StoreSettings::default() })
+            .unwrap_err()
+            .to_string()
     };
     let plain = || S3Settings::default();
     assert!(open("", plain()).contains("empty"));
@@ -260,10 +262,10 @@ fn bad_addresses_and_settings_are_refused() {
     assert!(open("s3://b", half).contains("go together"));
     let missing = S3Settings { access_key: Some("env:TIDEGATE_NO_SUCH".parse().unwrap()), ..plain() };
     assert!(open("s3://b", missing).contains("TIDEGATE_NO_SUCH"));
-    let nowhere = Store::open("/no/such/directory", &Settings::default()).unwrap_err();
+    let nowhere = ObjectStoreClient::open("/no/such/directory", &StoreSettings::default()).unwrap_err();
     assert!(matches!(nowhere, OpenError::Directory(..)));
-    let small = Settings { part_bytes: 1, ..Settings::default() };
-    assert!(Store::open("memory:", &small).is_err());
+    let small = StoreSettings { part_bytes: 1, ..StoreSettings::default() };
+    assert!(ObjectStoreClient::open("memory:", &small).is_err());
 }
 
 #[tokio::test]
@@ -272,7 +274,7 @@ async fn localhost_is_leave_enough() {
     let port = bucket.url.rsplit(':').next().unwrap().to_owned();
     let mut settings = bucket.settings();
     settings.s3.endpoint = Some(format!("http://localhost:{port}").parse().unwrap());
-    let store = Store::open("s3://bucket", &settings).unwrap();
+    let store = ObjectStoreClient::open("s3://bucket", &settings).unwrap();
     store.put("a", "x".into()).await.unwrap();
     assert_eq!(bucket.log().len(), 1);
 }

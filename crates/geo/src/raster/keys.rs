@@ -29,49 +29,52 @@ fn parts(citation: &str) -> impl Iterator<Item = &str> {
     citation.split('|').map(|part| part.split_once(" = ").map_or(part, |(_, text)| text).trim())
 }
 
-enum KeyValue {
+/// The value of a GeoKey.
+enum GeoKeyValue {
     Short(u64),
     Double(f64),
     Text(String),
 }
 
-/// The keys of a file.
-pub(super) struct Keys(Vec<(u64, KeyValue)>);
+/// The GeoKeys of a GeoTIFF: key ids with their values.
+pub(super) struct GeoKeys(Vec<(u64, GeoKeyValue)>);
 
-impl Keys {
-    pub(super) fn read(tags: &Tags) -> Option<Keys> {
+impl GeoKeys {
+    pub(super) fn read(tags: &Tags) -> Option<GeoKeys> {
         let directory = tags.numbers(34735);
         let (doubles, text) = (tags.doubles(34736), tags.text(34737).unwrap_or_default());
         let entries = directory.chunks_exact(4).skip(1);
-        let keys: Vec<(u64, KeyValue)> = entries
+        let keys: Vec<(u64, GeoKeyValue)> = entries
             .filter_map(|entry| {
                 let [key, place, count, at] = entry else { return None };
                 let from = usize::try_from(*at).ok()?;
                 let value = match place {
-                    0 => KeyValue::Short(*at),
-                    34736 => KeyValue::Double(*doubles.get(from)?),
+                    0 => GeoKeyValue::Short(*at),
+                    34736 => GeoKeyValue::Double(*doubles.get(from)?),
                     34737 => {
                         let to = from.checked_add(usize::try_from(*count).ok()?)?;
-                        KeyValue::Text(text.get(from..to.min(text.len()))?.trim_end_matches('|').to_owned())
+                        GeoKeyValue::Text(
+                            text.get(from..to.min(text.len()))?.trim_end_matches('|').to_owned(),
+                        )
                     }
                     _ => return None,
                 };
                 Some((*key, value))
             })
             .collect();
-        (!keys.is_empty()).then_some(Keys(keys))
+        (!keys.is_empty()).then_some(GeoKeys(keys))
     }
 
     fn short(&self, wanted: u64) -> Option<u64> {
         self.0.iter().find_map(|(key, value)| match value {
-            KeyValue::Short(n) if *key == wanted => Some(*n),
+            GeoKeyValue::Short(n) if *key == wanted => Some(*n),
             _ => None,
         })
     }
 
     fn text(&self, wanted: u64) -> Option<&str> {
         self.0.iter().find_map(|(key, value)| match value {
-            KeyValue::Text(text) if *key == wanted => Some(text.as_str()),
+            GeoKeyValue::Text(text) if *key == wanted => Some(text.as_str()),
             _ => None,
         })
     }
@@ -92,7 +95,7 @@ impl Keys {
     fn double(&self, wanted: &[u64]) -> Option<f64> {
         wanted.iter().find_map(|wanted| {
             self.0.iter().find_map(|(key, value)| match value {
-                KeyValue::Double(x) if key == wanted => Some(*x),
+                GeoKeyValue::Double(x) if key == wanted => Some(*x),
                 _ => None,
             })
         })

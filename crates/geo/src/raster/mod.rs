@@ -18,7 +18,7 @@ use tidegate_core::Code;
 use crate::bounds::Bounds;
 use crate::crs::Crs;
 use crate::error::{Error, Problem};
-use keys::Keys;
+use keys::GeoKeys;
 pub(crate) use pixels::Pixels;
 pub(crate) use tags::Tags;
 
@@ -74,7 +74,7 @@ impl Raster {
             5 | 6 => "complex",
             _ => "bits",
         };
-        let keys = Keys::read(&tags);
+        let keys = GeoKeys::read(&tags);
         Ok(Raster {
             width,
             height,
@@ -83,7 +83,7 @@ impl Raster {
             compression: compression(tags.number(259).unwrap_or(1)),
             tiled: tags.number(322).is_some(),
             nodata: tags.text(42113).map(|text| text.trim().to_owned()),
-            transform: transform(&tags, keys.as_ref().is_some_and(Keys::is_point)),
+            transform: transform(&tags, keys.as_ref().is_some_and(GeoKeys::is_point)),
             crs: keys.and_then(|keys| keys.crs()),
         })
     }
@@ -106,7 +106,7 @@ impl Raster {
 
 /// From column and row to x and y, for the corners of pixels, as the tags of a picture say.
 pub(crate) fn transform_of(tags: &Tags) -> Option<[f64; 6]> {
-    transform(tags, Keys::read(tags).is_some_and(|keys| keys.is_point()))
+    transform(tags, GeoKeys::read(tags).is_some_and(|keys| keys.is_point()))
 }
 
 /// From column and row to x and y, for the corners of pixels.

@@ -5,12 +5,12 @@
 
 use serde_json::json;
 
-use super::Act;
-use crate::call::Outcome;
+use super::AuditEvent;
+use tidegate_client::call::CallOutcome;
 
 /// How a call to a service ended, at this time.
 #[must_use]
-pub fn attempt<T>(service: &str, outcome: &Outcome<T>, at_ms: i64) -> Act {
+pub fn attempt<T>(service: &str, outcome: &CallOutcome<T>, at_ms: i64) -> AuditEvent {
     let attempts: Vec<_> = outcome
         .history()
         .iter()
@@ -27,5 +27,5 @@ pub fn attempt<T>(service: &str, outcome: &Outcome<T>, at_ms: i64) -> Act {
         "ended": outcome.word(), "attempts": attempts, "calls": outcome.attempts(),
         "elapsed_ms": outcome.elapsed.as_millis() as u64,
     });
-    Act::new(at_ms, "attempt", detail).code(outcome.verdict.code.as_str()).to(service)
+    AuditEvent::new(at_ms, "attempt", detail).code(outcome.verdict.code.as_str()).to(service)
 }

@@ -1,4 +1,4 @@
-//! A log in a file of its own: what runs enter.
+//! The audit log in a file of its own: what runs enter.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,26 +7,29 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::copy::Copies;
 use super::sign::Signer;
-use super::{Act, Entry, Filter, Finding, Pen, TABLES, Trust, Whole, append, close, read, verify};
+use super::{
+    AuditEntry, AuditEvent, AuditFilter, AuditWriter, TABLES, TamperFinding, TrustAnchors, VerifiedLog,
+    append, close, read, verify,
+};
 use crate::sql;
 
 /// The version of its tables.
 const VERSION: i64 = 1;
 
-/// A log in a SQLite file.
+/// An audit log in a SQLite file.
 #[derive(Debug)]
-pub struct Book {
+pub struct AuditLog {
     db: Connection,
-    /// Who enters.
-    pub pen: Pen,
+    /// The writer of its entries.
+    pub writer: AuditWriter,
 }
 
-impl Book {
+impl AuditLog {
     /// Opens a log to enter acts, making it if it is not there.
     ///
     /// # Errors
     /// When it cannot be made or used.
-    pub fn open(path: &Path, log: &str, signer: Option<Signer>, copies: &Path) -> Result<Book, String> {
+    pub fn open(path: &Path, log: &str, signer: Option<Signer>, copies: &Path) -> Result<AuditLog, String> {
         let at = |e: &dyn std::fmt::Display| format!("the audit {}: {e}", path.display());
         let db = Connection::open(path).map_err(|e| at(&e))?;
         let prepare = || -> rusqlite::Result<i64> {
@@ -43,7 +46,9 @@ impl Book {
             Ok(version)
         };
         match prepare().map_err(|e| at(&e))? {
-            0 | VERSION => Ok(Book { db, pen: Pen::new(log, signer, Some(Copies::new(copies, log))) }),
+            0 | VERSION => {
+                Ok(AuditLog { db, writer: AuditWriter::new(log, signer, Some(Copies::new(copies, log))) })
+            }
             version => {
                 Err(at(&format!("its tables are of version {version}, this Tidegate writes {VERSION}")))
             }
@@ -54,31 +59,34 @@ impl Book {
     ///
     /// # Errors
     /// When it is not there or cannot be read.
-    pub fn look(path: &Path, log: &str) -> Result<Book, String> {
+    pub fn look(path: &Path, log: &str) -> Result<AuditLog, String> {
         let at = |e: &dyn std::fmt::Display| format!("the audit {}: {e}", path.display());
         let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|e| at(&e))?;
         db.busy_timeout(Duration::from_secs(30)).map_err(|e| at(&e))?;
-        Ok(Book { db, pen: Pen::new(log, None, None) })
+        Ok(AuditLog { db, writer: AuditWriter::new(log, None, None) })
     }
 
-    fn tx(&mut self, work: impl FnOnce(&mut Connection, &Pen) -> Result<(), String>) -> Result<(), String> {
+    fn tx(
+        &mut self,
+        work: impl FnOnce(&mut Connection, &AuditWriter) -> Result<(), String>,
+    ) -> Result<(), String> {
         let broken = |e: String| format!("the audit: {e}");
         self.db.execute_batch("BEGIN IMMEDIATE").map_err(|e| broken(e.to_string()))?;
-        let done = work(&mut self.db, &self.pen)
+        let done = work(&mut self.db, &self.writer)
             .and_then(|()| self.db.execute_batch("COMMIT").map_err(|e| e.to_string()));
         if done.is_err() {
             // A disk that fails here has failed before, and that is said.
             let _ = self.db.execute_batch("ROLLBACK");
         }
-        done.and_then(|()| self.pen.copy(&mut self.db)).map_err(broken)
+        done.and_then(|()| self.writer.copy(&mut self.db)).map_err(broken)
     }
 
     /// Enters acts, durably.
     ///
     /// # Errors
     /// When they cannot be written: what they record must not go on.
-    pub fn enter(&mut self, acts: Vec<Act>) -> Result<(), String> {
-        self.tx(|db, pen| append(db, pen, acts))
+    pub fn enter(&mut self, acts: Vec<AuditEvent>) -> Result<(), String> {
+        self.tx(|db, writer| append(db, writer, acts))
     }
 
     /// Puts a checkpoint behind the last entry.
@@ -86,14 +94,14 @@ impl Book {
     /// # Errors
     /// When it cannot be written.
     pub fn close(&mut self, at_ms: i64) -> Result<(), String> {
-        self.tx(|db, pen| close(db, pen, at_ms))
+        self.tx(|db, writer| close(db, writer, at_ms))
     }
 
     /// The entries of a filter, oldest first.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read(&mut self, filter: &Filter) -> Result<Vec<Entry>, String> {
+    pub fn read(&mut self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, String> {
         read(&mut self.db, filter)
     }
 
@@ -101,10 +109,10 @@ impl Book {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn verify(&mut self, trust: &Trust) -> Result<Result<Whole, Finding>, String> {
+    pub fn verify(&mut self, trust: &TrustAnchors) -> Result<Result<VerifiedLog, TamperFinding>, String> {
         // One moment for all questions, while others may be writing.
         self.db.execute_batch("BEGIN").map_err(|e| e.to_string())?;
-        let done = verify(&mut self.db, &self.pen.log, trust);
+        let done = verify(&mut self.db, &self.writer.log, trust);
         let _ = self.db.execute_batch("ROLLBACK");
         done
     }

@@ -10,7 +10,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::Row;
+use super::AuditRow;
 
 pub(super) type Hash = [u8; 32];
 
@@ -20,7 +20,7 @@ fn part(hash: &mut Sha256, bytes: Option<&[u8]>) {
 }
 
 /// The hash of an entry at its number, after the one before.
-pub(super) fn link(before: &[u8], n: i64, row: &Row) -> Hash {
+pub(super) fn link(before: &[u8], n: i64, row: &AuditRow) -> Hash {
     let mut hash = Sha256::new();
     hash.update(b"tidegate-audit-2\n");
     hash.update(before);
@@ -37,7 +37,7 @@ pub(super) fn link(before: &[u8], n: i64, row: &Row) -> Hash {
 }
 
 /// The same in form 1.
-fn link_1(before: &[u8], n: i64, row: &Row) -> Hash {
+fn link_1(before: &[u8], n: i64, row: &AuditRow) -> Hash {
     let mut hash = Sha256::new();
     hash.update(b"tidegate-audit-1\n");
     hash.update(before);
@@ -51,7 +51,7 @@ fn link_1(before: &[u8], n: i64, row: &Row) -> Hash {
 }
 
 /// Whether an entry says what its hash says, at this number and after this one.
-pub(super) fn follows(before: &[u8], n: i64, row: &Row) -> bool {
+pub(super) fn follows(before: &[u8], n: i64, row: &AuditRow) -> bool {
     let old = || row.key.is_none() && row.code.is_none() && row.dest.is_none();
     link(before, n, row).as_slice() == row.hash || (old() && link_1(before, n, row).as_slice() == row.hash)
 }
@@ -98,10 +98,10 @@ mod tests {
 
     #[test]
     fn no_field_can_pass_for_another() {
-        let row = |key: Option<&str>, code: Option<&str>| Row {
+        let row = |key: Option<&str>, code: Option<&str>| AuditRow {
             key: key.map(str::to_owned),
             code: code.map(str::to_owned),
-            ..Row::default()
+            ..AuditRow::default()
         };
         let hashes = [(None, Some("x")), (Some("x"), None), (Some(""), None), (None, None)]
             .map(|(key, code)| link(&[], 1, &row(key, code)));

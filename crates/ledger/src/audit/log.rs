@@ -6,7 +6,7 @@ use super::chain::{self, Hash};
 use super::copy::Copies;
 use super::seal::{self, Checkpoint};
 use super::sign::{PublicKey, Signer};
-use super::{Act, Row};
+use super::{AuditEvent, AuditRow};
 use crate::sql::{Sql, Val};
 use tidegate_core::hex::hex;
 
@@ -15,12 +15,12 @@ const ENTRIES: i64 = 1000;
 /// or when the last one is so many milliseconds old.
 const AGE_MS: i64 = 1000;
 
-/// Who enters, under which name of the log, signing with what, copying to where.
+/// The writer of an audit log: the user, the name of the log, the signing key, the copies.
 #[derive(Debug)]
-pub struct Pen {
-    /// Who acts.
+pub struct AuditWriter {
+    /// The user who acts.
     pub who: String,
-    /// Which log it is; part of what is signed.
+    /// The name of the log; part of what is signed.
     pub log: String,
     signer: Option<Signer>,
     copies: Option<Copies>,
@@ -32,11 +32,11 @@ pub struct Pen {
     fresh: Cell<bool>,
 }
 
-impl Pen {
-    /// A pen for a log.
+impl AuditWriter {
+    /// A writer for a log.
     #[must_use]
-    pub fn new(log: &str, signer: Option<Signer>, copies: Option<Copies>) -> Pen {
-        Pen {
+    pub fn new(log: &str, signer: Option<Signer>, copies: Option<Copies>) -> AuditWriter {
+        AuditWriter {
             who: user(),
             log: log.to_owned(),
             signer,
@@ -90,7 +90,7 @@ pub fn user() -> String {
 }
 
 /// The end of the log as it is.
-struct End {
+struct LogEnd {
     n: i64,
     hash: Vec<u8>,
 }
@@ -105,10 +105,11 @@ pub(super) fn head_message(log: &str, n: i64, hash: &[u8]) -> Vec<u8> {
     out
 }
 
-fn end<S: Sql + ?Sized>(sql: &mut S, pen: &Pen) -> Result<End, String> {
+fn end<S: Sql + ?Sized>(sql: &mut S, writer: &AuditWriter) -> Result<LogEnd, String> {
     let rows = sql.query("SELECT n, hash FROM audit ORDER BY n DESC LIMIT 1", &[])?;
-    let end =
-        rows.first().map_or(End { n: 0, hash: Vec::new() }, |row| End { n: row.int(0), hash: row.blob(1) });
+    let end = rows
+        .first()
+        .map_or(LogEnd { n: 0, hash: Vec::new() }, |row| LogEnd { n: row.int(0), hash: row.blob(1) });
     let heads = sql.query("SELECT n, hash, key_id, signature FROM audit_head", &[])?;
     // What somebody else added without the key must not get a signature from us.
     let changed = |what: String| {
@@ -120,19 +121,20 @@ fn end<S: Sql + ?Sized>(sql: &mut S, pen: &Pen) -> Result<End, String> {
         if (head.int(0), head.blob(1)) != (end.n, end.hash.clone()) {
             return changed(format!("it ends with entry {} and was left at entry {}", end.n, head.int(0)));
         }
-        let ours = pen.signer.as_ref().filter(|signer| head.maybe_text(2).as_ref() == Some(&signer.key_id));
-        if let (Some(signer), false) = (ours, pen.trusted.get())
-            && !signer.public().verifies(&head_message(&pen.log, end.n, &end.hash), &head.blob(3))
+        let ours =
+            writer.signer.as_ref().filter(|signer| head.maybe_text(2).as_ref() == Some(&signer.key_id));
+        if let (Some(signer), false) = (ours, writer.trusted.get())
+            && !signer.public().verifies(&head_message(&writer.log, end.n, &end.hash), &head.blob(3))
         {
             return changed(format!("the signature of entry {} is wrong", end.n));
         }
     } else if !sql.query("SELECT k FROM audit_checkpoint LIMIT 1", &[])?.is_empty() {
         return changed("its head is missing".into());
     }
-    if let (Some(copies), false) = (&pen.copies, pen.trusted.get()) {
+    if let (Some(copies), false) = (&writer.copies, writer.trusted.get()) {
         copies.check(sql)?;
     }
-    pen.trusted.set(true);
+    writer.trusted.set(true);
     Ok(end)
 }
 
@@ -142,23 +144,23 @@ fn end<S: Sql + ?Sized>(sql: &mut S, pen: &Pen) -> Result<End, String> {
 /// When they cannot be written, or the log is not as it was left: take the transaction back.
 pub(crate) fn append<S: Sql + ?Sized>(
     sql: &mut S,
-    pen: &Pen,
-    acts: impl IntoIterator<Item = Act>,
+    writer: &AuditWriter,
+    acts: impl IntoIterator<Item = AuditEvent>,
 ) -> Result<(), String> {
     let mut acts = acts.into_iter().peekable();
     if acts.peek().is_none() {
         return Ok(());
     }
     sql.hold()?;
-    let End { mut n, mut hash } = end(sql, pen)?;
+    let LogEnd { mut n, mut hash } = end(sql, writer)?;
     let mut at_ms = 0;
     for act in acts {
         n += 1;
         at_ms = act.at_ms;
-        let row = Row {
+        let row = AuditRow {
             n,
             at_ms,
-            who: pen.who.clone(),
+            who: writer.who.clone(),
             act: act.act,
             letter: act.letter.map(|id| id.to_bytes().to_vec()),
             detail: act.detail.to_string(),
@@ -185,7 +187,7 @@ pub(crate) fn append<S: Sql + ?Sized>(
             ],
         )?;
     }
-    let signature = pen.signer.as_ref().map(|signer| signer.sign(&head_message(&pen.log, n, &hash)));
+    let signature = writer.signer.as_ref().map(|signer| signer.sign(&head_message(&writer.log, n, &hash)));
     sql.exec(
         "INSERT INTO audit_head (one, n, hash, key_id, signature) VALUES (1, ?1, ?2, ?3, ?4)
          ON CONFLICT (one) DO UPDATE SET n = excluded.n, hash = excluded.hash, key_id = excluded.key_id,
@@ -193,15 +195,15 @@ pub(crate) fn append<S: Sql + ?Sized>(
         &[
             n.into(),
             hash.as_slice().into(),
-            pen.signer.as_ref().map(|signer| signer.key_id.as_str()).into(),
+            writer.signer.as_ref().map(|signer| signer.key_id.as_str()).into(),
             signature.as_deref().map_or(Val::Null, Val::from),
         ],
     )?;
-    pen.open.set(true);
-    let last = seal::last(sql, &pen.log)?;
+    writer.open.set(true);
+    let last = seal::last(sql, &writer.log)?;
     let (sealed, since) = last.as_ref().map_or((0, 0), |last| (last.last, last.at_ms));
     if n - sealed >= ENTRIES || at_ms - since >= AGE_MS {
-        checkpoint(sql, pen, last, at_ms)?;
+        checkpoint(sql, writer, last, at_ms)?;
     }
     Ok(())
 }
@@ -210,14 +212,14 @@ pub(crate) fn append<S: Sql + ?Sized>(
 ///
 /// # Errors
 /// When it cannot be written.
-pub(crate) fn close<S: Sql + ?Sized>(sql: &mut S, pen: &Pen, at_ms: i64) -> Result<(), String> {
-    if !pen.open.get() {
+pub(crate) fn close<S: Sql + ?Sized>(sql: &mut S, writer: &AuditWriter, at_ms: i64) -> Result<(), String> {
+    if !writer.open.get() {
         return Ok(());
     }
     sql.hold()?;
-    end(sql, pen)?;
-    let last = seal::last(sql, &pen.log)?;
-    checkpoint(sql, pen, last, at_ms)
+    end(sql, writer)?;
+    let last = seal::last(sql, &writer.log)?;
+    checkpoint(sql, writer, last, at_ms)
 }
 
 /// The most entries of one checkpoint.
@@ -225,7 +227,7 @@ const ENTRIES_MAX: i64 = 10_000;
 
 fn checkpoint<S: Sql + ?Sized>(
     sql: &mut S,
-    pen: &Pen,
+    writer: &AuditWriter,
     mut last: Option<Checkpoint>,
     at_ms: i64,
 ) -> Result<(), String> {
@@ -236,7 +238,7 @@ fn checkpoint<S: Sql + ?Sized>(
             &[done.into(), ENTRIES_MAX.into()],
         )?;
         let Some(end) = rows.last() else {
-            pen.open.set(false);
+            writer.open.set(false);
             return Ok(());
         };
         let leaves: Vec<Hash> = rows.iter().filter_map(|row| row.blob(1).try_into().ok()).collect();
@@ -247,7 +249,7 @@ fn checkpoint<S: Sql + ?Sized>(
             );
         }
         let mut next = Checkpoint {
-            log: pen.log.clone(),
+            log: writer.log.clone(),
             k: k + 1,
             first: done + 1,
             last: end.int(0),
@@ -263,12 +265,12 @@ fn checkpoint<S: Sql + ?Sized>(
             key: None,
             signature: None,
         };
-        if let Some(signer) = &pen.signer {
+        if let Some(signer) = &writer.signer {
             next.key = Some(signer.key_id.clone());
             next.signature = Some(hex(&signer.sign(&next.message())));
         }
         next.insert(sql)?;
-        pen.fresh.set(true);
+        writer.fresh.set(true);
         last = Some(next);
     }
 }

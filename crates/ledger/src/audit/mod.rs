@@ -3,7 +3,7 @@
 //! One form for everything: an entry has a number, a time, who acted, the act, and as far as they
 //! apply the letter, the key of the record, a code of the taxonomy, a destination, and the rest as
 //! JSON. Entries are written in the transaction of what they record: those of letters in the
-//! letter store ([`crate::letter::store`]), those of a run in a [`Book`] of its own, to which they
+//! letter store ([`crate::letter::store`]), those of a run in a [`AuditLog`] of its own, to which they
 //! travel with the checkpoint of the sink.
 //!
 //! Against tampering, in the order in which they bite:
@@ -30,16 +30,16 @@ mod sign;
 mod verify;
 
 pub use attempt::attempt;
-pub use book::Book;
+pub use book::AuditLog;
 pub use copy::Copies;
-pub use log::{Pen, user};
+pub use log::{AuditWriter, user};
 pub(crate) use log::{append, close};
 pub(crate) use read::read;
-pub use read::{Entry, Filter};
+pub use read::{AuditEntry, AuditFilter};
 pub use seal::Checkpoint;
 pub use sign::{KEY_FILE, PUBLIC_FILE, PublicKey, Signer};
 pub(crate) use verify::verify;
-pub use verify::{Fault, Finding, Trust, Whole};
+pub use verify::{TamperFinding, TamperKind, TrustAnchors, VerifiedLog};
 
 use tidegate_core::letter::LetterId;
 
@@ -65,68 +65,68 @@ CREATE TABLE IF NOT EXISTS audit_checkpoint (
 /// What tables of the first form lack.
 pub(crate) const COLUMNS_SINCE_2: [&str; 3] = ["key", "code", "dest"];
 
-/// What is to be entered.
+/// An event to be entered into the audit log.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Act {
-    /// When, in milliseconds since 1970.
+pub struct AuditEvent {
+    /// Time in milliseconds since 1970.
     pub at_ms: i64,
-    /// What: `run`, `commit`, `route`, `gate`, `halt`, `capture`, `fix`, `replay`, `reveal`, …
+    /// The action: `run`, `commit`, `route`, `gate`, `halt`, `capture`, `fix`, `replay`, `reveal`, …
     pub act: String,
-    /// About which letter, if about one.
+    /// The id of the letter, if the event is about one.
     #[serde(skip)]
     pub letter: Option<LetterId>,
-    /// About which record or batch, if about one.
+    /// The key of the record or batch, if the event is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The code of the taxonomy, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Where it went, if it went somewhere.
+    /// The destination, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dest: Option<String>,
-    /// The rest.
+    /// Further fields, as JSON.
     pub detail: serde_json::Value,
 }
 
-impl Act {
+impl AuditEvent {
     /// An act and its detail.
     #[must_use]
-    pub fn new(at_ms: i64, act: &str, detail: serde_json::Value) -> Act {
-        Act { at_ms, act: act.to_owned(), letter: None, key: None, code: None, dest: None, detail }
+    pub fn new(at_ms: i64, act: &str, detail: serde_json::Value) -> AuditEvent {
+        AuditEvent { at_ms, act: act.to_owned(), letter: None, key: None, code: None, dest: None, detail }
     }
 
     /// About this letter.
     #[must_use]
-    pub fn letter(mut self, letter: impl Into<Option<LetterId>>) -> Act {
+    pub fn letter(mut self, letter: impl Into<Option<LetterId>>) -> AuditEvent {
         self.letter = letter.into();
         self
     }
 
     /// About this record or batch.
     #[must_use]
-    pub fn key(mut self, key: impl Into<String>) -> Act {
+    pub fn key(mut self, key: impl Into<String>) -> AuditEvent {
         self.key = Some(key.into());
         self
     }
 
     /// With this code.
     #[must_use]
-    pub fn code(mut self, code: impl Into<String>) -> Act {
+    pub fn code(mut self, code: impl Into<String>) -> AuditEvent {
         self.code = Some(code.into());
         self
     }
 
     /// To this destination.
     #[must_use]
-    pub fn to(mut self, dest: impl Into<String>) -> Act {
+    pub fn to(mut self, dest: impl Into<String>) -> AuditEvent {
         self.dest = Some(dest.into());
         self
     }
 }
 
-/// An entry as it lies in the table.
+/// A row of the table `audit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Row {
+struct AuditRow {
     n: i64,
     at_ms: i64,
     who: String,
@@ -141,9 +141,9 @@ struct Row {
 
 const COLUMNS: &str = "n, at_ms, who, act, letter, detail, hash, key, code, dest";
 
-impl From<Vals> for Row {
-    fn from(mut row: Vals) -> Row {
-        Row {
+impl From<Vals> for AuditRow {
+    fn from(mut row: Vals) -> AuditRow {
+        AuditRow {
             n: row.int(0),
             at_ms: row.int(1),
             who: row.take_text(2).unwrap_or_default(),

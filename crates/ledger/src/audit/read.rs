@@ -2,38 +2,38 @@
 
 use tidegate_core::letter::LetterId;
 
-use super::{COLUMNS, Row};
+use super::{AuditRow, COLUMNS};
 use crate::sql::{Sql, Val};
 use tidegate_core::hex::hex;
 
-/// What was entered.
+/// An entry of the audit log.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct AuditEntry {
     /// Its number, from 1.
     pub n: i64,
-    /// When, in milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     pub at_ms: i64,
-    /// By whom.
+    /// The user who acted.
     pub who: String,
-    /// What.
+    /// The action.
     pub act: String,
-    /// About which letter.
+    /// The id of the letter.
     pub letter: Option<LetterId>,
-    /// About which record or batch.
+    /// The key of the record or batch.
     pub key: Option<String>,
-    /// With which code.
+    /// The code of the taxonomy.
     pub code: Option<String>,
-    /// Where it went.
+    /// The destination.
     pub dest: Option<String>,
-    /// The rest, as JSON.
+    /// Further fields, as JSON.
     pub detail: String,
     /// The hash over this entry and the one before, in hex.
     pub hash: String,
 }
 
-impl From<Row> for Entry {
-    fn from(row: Row) -> Entry {
-        Entry {
+impl From<AuditRow> for AuditEntry {
+    fn from(row: AuditRow) -> AuditEntry {
+        AuditEntry {
             n: row.n,
             at_ms: row.at_ms,
             who: row.who,
@@ -48,33 +48,33 @@ impl From<Row> for Entry {
     }
 }
 
-/// Which entries.
+/// A filter of audit entries. Empty means all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// This one.
+pub struct AuditFilter {
+    /// The number of one entry.
     pub n: Option<i64>,
-    /// Of these acts.
+    /// Actions.
     pub acts: Vec<String>,
-    /// By this person.
+    /// The user who acted.
     pub who: Option<String>,
-    /// About this letter.
+    /// The id of a letter.
     pub letter: Option<LetterId>,
-    /// Whose key holds this.
+    /// A substring of the key.
     pub key: Option<String>,
-    /// With this code.
+    /// A code of the taxonomy.
     pub code: Option<String>,
-    /// Whose destination holds this.
+    /// A substring of the destination.
     pub dest: Option<String>,
-    /// Not before.
+    /// The start of the time range, in milliseconds since 1970, inclusive.
     pub since_ms: Option<i64>,
-    /// Before.
+    /// The end of the time range, in milliseconds since 1970, exclusive.
     pub until_ms: Option<i64>,
-    /// So many at most, the last ones.
+    /// The most entries: the last ones.
     pub limit: u32,
 }
 
 /// The entries of a filter, oldest first.
-pub(crate) fn read<S: Sql + ?Sized>(sql: &mut S, filter: &Filter) -> Result<Vec<Entry>, String> {
+pub(crate) fn read<S: Sql + ?Sized>(sql: &mut S, filter: &AuditFilter) -> Result<Vec<AuditEntry>, String> {
     let mut args: Vec<Val> = Vec::new();
     let mut terms = Vec::new();
     let mut term = |text: &str, value: Val| {
@@ -120,8 +120,8 @@ pub(crate) fn read<S: Sql + ?Sized>(sql: &mut S, filter: &Filter) -> Result<Vec<
     let which = if terms.is_empty() { String::new() } else { format!("WHERE {}", terms.join(" AND ")) };
     args.push(i64::from(filter.limit).into());
     let question = format!("SELECT {COLUMNS} FROM audit {which} ORDER BY n DESC LIMIT ?{}", args.len());
-    let mut entries: Vec<Entry> =
-        sql.query(&question, &args)?.into_iter().map(|row| Row::from(row).into()).collect();
+    let mut entries: Vec<AuditEntry> =
+        sql.query(&question, &args)?.into_iter().map(|row| AuditRow::from(row).into()).collect();
     entries.reverse();
     Ok(entries)
 }

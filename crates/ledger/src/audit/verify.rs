@@ -11,22 +11,22 @@ use super::chain::{self, Hash, follows};
 use super::log::head_message;
 use super::seal::{self, Checkpoint, MARK};
 use super::sign::PublicKey;
-use super::{COLUMNS, Row};
+use super::{AuditRow, COLUMNS};
 use crate::sql::Sql;
 use tidegate_core::hex::{hex, unhex_all};
 
-/// What those who verify hold in their hands.
+/// The trust anchors of a verification.
 #[derive(Clone, Debug, Default)]
-pub struct Trust {
-    /// Keys that may have signed; without any only the chain is checked.
+pub struct TrustAnchors {
+    /// Public keys that may have signed; without any only the chain is checked.
     pub keys: Vec<PublicKey>,
     /// Copies of the checkpoints from outside of the database.
     pub copies: Vec<Checkpoint>,
 }
 
-/// What happened to an entry.
+/// The kind of tampering with an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum TamperKind {
     /// It says something else than it did.
     Edited,
     /// It is gone.
@@ -39,61 +39,61 @@ pub enum Fault {
     Forged,
 }
 
-impl Fault {
+impl TamperKind {
     /// In a word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Fault::Edited => "edited",
-            Fault::Deleted => "deleted",
-            Fault::Reordered => "reordered",
-            Fault::Truncated => "truncated",
-            Fault::Forged => "forged",
+            TamperKind::Edited => "edited",
+            TamperKind::Deleted => "deleted",
+            TamperKind::Reordered => "reordered",
+            TamperKind::Truncated => "truncated",
+            TamperKind::Forged => "forged",
         }
     }
 }
 
-/// The first entry that is not what it was.
+/// The first entry that was tampered with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Its number.
+pub struct TamperFinding {
+    /// The number of the entry.
     pub n: i64,
-    /// What happened to it.
-    pub fault: Fault,
-    /// How that is known.
+    /// The kind of tampering.
+    pub fault: TamperKind,
+    /// The evidence.
     pub why: String,
 }
 
-impl std::fmt::Display for Finding {
+impl std::fmt::Display for TamperFinding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "entry {} was {}: {}", self.n, self.fault.as_str(), self.why)
     }
 }
 
-/// A log that is what it was.
+/// The result of a verification without a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Whole {
-    /// So many entries.
+pub struct VerifiedLog {
+    /// The number of entries.
     pub entries: i64,
-    /// The hash of the last, in hex.
+    /// The hash of the last entry, in hex.
     pub hash: String,
-    /// So many checkpoints vouch for it.
+    /// The number of checkpoints that vouch for it.
     pub checkpoints: usize,
-    /// Up to this entry copies from outside vouch for it.
+    /// The number of the last entry for which a copied checkpoint vouches.
     pub copied: i64,
-    /// The last signature was checked, and is of this key.
+    /// The id of the key of the last signature, if it was checked.
     pub key: Option<String>,
 }
 
 const PAGE: i64 = 2000;
 
-fn page<S: Sql + ?Sized>(sql: &mut S, after: i64) -> Result<Vec<Row>, String> {
+fn page<S: Sql + ?Sized>(sql: &mut S, after: i64) -> Result<Vec<AuditRow>, String> {
     let question = format!("SELECT {COLUMNS} FROM audit WHERE n > ?1 ORDER BY n LIMIT {PAGE}");
-    Ok(sql.query(&question, &[after.into()])?.into_iter().map(Row::from).collect())
+    Ok(sql.query(&question, &[after.into()])?.into_iter().map(AuditRow::from).collect())
 }
 
-fn found(n: i64, fault: Fault, why: impl Into<String>) -> Finding {
-    Finding { n, fault, why: why.into() }
+fn found(n: i64, fault: TamperKind, why: impl Into<String>) -> TamperFinding {
+    TamperFinding { n, fault, why: why.into() }
 }
 
 /// Goes through a log.
@@ -103,8 +103,8 @@ fn found(n: i64, fault: Fault, why: impl Into<String>) -> Finding {
 pub(crate) fn verify<S: Sql + ?Sized>(
     sql: &mut S,
     log: &str,
-    trust: &Trust,
-) -> Result<Result<Whole, Finding>, String> {
+    trust: &TrustAnchors,
+) -> Result<Result<VerifiedLog, TamperFinding>, String> {
     let anchors = match anchors(sql, log, trust)? {
         Ok(anchors) => anchors,
         Err(finding) => return Ok(Err(finding)),
@@ -126,7 +126,7 @@ pub(crate) fn verify<S: Sql + ?Sized>(
                 && mark.is_none_or(|mark| hex(row.hash.get(..MARK).unwrap_or_default()) == mark);
             if let Some(signed) = head.signed.filter(|signed| row.n == n + 1 && row.n > *signed) {
                 let why = format!("the log was signed with {signed} entries, what follows is not");
-                return Ok(Err(found(n + 1, Fault::Forged, why)));
+                return Ok(Err(found(n + 1, TamperKind::Forged, why)));
             }
             if !whole {
                 return diagnose(sql, &anchors, n, &before, row).map(Err);
@@ -141,7 +141,7 @@ pub(crate) fn verify<S: Sql + ?Sized>(
                             "entries {} to {} are not those of checkpoint {}",
                             anchor.first, anchor.last, anchor.k
                         );
-                        return Ok(Err(found(anchor.first, Fault::Forged, why)));
+                        return Ok(Err(found(anchor.first, TamperKind::Forged, why)));
                     }
                     leaves.clear();
                     at += 1;
@@ -152,31 +152,31 @@ pub(crate) fn verify<S: Sql + ?Sized>(
     if let Some(anchor) = anchors.last().filter(|anchor| anchor.last > n) {
         let why =
             format!("the log ends with entry {n}, and checkpoint {} knows entry {}", anchor.k, anchor.last);
-        return Ok(Err(found(n + 1, Fault::Truncated, why)));
+        return Ok(Err(found(n + 1, TamperKind::Truncated, why)));
     }
     let sealed = anchors.last().map_or(0, |anchor| anchor.last);
     if let Some(finding) = head.wrong(trust, n, &before, sealed) {
         return Ok(Err(finding));
     }
     let copied = trust.copies.last().map_or(0, |copy| copy.last);
-    Ok(Ok(Whole { entries: n, hash: hex(&before), checkpoints: anchors.len(), copied, key: head.key }))
+    Ok(Ok(VerifiedLog { entries: n, hash: hex(&before), checkpoints: anchors.len(), copied, key: head.key }))
 }
 
-/// What the signed end of the log says.
-struct Head {
-    /// There is one.
+/// The signed head of the log.
+struct SignedHead {
+    /// Whether there is one.
     there: bool,
-    /// So many entries, if the signature is good or nobody can tell.
+    /// The number of entries, if the signature is good or cannot be checked.
     signed: Option<i64>,
     hash: Vec<u8>,
-    /// Whose signature it is, if it was checked.
+    /// The id of the key that signed, if the signature was checked.
     key: Option<String>,
 }
 
-fn head<S: Sql + ?Sized>(sql: &mut S, log: &str, trust: &Trust) -> Result<Head, String> {
+fn head<S: Sql + ?Sized>(sql: &mut S, log: &str, trust: &TrustAnchors) -> Result<SignedHead, String> {
     let rows = sql.query("SELECT n, hash, key_id, signature FROM audit_head", &[])?;
     let Some(row) = rows.first() else {
-        return Ok(Head { there: false, signed: None, hash: Vec::new(), key: None });
+        return Ok(SignedHead { there: false, signed: None, hash: Vec::new(), key: None });
     };
     let (n, hash) = (row.int(0), row.blob(1));
     let good = trust.keys.iter().find(|key| {
@@ -184,26 +184,28 @@ fn head<S: Sql + ?Sized>(sql: &mut S, log: &str, trust: &Trust) -> Result<Head, 
             && key.verifies(&head_message(log, n, &hash), &row.blob(3))
     });
     let signed = (good.is_some() || trust.keys.is_empty()).then_some(n);
-    Ok(Head { there: true, signed, hash, key: good.map(|key| key.key_id.clone()) })
+    Ok(SignedHead { there: true, signed, hash, key: good.map(|key| key.key_id.clone()) })
 }
 
-impl Head {
+impl SignedHead {
     /// What is wrong with the end of a log that is otherwise whole.
-    fn wrong(&self, trust: &Trust, n: i64, hash: &[u8], sealed: i64) -> Option<Finding> {
+    fn wrong(&self, trust: &TrustAnchors, n: i64, hash: &[u8], sealed: i64) -> Option<TamperFinding> {
         // The first entry for which no checkpoint vouches.
         let open = (sealed + 1).min(n.max(1));
         match self.signed {
             None if !self.there && (n == 0 || trust.keys.is_empty()) => None,
-            None if !self.there => Some(found(open, Fault::Forged, "no signature covers the end of the log")),
+            None if !self.there => {
+                Some(found(open, TamperKind::Forged, "no signature covers the end of the log"))
+            }
             None => {
                 let why = "the signature of the end of the log is not of a key that is trusted";
-                Some(found(open, Fault::Forged, why))
+                Some(found(open, TamperKind::Forged, why))
             }
             Some(signed) if signed > n => {
-                Some(found(n + 1, Fault::Truncated, format!("the log was signed with {signed} entries")))
+                Some(found(n + 1, TamperKind::Truncated, format!("the log was signed with {signed} entries")))
             }
             Some(_) if self.hash != hash => {
-                Some(found(n, Fault::Forged, "it is not the entry that was signed as the last"))
+                Some(found(n, TamperKind::Forged, "it is not the entry that was signed as the last"))
             }
             Some(_) => None,
         }
@@ -214,8 +216,8 @@ impl Head {
 fn anchors<S: Sql + ?Sized>(
     sql: &mut S,
     log: &str,
-    trust: &Trust,
-) -> Result<Result<Vec<Checkpoint>, Finding>, String> {
+    trust: &TrustAnchors,
+) -> Result<Result<Vec<Checkpoint>, TamperFinding>, String> {
     let mut own: Vec<Checkpoint> = Vec::new();
     loop {
         let more = seal::after(sql, log, own.last().map_or(0, |last| last.k))?;
@@ -249,12 +251,12 @@ fn anchors<S: Sql + ?Sized>(
             (Some(point), _) => chosen.push(point.clone()),
             (None, Some(point)) => {
                 let why = format!("checkpoint {k} is not as it was signed");
-                return Ok(Err(found(point.first, Fault::Forged, why)));
+                return Ok(Err(found(point.first, TamperKind::Forged, why)));
             }
             (None, None) => {
                 let from = chosen.last().map_or(1, |next| next.first);
                 let why = format!("checkpoint {k}, which covers the entries before {from}, is gone");
-                return Ok(Err(found(from, Fault::Forged, why)));
+                return Ok(Err(found(from, TamperKind::Forged, why)));
             }
         }
     }
@@ -268,7 +270,7 @@ fn anchors<S: Sql + ?Sized>(
         if end >= point.last {
             let why =
                 format!("checkpoint {}, which covers it, was changed or removed in the database", point.k);
-            return Ok(Err(found(point.first, Fault::Forged, why)));
+            return Ok(Err(found(point.first, TamperKind::Forged, why)));
         }
     }
     Ok(Ok(chosen))
@@ -280,15 +282,15 @@ fn diagnose<S: Sql + ?Sized>(
     anchors: &[Checkpoint],
     n: i64,
     before: &[u8],
-    row: &Row,
-) -> Result<Finding, String> {
+    row: &AuditRow,
+) -> Result<TamperFinding, String> {
     let expected = n + 1;
     if row.n < expected {
-        return Ok(found(row.n, Fault::Forged, "entries are numbered from 1"));
+        return Ok(found(row.n, TamperKind::Forged, "entries are numbered from 1"));
     }
     if row.n > expected {
         let why = format!("entry {n} is followed by entry {}", row.n);
-        return Ok(found(expected, Fault::Deleted, why));
+        return Ok(found(expected, TamperKind::Deleted, why));
     }
     let mark_of = |n: i64| {
         let at = anchors.partition_point(|anchor| anchor.last < n);
@@ -300,36 +302,41 @@ fn diagnose<S: Sql + ?Sized>(
         return untold(sql, expected, before, row);
     };
     if stored == mark {
-        return Ok(found(expected, Fault::Edited, "what it says is not what was hashed"));
+        return Ok(found(expected, TamperKind::Edited, "what it says is not what was hashed"));
     }
     if fits {
         let why = "it was replaced and the chain was computed anew; the signed checkpoint knows another";
-        return Ok(found(expected, Fault::Forged, why));
+        return Ok(found(expected, TamperKind::Forged, why));
     }
     // Another entry stands here, or one that never was.
     let stands = |hash: &str, n: i64| mark_of(n) == Some(hash);
     let last = anchors.last().map_or(0, |anchor| anchor.last);
     let known = (1..=last).find(|other| *other != expected && stands(&stored, *other));
     let Some(known) = known else {
-        return Ok(found(expected, Fault::Forged, "no signed checkpoint knows it"));
+        return Ok(found(expected, TamperKind::Forged, "no signed checkpoint knows it"));
     };
     let mut after = n;
     loop {
         let rows = page(sql, after)?;
         let Some(end) = rows.last() else {
             let why = format!("entry {known} stands in its place");
-            return Ok(found(expected, Fault::Deleted, why));
+            return Ok(found(expected, TamperKind::Deleted, why));
         };
         after = end.n;
         if let Some(moved) = rows.iter().find(|row| hex(row.hash.get(..MARK).unwrap_or_default()) == mark) {
             let why = format!("entry {known} stands in its place, and it stands at {}", moved.n);
-            return Ok(found(expected, Fault::Reordered, why));
+            return Ok(found(expected, TamperKind::Reordered, why));
         }
     }
 }
 
 /// The same where no checkpoint tells what the entry was: the chain alone.
-fn untold<S: Sql + ?Sized>(sql: &mut S, expected: i64, before: &[u8], row: &Row) -> Result<Finding, String> {
+fn untold<S: Sql + ?Sized>(
+    sql: &mut S,
+    expected: i64,
+    before: &[u8],
+    row: &AuditRow,
+) -> Result<TamperFinding, String> {
     let mut after = expected - 1;
     let mut first = true;
     loop {
@@ -339,17 +346,17 @@ fn untold<S: Sql + ?Sized>(sql: &mut S, expected: i64, before: &[u8], row: &Row)
         for other in rows.iter().filter(|other| other.n > expected) {
             // If the next one follows from what is written here as its hash, only the words changed.
             if first && follows(&row.hash, other.n, other) {
-                return Ok(found(expected, Fault::Edited, "what it says is not what was hashed"));
+                return Ok(found(expected, TamperKind::Edited, "what it says is not what was hashed"));
             }
             if first && follows(&row.hash, other.n + 1, other) {
-                return Ok(found(expected, Fault::Deleted, "the entries after it were numbered anew"));
+                return Ok(found(expected, TamperKind::Deleted, "the entries after it were numbered anew"));
             }
             first = false;
             if follows(before, expected, other) {
                 let why = format!("it stands at {}", other.n);
-                return Ok(found(expected, Fault::Reordered, why));
+                return Ok(found(expected, TamperKind::Reordered, why));
             }
         }
     }
-    Ok(found(expected, Fault::Edited, format!("it does not follow from entry {}", expected - 1)))
+    Ok(found(expected, TamperKind::Edited, format!("it does not follow from entry {}", expected - 1)))
 }

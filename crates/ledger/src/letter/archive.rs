@@ -6,11 +6,11 @@
 //! of a file is its hash, so that a run that was cut off and is repeated writes the same files again.
 
 use super::error::{LetterError, Result};
-use super::filter::Filter;
-use super::store::{Page, Row, Store};
-use crate::store as object;
+use super::filter::LetterFilter;
+use super::store::{LetterPage, LetterStore, StoredLetter};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tidegate_client::store as object;
 use tidegate_core::hex::hex;
 use tidegate_core::letter::LetterState;
 
@@ -21,7 +21,7 @@ const FILE_MAX: usize = 1 << 31;
 
 /// What an archive holds; itself a file of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct ArchiveManifest {
     /// `tidegate-letters-1`.
     pub format: String,
     /// When, in milliseconds since 1970.
@@ -31,25 +31,25 @@ pub struct Manifest {
     /// Letters in all.
     pub letters: u64,
     /// The files.
-    pub files: Vec<File>,
+    pub files: Vec<ArchiveFile>,
 }
 
 /// One file of an archive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct File {
-    /// Its key.
+pub struct ArchiveFile {
+    /// The object key.
     pub name: String,
     /// SHA-256 of its bytes.
     pub sha256: String,
-    /// SHA-256 of what is in it.
+    /// SHA-256 of its uncompressed content.
     pub content_sha256: String,
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Its letters.
+    /// The number of letters.
     pub letters: u64,
-    /// The first of them,
+    /// The id of the first letter.
     pub first: String,
-    /// and the last.
+    /// The id of the last letter.
     pub last: String,
 }
 
@@ -61,7 +61,7 @@ fn bytes(value: &[u8]) -> serde_json::Value {
 }
 
 /// One letter as a line. What is sealed stays sealed.
-fn line(row: &Row) -> serde_json::Value {
+fn line(row: &StoredLetter) -> serde_json::Value {
     let mut line = serde_json::json!({ "letter": row.letter });
     let (received, current) = match &row.sealed {
         Some(sealed) => {
@@ -83,7 +83,7 @@ pub struct Archived {
     /// The manifest's key.
     pub manifest: String,
     /// What it says.
-    pub content: Manifest,
+    pub content: ArchiveManifest,
 }
 
 /// Archives the letters of a filter; `None` if there are none. What is in a replay or in an archive
@@ -93,17 +93,17 @@ pub struct Archived {
 /// When something could not be written or does not read back as it was written: then no letter is
 /// marked.
 pub async fn archive(
-    store: &mut Store,
-    filter: &Filter,
-    to: &object::Store,
+    store: &mut LetterStore,
+    filter: &LetterFilter,
+    to: &object::ObjectStoreClient,
     now_ms: i64,
 ) -> Result<Option<Archived>> {
-    let mut filter = Filter { after: Some(-1), ..filter.clone() };
+    let mut filter = LetterFilter { after: Some(-1), ..filter.clone() };
     let mut files = Vec::new();
     let mut marks: Vec<Vec<i64>> = Vec::new();
     let (mut text, mut rows_in, mut first, mut last) = (Vec::new(), Vec::new(), String::new(), String::new());
     loop {
-        let rows = store.find(&filter, Page { limit: 1000, newest_first: false, payload: true })?;
+        let rows = store.find(&filter, LetterPage { limit: 1000, newest_first: false, payload: true })?;
         let end = rows.last().map(|row| row.seq);
         for row in
             rows.iter().filter(|r| r.letter.state != LetterState::Planned && r.letter.archive.is_none())
@@ -133,7 +133,8 @@ pub async fn archive(
     }
     let letters = files.iter().map(|f| f.letters).sum();
     let who = store.who().to_owned();
-    let content = Manifest { format: "tidegate-letters-1".into(), made_ms: now_ms, who, letters, files };
+    let content =
+        ArchiveManifest { format: "tidegate-letters-1".into(), made_ms: now_ms, who, letters, files };
     let json = serde_json::to_vec_pretty(&content).map_err(|e| LetterError::Refused(e.to_string()))?;
     let manifest = format!("manifest-{}.json", short(&json));
     put(to, &manifest, json.clone()).await?;
@@ -151,19 +152,19 @@ fn short(content: &[u8]) -> String {
     hex(&Sha256::digest(content)).chars().take(16).collect()
 }
 
-async fn put(to: &object::Store, name: &str, content: Vec<u8>) -> Result<()> {
+async fn put(to: &object::ObjectStoreClient, name: &str, content: Vec<u8>) -> Result<()> {
     to.put(name, content.into()).await.map_err(|e| LetterError::Refused(e.to_string()))
 }
 
-async fn get(to: &object::Store, name: &str) -> Result<bytes::Bytes> {
+async fn get(to: &object::ObjectStoreClient, name: &str) -> Result<bytes::Bytes> {
     let object = to.get(name).await.map_err(|e| LetterError::Refused(e.to_string()))?;
     object.bytes(FILE_MAX).await.map_err(|e| LetterError::Refused(e.to_string()))
 }
 
-async fn write(to: &object::Store, text: &[u8], letters: u64) -> Result<File> {
+async fn write(to: &object::ObjectStoreClient, text: &[u8], letters: u64) -> Result<ArchiveFile> {
     let packed = zstd::encode_all(text, 3).map_err(|e| LetterError::Refused(format!("zstd: {e}")))?;
     let name = format!("letters-{}.ndjson.zst", short(text));
-    let file = File {
+    let file = ArchiveFile {
         name: name.clone(),
         sha256: hex(&Sha256::digest(&packed)),
         content_sha256: hex(&Sha256::digest(text)),
@@ -180,10 +181,10 @@ async fn write(to: &object::Store, text: &[u8], letters: u64) -> Result<File> {
 ///
 /// # Errors
 /// The first file that is not what the manifest says.
-pub async fn verify(to: &object::Store, manifest: &str) -> Result<Manifest> {
+pub async fn verify(to: &object::ObjectStoreClient, manifest: &str) -> Result<ArchiveManifest> {
     let wrong =
         |what: String| LetterError::Refused(format!("the archive is not whole: {what}; nothing was purged"));
-    let content: Manifest =
+    let content: ArchiveManifest =
         serde_json::from_slice(&get(to, manifest).await?).map_err(|e| wrong(format!("{manifest}: {e}")))?;
     for file in &content.files {
         let packed = get(to, &file.name).await?;

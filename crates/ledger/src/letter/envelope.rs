@@ -43,8 +43,8 @@ pub struct Letter {
     pub content_type: String,
     /// By what it was made.
     pub versions: Versions,
-    /// Where the record stood.
-    pub source: Source,
+    /// The source of the record.
+    pub source: LetterSource,
     /// Where on earth it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spatial: Option<Spatial>,
@@ -118,13 +118,13 @@ pub struct Versions {
     pub crs_data: String,
 }
 
-/// Where the record stood.
+/// The source of the record.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Source {
+pub struct LetterSource {
     /// The file, table or service.
     pub uri: String,
-    /// The row, record, byte or offset in it.
+    /// The position in it: a row, a record, a byte or an offset.
     pub position: String,
 }
 
@@ -197,7 +197,7 @@ pub struct Failure {
     pub breaker: String,
     /// Every attempt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<LetterAttempt>,
     /// Who worked on it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub worker: String,
@@ -239,18 +239,18 @@ pub struct Http {
     pub body: String,
 }
 
-/// One attempt.
+/// One attempt of the call that failed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Attempt {
-    /// When it was sent, in milliseconds since 1970.
+pub struct LetterAttempt {
+    /// Time of sending, in milliseconds since 1970.
     pub at_ms: i64,
-    /// Its code.
+    /// The code of the verdict.
     pub verdict: String,
-    /// Its status.
+    /// The HTTP status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// How long the record waited on purpose before it.
+    /// The delay before it, in milliseconds.
     pub delay_ms: u64,
 }
 

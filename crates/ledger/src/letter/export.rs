@@ -5,10 +5,10 @@
 
 use super::envelope::Letter;
 use super::error::{LetterError, Result};
-use super::feature::Feature;
-use super::filter::Filter;
-use super::seal::Keys;
-use super::store::{Page, Store};
+use super::feature::FeaturePayload;
+use super::filter::LetterFilter;
+use super::seal::Keyring;
+use super::store::{LetterPage, LetterStore};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_core::time::calendar::rfc3339;
@@ -56,7 +56,7 @@ const FIELDS: [(&str, Kind); 18] = [
 /// no geometry of its own) the box.
 fn geometry(letter: &Letter) -> Option<(Vec<u8>, bool)> {
     let spatial = letter.spatial.as_ref();
-    let own = Feature::parse(letter.payload.current()).ok().and_then(|feature| {
+    let own = FeaturePayload::parse(letter.payload.current()).ok().and_then(|feature| {
         let mut wkb = feature.wkb().ok()?;
         let valid = validity::first_flaw(&wkb).is_none();
         let crs = spatial.map(|s| s.source_crs.as_str()).filter(|c| !c.is_empty());
@@ -143,7 +143,12 @@ impl Layers {
 ///
 /// # Errors
 /// When the store cannot be read or the file cannot be written; the old file is then as it was.
-pub fn export(store: &mut Store, filter: &Filter, keys: &Keys, path: &Path) -> Result<Exported> {
+pub fn export(
+    store: &mut LetterStore,
+    filter: &LetterFilter,
+    keys: &Keyring,
+    path: &Path,
+) -> Result<Exported> {
     let refused = |e: &dyn std::fmt::Display| LetterError::Refused(format!("{}: {e}", path.display()));
     let Some(kind) = Format::of_path(path) else {
         return Err(refused(&"its name must tell the format: .gpkg, .fgb, .geojson, .ndjson or .csv"));
@@ -164,9 +169,9 @@ pub fn export(store: &mut Store, filter: &Filter, keys: &Keys, path: &Path) -> R
         layers.batches.push(Batch::new(schema.clone()));
     }
     let mut done = Exported::default();
-    let mut filter = Filter { after: Some(filter.after.unwrap_or(-1)), ..filter.clone() };
+    let mut filter = LetterFilter { after: Some(filter.after.unwrap_or(-1)), ..filter.clone() };
     loop {
-        let rows = store.find(&filter, Page { limit: 1000, newest_first: false, payload: true })?;
+        let rows = store.find(&filter, LetterPage { limit: 1000, newest_first: false, payload: true })?;
         let Some(last) = rows.last() else { break };
         filter.after = Some(last.seq);
         for mut row in rows {

@@ -8,20 +8,24 @@ use tidegate_geo::{Bounds, Crs, validity};
 
 /// A payload that is a GeoJSON feature or geometry.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Feature {
+pub struct FeaturePayload {
     /// The whole payload.
     pub json: Value,
 }
 
-impl Feature {
+impl FeaturePayload {
     /// The feature in these bytes.
     ///
     /// # Errors
     /// When it is no JSON object.
-    pub fn parse(bytes: &[u8]) -> Result<Feature, String> {
+    pub fn parse(bytes: &[u8]) -> Result<FeaturePayload, String> {
         let json: Value =
             serde_json::from_slice(bytes).map_err(|e| format!("the payload is no JSON: {e}"))?;
-        if json.is_object() { Ok(Feature { json }) } else { Err("the payload is no JSON object".into()) }
+        if json.is_object() {
+            Ok(FeaturePayload { json })
+        } else {
+            Err("the payload is no JSON object".into())
+        }
     }
 
     /// Its bytes.
@@ -188,7 +192,7 @@ mod tests {
     fn a_wrong_geometry_is_read_and_placed() {
         let text = br#"{"type":"Feature","properties":{},"geometry":
             {"type":"Polygon","coordinates":[[[0,0],[2,2],[2,0],[0,2],[0,0]]]}}"#;
-        let feature = Feature::parse(text).unwrap();
+        let feature = FeaturePayload::parse(text).unwrap();
         let spatial = feature.spatial(None).unwrap();
         assert_eq!(spatial.bbox, Some([0.0, 0.0, 2.0, 2.0]));
         assert_eq!((spatial.vertices, spatial.geometry_type.as_str()), (5, "Polygon"));
@@ -200,15 +204,15 @@ mod tests {
     #[test]
     fn other_systems_are_brought_to_degrees_and_unknown_ones_have_no_place() {
         let text = br#"{"type":"Point","coordinates":[600000,200000]}"#;
-        let feature = Feature::parse(text).unwrap();
+        let feature = FeaturePayload::parse(text).unwrap();
         let bern = feature.spatial(Some("EPSG:21781")).unwrap();
         let [w, s, _, _] = bern.bbox.unwrap();
         assert!((w - 7.44).abs() < 0.01 && (s - 46.95).abs() < 0.01, "{w} {s}");
         assert_eq!(bern.native_bbox, Some([600_000.0, 200_000.0, 600_000.0, 200_000.0]));
         assert_eq!(feature.spatial(Some("nonsense")).unwrap().bbox, None);
         for bad in [&b"[1]"[..], b"{", b"7"] {
-            assert!(Feature::parse(bad).is_err());
+            assert!(FeaturePayload::parse(bad).is_err());
         }
-        assert!(Feature::parse(br#"{"type":"Polygon","coordinates":[1]}"#).unwrap().wkb().is_err());
+        assert!(FeaturePayload::parse(br#"{"type":"Polygon","coordinates":[1]}"#).unwrap().wkb().is_err());
     }
 }

@@ -4,12 +4,12 @@
 //! pipeline, stage, fingerprint) is asked of the small table of groups; a bounding box and words
 //! are asked of their own indexes; the rest of the thin rows.
 
-use super::store::{Dialect, Val};
+use super::store::{SqlDialect, Val};
 use tidegate_core::letter::{FailureClass, Fingerprint, LetterId, LetterState};
 
-/// Which letters. Empty means all.
+/// A filter of letters. Empty means all.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Filter {
+pub struct LetterFilter {
     /// With one of these ids.
     pub ids: Vec<LetterId>,
     /// With one of these codes.
@@ -48,21 +48,21 @@ pub struct Filter {
     pub after: Option<i64>,
 }
 
-impl Filter {
+impl LetterFilter {
     /// Letters with these ids.
     #[must_use]
-    pub fn of_ids(ids: impl IntoIterator<Item = LetterId>) -> Filter {
-        Filter { ids: ids.into_iter().collect(), ..Filter::default() }
+    pub fn of_ids(ids: impl IntoIterator<Item = LetterId>) -> LetterFilter {
+        LetterFilter { ids: ids.into_iter().collect(), ..LetterFilter::default() }
     }
 
     /// Whether it leaves nothing out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        *self == Filter::default()
+        *self == LetterFilter::default()
     }
 
     /// The condition over `letter l`, its arguments appended.
-    pub(super) fn sql(&self, dialect: Dialect, args: &mut Vec<Val>) -> String {
+    pub(super) fn sql(&self, dialect: SqlDialect, args: &mut Vec<Val>) -> String {
         let mut all: Vec<String> = Vec::new();
         let mut place = |val: Val| {
             args.push(val);

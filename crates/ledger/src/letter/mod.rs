@@ -4,12 +4,12 @@
 //! to its source it puts the letters of those that failed and waits for the ticket:
 //!
 //! ```
-//! use tidegate_ledger::letter::{Failure, Letter, Letters, Payload, Place, now_ms};
+//! use tidegate_ledger::letter::{Failure, Letter, Letters, Payload, LetterStoreLocation, now_ms};
 //! use tidegate_core::{Code, letter::FailureClass};
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # let file = dir.path().join("letters.db").display().to_string();
-//! let letters = Letters::open(&Place::from(file.as_str()))?;
+//! let letters = Letters::open(&LetterStoreLocation::from(file.as_str()))?;
 //! let letter = Letter {
 //!     pipeline: "parcels".into(),
 //!     stage: "gate".into(),
@@ -35,7 +35,7 @@
 //! put it again. Before a batch is put, [`flood`] says whether it is one incident instead. A
 //! pipeline that wants to survive records that abort the process runs suspects through [`guarded`].
 //!
-//! The rest is for people: [`Filter`] and [`Store`] to look, [`remedy`] to repair, [`replay`] to
+//! The rest is for people: [`LetterFilter`] and [`LetterStore`] to look, [`remedy`] to repair, [`replay`] to
 //! run again, `archive` to keep, [`seal`] to hide, [`export`] to see.
 
 #[cfg(feature = "object-store")]
@@ -53,20 +53,20 @@ mod text;
 mod writer;
 
 pub use envelope::{
-    Attempt, DAY_MS, Defect, Failure, Http, Letter, Lineage, Payload, RETENTION_DAYS, RETENTION_RANGE,
-    Remedied, Source, Spatial, Versions,
+    DAY_MS, Defect, Failure, Http, Letter, LetterAttempt, LetterSource, Lineage, Payload, RETENTION_DAYS,
+    RETENTION_RANGE, Remedied, Spatial, Versions,
 };
 pub use error::LetterError;
-pub use filter::Filter;
-pub use store::{Place, Put, Store};
-pub use writer::{Letters, Ticket, now_ms};
+pub use filter::LetterFilter;
+pub use store::{LetterStore, LetterStoreLocation, Put};
+pub use writer::{LetterTicket, Letters, now_ms};
 
 use std::collections::BTreeMap;
 use store::Incident;
 use tidegate_core::letter::incident::Threshold;
 
 /// Whether a batch of `len` records with these failures is one incident and not a heap of letters.
-/// If it is: acknowledge nothing of the batch, [`Store::incident_open`] it and stop the pipeline.
+/// If it is: acknowledge nothing of the batch, [`LetterStore::incident_open`] it and stop the pipeline.
 #[must_use]
 pub fn flood(letters: &[Letter], len: u64, threshold: &Threshold) -> Option<Incident> {
     let mut counts = BTreeMap::new();
@@ -94,17 +94,17 @@ pub enum Guarded<T> {
     /// The process lived.
     Worked(T),
     /// The process died on it so often before that it was not tried again: put it as a letter with
-    /// [`Code::PROCESS_CRASHED`](tidegate_core::Code::PROCESS_CRASHED), then [`Store::crash_end`] it.
+    /// [`Code::PROCESS_CRASHED`](tidegate_core::Code::PROCESS_CRASHED), then [`LetterStore::crash_end`] it.
     Poison(u32),
 }
 
 /// Works on one record so that a death of the process is remembered. Costs two commits, so use it
-/// for what was under way when a process died ([`Store::crash_count`]), not for every record.
+/// for what was under way when a process died ([`LetterStore::crash_count`]), not for every record.
 ///
 /// # Errors
 /// When the store cannot be written; the work is then not begun.
 pub fn guarded<T>(
-    store: &mut Store,
+    store: &mut LetterStore,
     (pipeline, stage, key): (&str, &str, &str),
     deaths_max: u32,
     work: impl FnOnce() -> T,

@@ -213,11 +213,11 @@ impl SecretKey {
     }
 }
 
-/// The keys that somebody has.
+/// The secret keys that are at hand to open payloads.
 #[derive(Clone, Debug, Default)]
-pub struct Keys(pub Vec<SecretKey>);
+pub struct Keyring(pub Vec<SecretKey>);
 
-impl Keys {
+impl Keyring {
     fn find(&self, key_id: &str) -> Result<&SecretKey> {
         self.0.iter().find(|key| key.key_id == key_id).ok_or_else(|| {
             LetterError::Sealed(format!(
@@ -260,8 +260,8 @@ impl Keys {
     /// Seals a changed payload under the letter's own key.
     ///
     /// # Errors
-    /// As [`Keys::open`].
-    pub fn seal_again(&self, sealed: &Sealed, plain: &[u8]) -> Result<Vec<u8>> {
+    /// As [`Keyring::open`].
+    pub fn reseal(&self, sealed: &Sealed, plain: &[u8]) -> Result<Vec<u8>> {
         let key = self.record_key(sealed.id, &sealed.key_id, &sealed.wrap)?;
         lock(&key, &bound("payload", sealed.id, "current"), plain)
     }
@@ -269,7 +269,7 @@ impl Keys {
     /// Wraps a letter's key to another recipient.
     ///
     /// # Errors
-    /// As [`Keys::open`].
+    /// As [`Keyring::open`].
     pub fn rewrap(&self, id: LetterId, key_id: &str, wrap: &[u8], to: &Recipient) -> Result<Wrapped> {
         let key = self.record_key(id, key_id, wrap)?;
         Ok(Wrapped { key_id: to.key_id.clone(), wrap: to.wrap(id, &key)?, before: wrap.to_vec() })
@@ -285,14 +285,14 @@ mod tests {
         let (mine, other) = (SecretKey::generate().unwrap(), SecretKey::generate().unwrap());
         let payload = Payload { received: b"as it came".to_vec(), current: Some(b"as it is".to_vec()) };
         let sealed = mine.recipient().seal(LetterId(7), &payload).unwrap();
-        let keys = Keys(vec![other.clone(), mine.clone()]);
+        let keys = Keyring(vec![other.clone(), mine.clone()]);
         assert_eq!(keys.open(&sealed), Ok(payload.clone()));
         assert!(!sealed.received.windows(5).any(|w| w == b"as it"));
-        let missing = Keys(vec![other.clone()]).open(&sealed).unwrap_err().to_string();
+        let missing = Keyring(vec![other.clone()]).open(&sealed).unwrap_err().to_string();
         assert!(missing.contains(&mine.key_id), "{missing}");
         let mut wrong_id = other.clone();
         wrong_id.key_id.clone_from(&mine.key_id);
-        assert!(Keys(vec![wrong_id]).open(&sealed).is_err(), "the wrong key under the right name");
+        assert!(Keyring(vec![wrong_id]).open(&sealed).is_err(), "the wrong key under the right name");
         let twin = mine.recipient().seal(LetterId(8), &payload).unwrap();
         for swapped in [
             Sealed { id: LetterId(8), ..sealed.clone() },
@@ -310,12 +310,12 @@ mod tests {
         let (old, new) = (SecretKey::generate().unwrap(), SecretKey::generate().unwrap());
         let payload = Payload { received: vec![1, 2, 3], current: None };
         let mut sealed = old.recipient().seal(LetterId(1), &payload).unwrap();
-        let wrapped = Keys(vec![old.clone()])
+        let wrapped = Keyring(vec![old.clone()])
             .rewrap(LetterId(1), &sealed.key_id, &sealed.wrap, &new.recipient())
             .unwrap();
         (sealed.wrap, sealed.key_id) = (wrapped.wrap, wrapped.key_id);
-        assert_eq!(Keys(vec![new]).open(&sealed), Ok(payload));
-        assert!(Keys(vec![old]).open(&sealed).is_err());
+        assert_eq!(Keyring(vec![new]).open(&sealed), Ok(payload));
+        assert!(Keyring(vec![old]).open(&sealed).is_err());
     }
 
     #[test]

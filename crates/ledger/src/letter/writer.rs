@@ -9,11 +9,11 @@
 use super::envelope::Letter;
 use super::error::{LetterError, Result};
 use super::seal::Recipient;
-use super::store::{Packed, Place, Put, Store};
-use crate::lock::lock;
+use super::store::{LetterStore, LetterStoreLocation, Packed, Put};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tidegate_client::lock::lock;
 use tidegate_core::Rng;
 use tidegate_core::letter::{LetterId, LetterIds};
 
@@ -30,22 +30,24 @@ pub fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64)
 }
 
-type Answer = tokio::sync::oneshot::Sender<Result<Vec<Put>>>;
+/// The reply to a put: what became of each letter.
+type PutReply = tokio::sync::oneshot::Sender<Result<Vec<Put>>>;
 
-enum Order {
-    Put(Vec<Packed>, Answer),
+/// A command to the writer thread.
+enum LetterCommand {
+    Put(Vec<Packed>, PutReply),
     Close,
 }
 
 /// The way in. Cloned freely; all clones share one writer.
 #[derive(Clone)]
 pub struct Letters {
-    inner: Arc<Inner>,
+    inner: Arc<LetterWriterInner>,
 }
 
-struct Inner {
-    place: Place,
-    orders: SyncSender<Order>,
+struct LetterWriterInner {
+    place: LetterStoreLocation,
+    commands: SyncSender<LetterCommand>,
     recipient: Option<Recipient>,
     names: Mutex<(LetterIds, Rng)>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
@@ -58,12 +60,12 @@ impl std::fmt::Debug for Letters {
     }
 }
 
-/// Letters on their way; wait for it before the source is acknowledged.
+/// The ticket of letters that are being written; wait for it before the source is acknowledged.
 #[derive(Debug)]
 #[must_use = "letters are durable when this has been waited for"]
-pub struct Ticket(tokio::sync::oneshot::Receiver<Result<Vec<Put>>>);
+pub struct LetterTicket(tokio::sync::oneshot::Receiver<Result<Vec<Put>>>);
 
-impl Ticket {
+impl LetterTicket {
     /// Waits, on a thread that may block.
     ///
     /// # Errors
@@ -75,7 +77,7 @@ impl Ticket {
     /// Waits, on tokio.
     ///
     /// # Errors
-    /// As [`Ticket::wait`].
+    /// As [`LetterTicket::wait`].
     pub async fn done(self) -> Result<Vec<Put>> {
         self.0.await.unwrap_or_else(|_| Err(gone()))
     }
@@ -90,17 +92,17 @@ impl Letters {
     ///
     /// # Errors
     /// When the store cannot be made, reached or trusted.
-    pub fn open(place: &Place) -> Result<Letters> {
-        let mut store = Store::open(place)?;
+    pub fn open(place: &LetterStoreLocation) -> Result<Letters> {
+        let mut store = LetterStore::open(place)?;
         store.retain(now_ms())?;
         let recipient = store.setting("recipient")?.map(|text| Recipient::from_text(&text)).transpose()?;
-        let (held, capacity) = (store.count(&super::Filter::default())?, store.capacity()?);
+        let (held, capacity) = (store.count(&super::LetterFilter::default())?, store.capacity()?);
         let warning = (held as f64 > capacity as f64 * WARN_AT).then(|| {
             format!(
                 "the dead-letter store {place} holds {held} of {capacity} letters; archive and purge some"
             )
         });
-        let (orders, received) = sync_channel(QUEUE);
+        let (commands, received) = sync_channel(QUEUE);
         let thread = std::thread::Builder::new()
             .name("letters".into())
             .spawn(move || write(store, &received, held, capacity))
@@ -110,7 +112,14 @@ impl Letters {
         let names = Mutex::new((LetterIds::default(), Rng::new(u64::from_le_bytes(seed))));
         let thread = Mutex::new(Some(thread));
         Ok(Letters {
-            inner: Arc::new(Inner { place: place.clone(), orders, recipient, names, thread, warning }),
+            inner: Arc::new(LetterWriterInner {
+                place: place.clone(),
+                commands,
+                recipient,
+                names,
+                thread,
+                warning,
+            }),
         })
     }
 
@@ -130,7 +139,7 @@ impl Letters {
 
     /// Hands letters over, all or none. Those without an id get one. May block while the queue is
     /// full; the ticket resolves when they are durable.
-    pub fn put(&self, letters: &[Letter]) -> Ticket {
+    pub fn put(&self, letters: &[Letter]) -> LetterTicket {
         let (answer, ticket) = tokio::sync::oneshot::channel();
         let packed: Result<Vec<Packed>> = letters
             .iter()
@@ -143,24 +152,24 @@ impl Letters {
             // Nobody waits any more if this cannot be sent.
             Err(why) => drop(answer.send(Err(why))),
             Ok(packed) => {
-                if let Err(std::sync::mpsc::SendError(Order::Put(_, answer))) =
-                    self.inner.orders.send(Order::Put(packed, answer))
+                if let Err(std::sync::mpsc::SendError(LetterCommand::Put(_, answer))) =
+                    self.inner.commands.send(LetterCommand::Put(packed, answer))
                 {
                     drop(answer.send(Err(gone())));
                 }
             }
         }
-        Ticket(ticket)
+        LetterTicket(ticket)
     }
 
-    /// Packs a letter for [`Store`] methods that take part in a larger transaction.
+    /// Packs a letter for [`LetterStore`] methods that take part in a larger transaction.
     pub(super) fn pack(&self, letter: &Letter) -> Result<Packed> {
         Packed::new(letter, self.name(), self.inner.recipient.as_ref())
     }
 
     /// Writes what is queued and stops the writer.
     pub fn close(&self) {
-        let _ = self.inner.orders.send(Order::Close);
+        let _ = self.inner.commands.send(LetterCommand::Close);
         let thread = lock(&self.inner.thread).take();
         if let Some(thread) = thread {
             let _ = thread.join();
@@ -168,24 +177,24 @@ impl Letters {
     }
 }
 
-fn write(mut store: Store, orders: &Receiver<Order>, mut held: u64, capacity: u64) {
+fn write(mut store: LetterStore, commands: &Receiver<LetterCommand>, mut held: u64, capacity: u64) {
     let mut dead: Option<LetterError> = None;
     let mut open = true;
     while open {
-        let Ok(first) = orders.recv() else { return };
-        let mut batch: Vec<(Vec<Packed>, Answer)> = Vec::new();
+        let Ok(first) = commands.recv() else { return };
+        let mut batch: Vec<(Vec<Packed>, PutReply)> = Vec::new();
         let mut count = 0;
         let mut next = Some(first);
-        while let Some(order) = next.take() {
-            match order {
-                Order::Put(rows, answer) => {
+        while let Some(command) = next.take() {
+            match command {
+                LetterCommand::Put(rows, answer) => {
                     count += rows.len();
                     batch.push((rows, answer));
                 }
-                Order::Close => open = false,
+                LetterCommand::Close => open = false,
             }
             if open && count < COMMIT_MAX {
-                next = orders.try_recv().ok();
+                next = commands.try_recv().ok();
             }
         }
         if dead.is_none() && held + count as u64 > capacity {

@@ -3,14 +3,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_core::letter::FailureClass;
 use tidegate_core::{Code, letter::LetterState};
-use tidegate_ledger::letter::{Attempt, Defect, Failure, Letter, Letters, Payload, Place, Spatial, Store};
+use tidegate_ledger::letter::{
+    Defect, Failure, Letter, LetterAttempt, LetterStore, LetterStoreLocation, Letters, Payload, Spatial,
+};
 
 /// The time of the first letter.
 pub(crate) const T0: i64 = 1_790_000_000_000;
 
 /// A store that is gone when the test is over.
 pub(crate) struct Bench {
-    pub(crate) place: Place,
+    pub(crate) place: LetterStoreLocation,
     dir: tempfile::TempDir,
     schema: Option<(String, String)>,
 }
@@ -24,7 +26,7 @@ fn server() -> String {
 impl Bench {
     pub(crate) fn sqlite() -> Bench {
         let dir = tempfile::tempdir().unwrap();
-        Bench { place: Place::File(dir.path().join("letters.db")), dir, schema: None }
+        Bench { place: LetterStoreLocation::File(dir.path().join("letters.db")), dir, schema: None }
     }
 
     pub(crate) fn postgres() -> Bench {
@@ -32,7 +34,11 @@ impl Bench {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let schema = format!("letters_{}_{n}", std::process::id());
         let url = format!("{}?schema={schema}", server());
-        Bench { place: Place::Url(url), dir: tempfile::tempdir().unwrap(), schema: Some((server(), schema)) }
+        Bench {
+            place: LetterStoreLocation::Url(url),
+            dir: tempfile::tempdir().unwrap(),
+            schema: Some((server(), schema)),
+        }
     }
 
     pub(crate) fn letters(&self) -> Letters {
@@ -43,8 +49,8 @@ impl Bench {
         self.dir.path()
     }
 
-    pub(crate) fn store(&self) -> Store {
-        Store::open(&self.place).unwrap()
+    pub(crate) fn store(&self) -> LetterStore {
+        LetterStore::open(&self.place).unwrap()
     }
 }
 
@@ -87,7 +93,12 @@ pub(crate) fn letter(n: u64) -> Letter {
             },
             service: if bad { String::new() } else { "geo.example".into() },
             driver: if bad { "geojson" } else { "pelias" }.into(),
-            attempts: vec![Attempt { at_ms: T0, verdict: "TIMEOUT".into(), status: None, delay_ms: 1000 }],
+            attempts: vec![LetterAttempt {
+                at_ms: T0,
+                verdict: "TIMEOUT".into(),
+                status: None,
+                delay_ms: 1000,
+            }],
             worker: "host/1".into(),
             failed_ms: T0 + n as i64 * 1000,
             ..Failure::default()

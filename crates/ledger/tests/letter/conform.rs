@@ -2,10 +2,10 @@
 
 use crate::bench::{Bench, T0, letter};
 use tidegate_core::letter::{FailureClass, LetterId, LetterState};
-use tidegate_ledger::audit::Act;
-use tidegate_ledger::letter::seal::{Keys, SecretKey};
-use tidegate_ledger::letter::store::{Amend, By, Ended, Incident, Page};
-use tidegate_ledger::letter::{DAY_MS, Filter, Letter, LetterError, Put, Store};
+use tidegate_ledger::audit::AuditEvent;
+use tidegate_ledger::letter::seal::{Keyring, SecretKey};
+use tidegate_ledger::letter::store::{Amend, By, Incident, LetterPage, ReplayOutcome};
+use tidegate_ledger::letter::{DAY_MS, Letter, LetterError, LetterFilter, LetterStore, Put};
 
 macro_rules! conform {
     ($($name:ident)*) => {
@@ -37,7 +37,7 @@ conform! {
     sealed_letters_are_wrapped_anew
 }
 
-const ALL: Page = Page { limit: 100_000, newest_first: false, payload: true };
+const ALL: LetterPage = LetterPage { limit: 100_000, newest_first: false, payload: true };
 
 fn put(bench: &Bench, n: std::ops::Range<u64>) -> Vec<LetterId> {
     let letters: Vec<Letter> = n.map(letter).collect();
@@ -55,7 +55,7 @@ fn what_was_put_is_found(bench: &Bench) {
     let ids = put(bench, 0..100);
     assert!(ids.is_sorted());
     let mut store = bench.store();
-    let rows = store.find(&Filter::default(), ALL).unwrap();
+    let rows = store.find(&LetterFilter::default(), ALL).unwrap();
     assert_eq!(rows.len(), 100);
     for (n, (row, id)) in rows.iter().zip(&ids).enumerate() {
         let want = letter(n as u64);
@@ -81,7 +81,7 @@ fn the_same_failure_is_one_letter_while_it_is_open(bench: &Bench) {
     assert!(matches!(first[..], [Put::New(_), Put::New(_), Put::Known]));
     assert_eq!(handle.put(&[letter(1)]).wait(), Ok(vec![Put::Known]));
     let mut store = bench.store();
-    let row = store.find(&Filter::default(), ALL).unwrap().remove(0);
+    let row = store.find(&LetterFilter::default(), ALL).unwrap().remove(0);
     let dismissed = Letter { state: LetterState::Dismissed, ..row.letter.clone() };
     let amend = Amend { row, letter: dismissed, payload: None, act: "dismiss", detail: "seen".into() };
     store.amend(&amend, T0).unwrap();
@@ -89,7 +89,7 @@ fn the_same_failure_is_one_letter_while_it_is_open(bench: &Bench) {
         matches!(handle.put(&[letter(1)]).wait().unwrap()[..], [Put::New(_)]),
         "closed: it is news again"
     );
-    assert_eq!(store.count(&Filter::default()), Ok(3));
+    assert_eq!(store.count(&LetterFilter::default()), Ok(3));
 }
 
 fn large_payloads_are_blobs_and_shared(bench: &Bench) {
@@ -111,7 +111,7 @@ fn large_payloads_are_blobs_and_shared(bench: &Bench) {
         assert_eq!(row.letter.payload.current(), vec![b'y'; size]);
     }
     let Put::New(third) = puts[2] else { panic!("new") };
-    store.purge(&Filter::of_ids([third]), "test", false, T0).unwrap();
+    store.purge(&LetterFilter::of_ids([third]), "test", false, T0).unwrap();
     let Put::New(fourth) = puts[3] else { panic!("new") };
     assert_eq!(
         store.get(fourth).unwrap().unwrap().letter.payload.received.len(),
@@ -123,34 +123,41 @@ fn large_payloads_are_blobs_and_shared(bench: &Bench) {
 fn filters(bench: &Bench) {
     let ids = put(bench, 0..720);
     let mut store = bench.store();
-    let mut count = |filter: Filter| store.count(&filter).unwrap();
-    let f = Filter::default;
+    let mut count = |filter: LetterFilter| store.count(&filter).unwrap();
+    let f = LetterFilter::default;
     assert_eq!(count(f()), 720);
-    assert_eq!(count(Filter { codes: vec!["INVALID_GEOMETRY".into()], ..f() }), 240);
-    assert_eq!(count(Filter { codes: vec!["INVALID_GEOMETRY".into(), "TIMEOUT".into()], ..f() }), 720);
-    assert_eq!(count(Filter { classes: vec![FailureClass::Transient], ..f() }), 480);
-    assert_eq!(count(Filter { pipeline: Some("roads".into()), codes: vec!["TIMEOUT".into()], ..f() }), 240);
-    assert_eq!(count(Filter { service: Some("geo.example".into()), ..f() }), 480);
-    assert_eq!(count(Filter { stage: Some("gate".into()), ..f() }), 240);
-    assert_eq!(count(Filter { since_ms: Some(T0 + 700_000), ..f() }), 20);
-    assert_eq!(count(Filter { until_ms: Some(T0 + 700_000), ..f() }), 700);
-    assert_eq!(count(Filter { crs: Some("EPSG:31256".into()), ..f() }), 240);
+    assert_eq!(count(LetterFilter { codes: vec!["INVALID_GEOMETRY".into()], ..f() }), 240);
+    assert_eq!(count(LetterFilter { codes: vec!["INVALID_GEOMETRY".into(), "TIMEOUT".into()], ..f() }), 720);
+    assert_eq!(count(LetterFilter { classes: vec![FailureClass::Transient], ..f() }), 480);
     assert_eq!(
-        count(Filter { bbox: Some([0.5, -81.0, 2.5, -78.0]), ..f() }),
+        count(LetterFilter { pipeline: Some("roads".into()), codes: vec!["TIMEOUT".into()], ..f() }),
+        240
+    );
+    assert_eq!(count(LetterFilter { service: Some("geo.example".into()), ..f() }), 480);
+    assert_eq!(count(LetterFilter { stage: Some("gate".into()), ..f() }), 240);
+    assert_eq!(count(LetterFilter { since_ms: Some(T0 + 700_000), ..f() }), 20);
+    assert_eq!(count(LetterFilter { until_ms: Some(T0 + 700_000), ..f() }), 700);
+    assert_eq!(count(LetterFilter { crs: Some("EPSG:31256".into()), ..f() }), 240);
+    assert_eq!(
+        count(LetterFilter { bbox: Some([0.5, -81.0, 2.5, -78.0]), ..f() }),
         4,
         "1 and 2 degrees east, twice"
     );
-    assert_eq!(count(Filter { bbox: Some([500.0, 0.0, 501.0, 1.0]), ..f() }), 0);
-    assert_eq!(count(Filter { text: Some("PARCEL 699".into()), ..f() }), 1, "words, not parts of words");
-    assert_eq!(count(Filter { text: Some("self-intersection".into()), ..f() }), 240);
-    assert_eq!(count(Filter { text: Some("\" OR ?* (".into()), ..f() }), 0, "no word of it is there");
-    assert_eq!(count(Filter { states: vec![LetterState::Resolved], ..f() }), 0);
-    assert_eq!(count(Filter { generation_min: Some(1), ..f() }), 0);
-    assert_eq!(count(Filter { generation_max: Some(0), ..f() }), 720);
-    assert_eq!(count(Filter::of_ids(ids[..3].iter().copied())), 3);
+    assert_eq!(count(LetterFilter { bbox: Some([500.0, 0.0, 501.0, 1.0]), ..f() }), 0);
+    assert_eq!(
+        count(LetterFilter { text: Some("PARCEL 699".into()), ..f() }),
+        1,
+        "words, not parts of words"
+    );
+    assert_eq!(count(LetterFilter { text: Some("self-intersection".into()), ..f() }), 240);
+    assert_eq!(count(LetterFilter { text: Some("\" OR ?* (".into()), ..f() }), 0, "no word of it is there");
+    assert_eq!(count(LetterFilter { states: vec![LetterState::Resolved], ..f() }), 0);
+    assert_eq!(count(LetterFilter { generation_min: Some(1), ..f() }), 0);
+    assert_eq!(count(LetterFilter { generation_max: Some(0), ..f() }), 720);
+    assert_eq!(count(LetterFilter::of_ids(ids[..3].iter().copied())), 3);
     let fingerprint = letter(0).fingerprint();
-    assert_eq!(count(Filter { fingerprints: vec![fingerprint], ..f() }), 240);
-    let newest = store.find(&f(), Page { limit: 2, newest_first: true, payload: false }).unwrap();
+    assert_eq!(count(LetterFilter { fingerprints: vec![fingerprint], ..f() }), 240);
+    let newest = store.find(&f(), LetterPage { limit: 2, newest_first: true, payload: false }).unwrap();
     assert_eq!(newest.iter().map(|r| r.letter.id).collect::<Vec<_>>(), [ids[719], ids[718]]);
 }
 
@@ -159,7 +166,7 @@ fn stats_by_everything(bench: &Bench) {
     let mut store = bench.store();
     let now = T0 + 10 * DAY_MS;
     let mut by = |by| -> Vec<(String, u64, u64)> {
-        let groups = store.stats(&Filter::default(), by, now).unwrap();
+        let groups = store.stats(&LetterFilter::default(), by, now).unwrap();
         groups.into_iter().map(|g| (g.name, g.count, g.open)).collect()
     };
     assert_eq!(by(By::Code), [("TIMEOUT".into(), 60, 60), ("INVALID_GEOMETRY".into(), 30, 30)]);
@@ -168,7 +175,7 @@ fn stats_by_everything(bench: &Bench) {
     assert_eq!(by(By::Age), [("7 to 30 days".into(), 90, 90)]);
     assert_eq!(by(By::State), [("captured".into(), 90, 90)]);
     assert_eq!(by(By::Service), [("geo.example".into(), 60, 60), (String::new(), 30, 30)]);
-    let groups = store.stats(&Filter::default(), By::Fingerprint, now).unwrap();
+    let groups = store.stats(&LetterFilter::default(), By::Fingerprint, now).unwrap();
     assert_eq!(groups.len(), 2);
     assert_eq!(groups[0].message, "no answer within <n> s for row <n>");
     assert_eq!((groups[0].first_ms, groups[0].last_ms), (T0 + 1000, T0 + 89_000));
@@ -191,9 +198,12 @@ fn an_amendment_is_fenced_and_audited(bench: &Bench) {
     let now = store.get(ids[0]).unwrap().unwrap().letter;
     assert_eq!((now.state, now.payload.current()), (LetterState::Validated, &b"{\"fixed\":true}"[..]));
     assert_eq!(now.payload.received, b"{\"n\":0}");
-    assert_eq!(store.count(&Filter { bbox: Some([10.2, 10.2, 10.3, 10.3]), ..Filter::default() }), Ok(1));
     assert_eq!(
-        store.count(&Filter { bbox: Some([-180.0, -80.0, -179.9, -79.9]), ..Filter::default() }),
+        store.count(&LetterFilter { bbox: Some([10.2, 10.2, 10.3, 10.3]), ..LetterFilter::default() }),
+        Ok(1)
+    );
+    assert_eq!(
+        store.count(&LetterFilter { bbox: Some([-180.0, -80.0, -179.9, -79.9]), ..LetterFilter::default() }),
         Ok(0)
     );
     let story = store.audit(Some(ids[0]), 10).unwrap();
@@ -207,11 +217,11 @@ fn an_amendment_is_fenced_and_audited(bench: &Bench) {
 fn a_plan_freezes_its_members(bench: &Bench) {
     put(bench, 0..30);
     let mut store = bench.store();
-    let timeouts = Filter { codes: vec!["TIMEOUT".into()], ..Filter::default() };
+    let timeouts = LetterFilter { codes: vec!["TIMEOUT".into()], ..LetterFilter::default() };
     let dry = store.plan_dry(&timeouts, 3, T0).unwrap();
     assert_eq!(dry, [("parcels".to_string(), 10), ("roads".to_string(), 10)]);
     assert_eq!(
-        store.count(&Filter { states: vec![LetterState::Planned], ..Filter::default() }),
+        store.count(&LetterFilter { states: vec![LetterState::Planned], ..LetterFilter::default() }),
         Ok(0),
         "dry"
     );
@@ -220,20 +230,20 @@ fn a_plan_freezes_its_members(bench: &Bench) {
     put(bench, 30..60);
     assert_eq!(store.plan_get(plan.plan).unwrap().unwrap().members, 10, "later letters are not its");
     assert_eq!(store.plan("roads", &timeouts, 3, "{}", T0).unwrap().members, 10, "the first ten are taken");
-    let dry = store.plan_dry(&Filter::default(), 0, T0).unwrap();
+    let dry = store.plan_dry(&LetterFilter::default(), 0, T0).unwrap();
     assert_eq!(dry, [], "a generation of 0 and a cap of 0");
 }
 
 fn a_stale_lease_cannot_finish(bench: &Bench) {
     put(bench, 0..2);
     let (mut store, handle) = (bench.store(), bench.letters());
-    let plan = store.plan("parcels", &Filter::default(), 3, "{}", T0).unwrap();
+    let plan = store.plan("parcels", &LetterFilter::default(), 3, "{}", T0).unwrap();
     let first = store.lease(plan.plan, 10, T0 + 100, T0 + 1).unwrap();
     assert_eq!(first.len(), 1);
     assert!(store.lease(plan.plan, 10, T0 + 200, T0 + 50).unwrap().is_empty(), "it is leased");
     let second = store.lease(plan.plan, 10, T0 + 300, T0 + 101).unwrap();
     assert!(second[0].token > first[0].token);
-    let done = |leased: &_| vec![(Clone::clone(leased), Ended::Resolved { note: "row 1".into() })];
+    let done = |leased: &_| vec![(Clone::clone(leased), ReplayOutcome::Resolved { note: "row 1".into() })];
     assert_eq!(store.finish(&handle, &done(&first[0]), T0 + 110), Ok(vec![false]), "fenced");
     assert_eq!(store.finish(&handle, &done(&second[0]), T0 + 120), Ok(vec![true]));
     assert_eq!(store.finish(&handle, &done(&second[0]), T0 + 130), Ok(vec![false]), "twice is once");
@@ -247,16 +257,16 @@ fn a_second_death_is_a_child(bench: &Bench) {
     let ids = put(bench, 0..1);
     let (mut store, handle) = (bench.store(), bench.letters());
     for generation in 0..3u32 {
-        let plan = store.plan("parcels", &Filter::default(), 3, "{}", T0).unwrap();
+        let plan = store.plan("parcels", &LetterFilter::default(), 3, "{}", T0).unwrap();
         let leased = store.lease(plan.plan, 1, T0 + 9, T0 + 1).unwrap().remove(0);
         assert_eq!(leased.row.letter.lineage.generation, generation);
         let mut child = leased.row.letter.clone();
         child.failure.failed_ms = T0 + 1_000_000;
         child.state = LetterState::Captured;
-        let ended = [(leased, Ended::Dead(Box::new(child)))];
+        let ended = [(leased, ReplayOutcome::Dead(Box::new(child)))];
         assert_eq!(store.finish(&handle, &ended, T0 + 2), Ok(vec![true]));
     }
-    let rows = store.find(&Filter::default(), ALL).unwrap();
+    let rows = store.find(&LetterFilter::default(), ALL).unwrap();
     let line: Vec<_> =
         rows.iter().map(|r| (r.letter.lineage.generation, r.letter.state, r.letter.lineage.root)).collect();
     let root = ids[0];
@@ -273,19 +283,22 @@ fn a_second_death_is_a_child(bench: &Bench) {
     assert_eq!(rows[3].letter.lineage.first_failed_ms, T0, "never reset");
     assert_eq!(rows[3].letter.retain_until_ms, rows[0].letter.retain_until_ms);
     assert_eq!(store.children(root).unwrap(), [rows[1].letter.id]);
-    assert_eq!(store.plan_dry(&Filter::default(), 3, T0).unwrap(), [], "the cap stops the loop");
+    assert_eq!(store.plan_dry(&LetterFilter::default(), 3, T0).unwrap(), [], "the cap stops the loop");
 }
 
 fn a_cancelled_plan_gives_back(bench: &Bench) {
     put(bench, 0..10);
     let (mut store, handle) = (bench.store(), bench.letters());
-    let plan = store.plan("parcels", &Filter::default(), 3, "{}", T0).unwrap();
+    let plan = store.plan("parcels", &LetterFilter::default(), 3, "{}", T0).unwrap();
     let leased = store.lease(plan.plan, 2, T0 + 1000, T0).unwrap();
-    let ended = [(leased[0].clone(), Ended::Resolved { note: String::new() })];
+    let ended = [(leased[0].clone(), ReplayOutcome::Resolved { note: String::new() })];
     store.finish(&handle, &ended, T0).unwrap();
     assert_eq!(store.plan_cancel(plan.plan, T0 + 5), Ok(4));
-    assert_eq!(store.count(&Filter { states: vec![LetterState::Captured], ..Filter::default() }), Ok(9));
-    let late = [(leased[1].clone(), Ended::Resolved { note: String::new() })];
+    assert_eq!(
+        store.count(&LetterFilter { states: vec![LetterState::Captured], ..LetterFilter::default() }),
+        Ok(9)
+    );
+    let late = [(leased[1].clone(), ReplayOutcome::Resolved { note: String::new() })];
     assert_eq!(store.finish(&handle, &late, T0), Ok(vec![false]), "a cancelled lease is stale");
     assert!(store.plan_cancel(plan.plan, T0).is_err());
     let plan = store.plan_get(plan.plan).unwrap().unwrap();
@@ -297,7 +310,7 @@ fn a_cancelled_plan_gives_back(bench: &Bench) {
 
 fn workers_never_share_a_letter(bench: &Bench) {
     put(bench, 0..400);
-    let plan = bench.store().plan("parcels", &Filter::default(), 3, "{}", T0).unwrap().plan;
+    let plan = bench.store().plan("parcels", &LetterFilter::default(), 3, "{}", T0).unwrap().plan;
     let seen = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..4)
             .map(|_| {
@@ -328,14 +341,17 @@ fn purge_leaves_tombstones_and_obeys_holds(bench: &Bench) {
     store
         .amend(&Amend { row, letter: held, payload: None, act: "hold", detail: "court".into() }, T0)
         .unwrap();
-    let archived_only = store.purge(&Filter::default(), "test", true, T0).unwrap();
+    let archived_only = store.purge(&LetterFilter::default(), "test", true, T0).unwrap();
     assert_eq!(archived_only.purged, 0, "nothing is in an archive");
-    let purged = store.purge(&Filter::default(), "test", false, T0 + 7).unwrap();
+    let purged = store.purge(&LetterFilter::default(), "test", false, T0 + 7).unwrap();
     assert_eq!((purged.purged, purged.held), (9, 1));
-    assert_eq!(store.count(&Filter::default()), Ok(1));
+    assert_eq!(store.count(&LetterFilter::default()), Ok(1));
     assert_eq!(store.tombstone(ids[0]).unwrap(), Some((T0 + 7, "test".into())));
     assert_eq!(store.tombstone(ids[3]).unwrap(), None);
-    assert_eq!(store.count(&Filter { bbox: Some([-180.0, -90.0, 180.0, 90.0]), ..Filter::default() }), Ok(1));
+    assert_eq!(
+        store.count(&LetterFilter { bbox: Some([-180.0, -90.0, 180.0, 90.0]), ..LetterFilter::default() }),
+        Ok(1)
+    );
     assert_eq!(store.audit(Some(ids[0]), 9).unwrap().iter().filter(|e| e.act == "purge").count(), 1);
     assert_eq!(store.audit_verify().unwrap().0, 1 + 1 + 9);
 }
@@ -346,14 +362,14 @@ fn retention_counts_from_the_first_failure(bench: &Bench) {
     let end = T0 + 60 * DAY_MS;
     assert_eq!(store.retain(end).unwrap().purged, 0);
     assert_eq!(store.retain(end + 4_001).unwrap().purged, 5, "one a second");
-    assert_eq!(store.count(&Filter::default()), Ok(5));
+    assert_eq!(store.count(&LetterFilter::default()), Ok(5));
 }
 
 fn the_audit_shows_changes(bench: &Bench) {
     put(bench, 0..3);
     let mut store = bench.store();
     for n in 0..5 {
-        store.enter(Act::new(T0 + n, "reveal", "why".into())).unwrap();
+        store.enter(AuditEvent::new(T0 + n, "reveal", "why".into())).unwrap();
     }
     let (n, hash) = store.audit_verify().unwrap();
     assert_eq!((n, hash.len()), (6, 64));
@@ -397,7 +413,7 @@ fn a_full_store_says_so(bench: &Bench) {
     let more: Vec<Letter> = (8..11).map(letter).collect();
     assert!(matches!(handle.put(&more).wait(), Err(LetterError::Full(_))));
     assert!(handle.put(&[letter(20)]).wait().is_err(), "nothing more is taken until a person acts");
-    assert_eq!(bench.store().count(&Filter::default()), Ok(8), "all of a batch or none");
+    assert_eq!(bench.store().count(&LetterFilter::default()), Ok(8), "all of a batch or none");
     assert!(bench.letters().warning().is_some_and(|w| w.contains("8 of 10")));
 }
 
@@ -409,13 +425,14 @@ fn archived_letters_say_where(bench: &Bench) {
     store
         .amend(&Amend { row, letter: dismissed, payload: None, act: "dismiss", detail: "".into() }, T0)
         .unwrap();
-    let seqs: Vec<i64> = store.find(&Filter::default(), ALL).unwrap().iter().take(2).map(|r| r.seq).collect();
+    let seqs: Vec<i64> =
+        store.find(&LetterFilter::default(), ALL).unwrap().iter().take(2).map(|r| r.seq).collect();
     store.archived(&seqs, "manifest-1", "x".into(), T0).unwrap();
-    let rows = store.find(&Filter::default(), ALL).unwrap();
+    let rows = store.find(&LetterFilter::default(), ALL).unwrap();
     let told: Vec<_> = rows.iter().map(|r| (r.letter.state, r.letter.archive.as_deref())).collect();
     let (archived, open) = (LetterState::Archived, LetterState::Captured);
     assert_eq!(told, [(archived, Some("manifest-1")), (open, Some("manifest-1")), (open, None)]);
-    assert_eq!(store.purge(&Filter::default(), "test", true, T0).unwrap().purged, 2);
+    assert_eq!(store.purge(&LetterFilter::default(), "test", true, T0).unwrap().purged, 2);
 }
 
 fn sealed_letters_are_wrapped_anew(bench: &Bench) {
@@ -423,8 +440,8 @@ fn sealed_letters_are_wrapped_anew(bench: &Bench) {
     let mut store = bench.store();
     store.set("recipient", &old.recipient().to_text(), T0).unwrap();
     let ids = put(bench, 0..2);
-    let sealed = |store: &mut Store| store.get(ids[1]).unwrap().unwrap().sealed.unwrap();
-    let (old_keys, new_keys) = (Keys(vec![old.clone()]), Keys(vec![new.clone()]));
+    let sealed = |store: &mut LetterStore| store.get(ids[1]).unwrap().unwrap().sealed.unwrap();
+    let (old_keys, new_keys) = (Keyring(vec![old.clone()]), Keyring(vec![new.clone()]));
     assert_eq!(old_keys.open(&sealed(&mut store)).unwrap().received, b"{\"n\":1}");
     let held = store.wrapped_to_others(&new.key_id, -1).unwrap();
     assert_eq!(held.len(), 2);
@@ -460,7 +477,7 @@ fn sixty_four_producers_share_commits(bench: &Bench) {
     });
     handle.close();
     let mut store = bench.store();
-    assert_eq!(store.count(&Filter::default()), Ok(1280));
+    assert_eq!(store.count(&LetterFilter::default()), Ok(1280));
     let (commits, _) = store.audit_verify().unwrap();
     assert!(commits < 640, "1280 letters in {commits} commits");
 }

@@ -4,14 +4,14 @@ use crate::bench::{Bench, letter};
 use std::process::Command;
 use tidegate_core::Code;
 use tidegate_core::letter::FailureClass;
-use tidegate_ledger::letter::{Filter, Guarded, Letters, Place, Store, guarded};
+use tidegate_ledger::letter::{Guarded, LetterFilter, LetterStore, LetterStoreLocation, Letters, guarded};
 
 const CHILD: &str = "TIDEGATE_TEST_POISON";
 
 /// One run of a pipeline over three records, of which the second aborts the process.
 fn pipeline(file: &str) {
-    let place = Place::from(file);
-    let (mut store, letters) = (Store::open(&place).unwrap(), Letters::open(&place).unwrap());
+    let place = LetterStoreLocation::from(file);
+    let (mut store, letters) = (LetterStore::open(&place).unwrap(), Letters::open(&place).unwrap());
     for key in ["one", "two", "three"] {
         let work = || {
             if key == "two" {
@@ -50,8 +50,12 @@ fn a_record_that_aborts_is_a_letter_after_three_deaths() {
     };
     let lived: Vec<bool> = (0..4).map(|_| run()).collect();
     assert_eq!(lived, [false, false, false, true]);
-    let mut store = Store::open(&Place::from(file.as_str())).unwrap();
-    let poison = Filter { classes: vec![FailureClass::Poison], ..Filter::default() };
+    let mut store = LetterStore::open(&LetterStoreLocation::from(file.as_str())).unwrap();
+    let poison = LetterFilter { classes: vec![FailureClass::Poison], ..LetterFilter::default() };
     assert_eq!((store.count(&poison), store.crash_count("p")), (Ok(1), Ok(0)));
-    assert_eq!(store.plan_dry(&Filter::default(), 3, i64::MAX).unwrap(), [], "and is not replayed unasked");
+    assert_eq!(
+        store.plan_dry(&LetterFilter::default(), 3, i64::MAX).unwrap(),
+        [],
+        "and is not replayed unasked"
+    );
 }

@@ -1,7 +1,7 @@
 //! A store that was made before its audit was signed stays readable, and is signed when it is opened.
 
 use crate::bench::Bench;
-use tidegate_ledger::letter::Filter;
+use tidegate_ledger::letter::LetterFilter;
 
 #[test]
 fn a_store_of_version_1_is_brought_up_to_date() {
@@ -25,7 +25,7 @@ fn a_store_of_version_1_is_brought_up_to_date() {
         std::fs::remove_file(bench.dir().join(name)).unwrap();
     }
     let mut store = bench.store();
-    assert_eq!(store.count(&Filter::default()), Ok(1));
+    assert_eq!(store.count(&LetterFilter::default()), Ok(1));
     let entries = store.audit(None, 9).unwrap();
     let told: Vec<_> = entries.iter().map(|e| (e.n, e.who.as_str(), e.act.as_str())).collect();
     assert_eq!((told[0], told.len(), told[1].2), ((1, "ann", "set"), 2, "upgrade"));

@@ -1,7 +1,9 @@
 //! What is done about an alert: a webhook, a command, the exit code.
 
 use super::PATIENCE;
-use crate::http::{Allow, Client, ClientConfig, Credential, Dialect, Exchange, Place, Request, Trace};
+use crate::http::{
+    Allow, Client, ClientConfig, Credential, CredentialLocation, Exchange, Request, ServiceDialect, Trace,
+};
 use crate::lane::{Clock, Lanes};
 use crate::letter::now_ms;
 use crate::manifest::Action;
@@ -84,7 +86,7 @@ fn webhook(url: &str, key: Option<&str>) -> Result<(Exchange, Request), String> 
         let from: SecretRef = key.parse().map_err(|e: crate::secret::SecretError| format!("`key`: {e}"))?;
         let secret = from.fetch().map_err(|e| format!("`key`: {e}"))?;
         redactor.add(&secret);
-        let place = Place::Header(http::header::AUTHORIZATION, "Bearer ".to_owned());
+        let place = CredentialLocation::Header(http::header::AUTHORIZATION, "Bearer ".to_owned());
         request.credentials.push(Credential { name: from.to_string(), place, secret });
     }
     let policy = CallPolicy {
@@ -96,7 +98,7 @@ fn webhook(url: &str, key: Option<&str>) -> Result<(Exchange, Request), String> 
     let exchange = Exchange {
         client,
         lanes: Lanes::new(&LaneConfig::default(), Clock::system()),
-        dialect: Dialect::default(),
+        dialect: ServiceDialect::default(),
         policy,
         redactor: Arc::new(redactor),
         trace: Trace::Off,

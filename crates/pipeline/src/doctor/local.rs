@@ -8,8 +8,8 @@ use tidegate_geo::Crs;
 use tidegate_geo::crs::{Grids, Transform};
 
 use super::Finding;
-use crate::audit::{Book, Copies, PUBLIC_FILE, PublicKey, Signer, Trust};
-use crate::letter::{Place, Store};
+use crate::audit::{AuditLog, Copies, PUBLIC_FILE, PublicKey, Signer, TrustAnchors};
+use crate::letter::{LetterStore, LetterStoreLocation};
 use crate::manifest::{self, Manifest};
 use crate::run::{AUDIT_COPIES, AUDIT_FILE, State, StateError, Status, plan};
 use crate::secret::SecretRef;
@@ -52,27 +52,29 @@ fn writable(check: &str, dir: &Path, next: &str) -> Finding {
 
 fn letter_store(place: &str) -> Finding {
     let check = "dead letters";
-    let at = Place::from(place);
-    let mut store = match Store::look(&at) {
+    let at = LetterStoreLocation::from(place);
+    let mut store = match LetterStore::look(&at) {
         Ok(Some(store)) => store,
         Ok(None) => {
             return match &at {
-                Place::File(path) => {
+                LetterStoreLocation::File(path) => {
                     let dir = path.parent().unwrap_or(Path::new("."));
                     writable(check, dir, "give another store with --store")
                 }
-                Place::Url(_) => Finding::ok(check, format!("{at} holds no store yet; it can be reached")),
+                LetterStoreLocation::Url(_) => {
+                    Finding::ok(check, format!("{at} holds no store yet; it can be reached"))
+                }
             };
         }
         Err(e) => {
             let next = match at {
-                Place::File(_) => "is it a store of dead letters, and may you read it?",
-                Place::Url(_) => "is the server up, and do name and password of the URL fit?",
+                LetterStoreLocation::File(_) => "is it a store of dead letters, and may you read it?",
+                LetterStoreLocation::Url(_) => "is the server up, and do name and password of the URL fit?",
             };
             return Finding::fail(check, format!("{at}: {e}"), next);
         }
     };
-    match (store.count(&crate::letter::Filter::default()), store.capacity()) {
+    match (store.count(&crate::letter::LetterFilter::default()), store.capacity()) {
         (Ok(held), Ok(capacity)) if held as f64 > capacity as f64 * 0.7 => Finding::warn(
             check,
             format!("{at} holds {held} of {capacity} letters"),
@@ -257,8 +259,8 @@ fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Finding> {
             let text = from.fetch().map_err(|e| e.to_string())?;
             keys.push(Signer::from_text(text.reveal())?.public());
         }
-        let trust = Trust { keys, copies: Copies::new(&copy, &log).all()? };
-        Ok(match Book::look(&path, &log)?.verify(&trust)? {
+        let trust = TrustAnchors { keys, copies: Copies::new(&copy, &log).all()? };
+        Ok(match AuditLog::look(&path, &log)?.verify(&trust)? {
             Ok(whole) => Finding::ok(check, format!("{} entries, whole", whole.entries)),
             Err(what) => Finding::fail(
                 check,

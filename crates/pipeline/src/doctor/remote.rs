@@ -13,7 +13,9 @@ use tidegate_core::{Rng, VerdictKind};
 use url::Url;
 
 use super::{Finding, Health};
-use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Failure, Request, Response, Trace};
+use crate::http::{
+    Allow, Client, ClientConfig, Exchange, HttpFailure, Request, Response, ServiceDialect, Trace,
+};
 use crate::lane::{Clock, Lanes};
 use crate::manifest::{Bucket, Manifest, Service};
 use crate::profile::{Profile, Profiles};
@@ -166,14 +168,18 @@ fn ask(
         }
         Err(failure) => {
             let next = match &failure {
-                Failure::Forbidden(_) => "set `allow_private: true` on the service if that address is meant",
-                Failure::Network(Network::Tls, _) => {
+                HttpFailure::Forbidden(_) => {
+                    "set `allow_private: true` on the service if that address is meant"
+                }
+                HttpFailure::Network(Network::Tls, _) => {
                     "is the clock of this machine right, and does it trust the issuer of the certificate?"
                 }
-                Failure::Network(..) => "is the service up, and does a firewall or proxy stand in between?",
+                HttpFailure::Network(..) => {
+                    "is the service up, and does a firewall or proxy stand in between?"
+                }
                 _ => "is that the address of the service?",
             };
-            let own = matches!(failure, Failure::Forbidden(_));
+            let own = matches!(failure, HttpFailure::Forbidden(_));
             let finding = Finding::fail(check("answer"), format!("{url}: {failure}"), next);
             found.push(if own { finding } else { finding.theirs() });
         }
@@ -232,15 +238,15 @@ fn once(
     url: &Url,
     (private, method): (bool, &http::Method),
     hints: HintProfile,
-) -> Result<(Response, Hints, VerdictKind), Failure> {
-    let broken = |e: &dyn std::fmt::Display| Failure::Malformed(e.to_string());
+) -> Result<(Response, Hints, VerdictKind), HttpFailure> {
+    let broken = |e: &dyn std::fmt::Display| HttpFailure::Malformed(e.to_string());
     let allow = Allow::meant(url, private, &[]);
     allow.url(url)?;
     let client = Client::new(ClientConfig { allow, ..ClientConfig::default() }, [url])
-        .map_err(|why| Failure::Network(Network::Tls, why))?;
+        .map_err(|why| HttpFailure::Network(Network::Tls, why))?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| broken(&e))?;
-    let dialect: Dialect<()> = Dialect { hints: hints.clone(), ..Dialect::default() };
+    let dialect: ServiceDialect<()> = ServiceDialect { hints: hints.clone(), ..ServiceDialect::default() };
     let policy = CallPolicy {
         attempts_max: 1,
         deadline: Duration::from_secs(10),
@@ -264,6 +270,6 @@ fn once(
             Ok((answer.response, hints, outcome.verdict.kind))
         }
         Some(Err(failure)) => Err(failure),
-        None => Err(Failure::Network(Network::Timeout, format!("no answer: {}", outcome.verdict.code))),
+        None => Err(HttpFailure::Network(Network::Timeout, format!("no answer: {}", outcome.verdict.code))),
     }
 }

@@ -15,12 +15,12 @@ mod write;
 
 pub use write::Outcome;
 
-use crate::lane::{Clock, Lane};
+use crate::lane::{Clock, LaneHandle};
 use crate::letter::now_ms;
 use crate::lock::lock;
 use crate::source::file::{self, FilePosition};
 use crate::source::{Agreement, Job as Layer, Pager, SourceError, Tally, Trouble, Wire, WireConfig};
-use crate::store::Store;
+use crate::store::ObjectStoreClient;
 use crate::telemetry::{Ended, Telemetry};
 use spool::{Kept, Spool};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub enum What {
     /// A file on a web server.
     File(Box<WireConfig>),
     /// An object of a store: the store, its key, and the address as given.
-    Object(Store, String, String),
+    Object(ObjectStoreClient, String, String),
 }
 
 /// A job.
@@ -117,7 +117,7 @@ impl Run {
 
     /// The lane, once there is one.
     #[must_use]
-    pub fn lane(&self) -> Option<Lane> {
+    pub fn lane(&self) -> Option<LaneHandle> {
         self.seen().wire.map(|wire| wire.lane().clone())
     }
 
@@ -300,7 +300,7 @@ async fn pieces(
 
 /// An object; `None` when stopped.
 async fn object(
-    store: &Store,
+    store: &ObjectStoreClient,
     key: &str,
     run: &Arc<Run>,
     spool: &mut Spool,

@@ -36,6 +36,9 @@ pub fn published() -> Value {
 /// Adds to every object the human twins of its `_seconds` keys, and that only one may be given.
 fn add_twins(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
+    if let Some(entries) = object.get_mut("additionalProperties") {
+        add_twins(entries);
+    }
     let mut rules = Vec::new();
     let mut required: Vec<Value> = match object.get("required") {
         Some(Value::Array(required)) => required.clone(),

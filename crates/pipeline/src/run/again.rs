@@ -25,8 +25,8 @@ use super::in_place;
 use super::lifecycle::Last;
 use super::state::State;
 use crate::gate::Gates;
-use crate::letter::replay::{At, Rerun, died_again, holds, merge};
-use crate::letter::store::Ended;
+use crate::letter::replay::{Rerun, RowSelector, holds, merge, replay_failure};
+use crate::letter::store::ReplayOutcome;
 use crate::letter::{Letter, Payload, now_ms};
 use crate::manifest::{Manifest, Mode, Policy};
 use crate::sink::{Put, Sink, SinkError, Spec};
@@ -124,7 +124,7 @@ impl Rerun for Again {
         self.ready().map(drop)
     }
 
-    fn run(&mut self, letters: &[Letter]) -> Result<Vec<Ended>, String> {
+    fn run(&mut self, letters: &[Letter]) -> Result<Vec<ReplayOutcome>, String> {
         let mut last = Vec::new();
         let policy = Policy::from(&self.kit.manifest);
         let manifest = self.kit.manifest.clone();
@@ -141,9 +141,11 @@ impl Rerun for Again {
             .unwrap_or_default();
         crash::point("replay", 0);
         let note = format!("in {}", parts.sink.describe());
-        let mut ended: Vec<Option<Ended>> = letters
+        let mut ended: Vec<Option<ReplayOutcome>> = letters
             .iter()
-            .map(|letter| known.contains(&mark(letter).hash).then(|| Ended::Resolved { note: note.clone() }))
+            .map(|letter| {
+                known.contains(&mark(letter).hash).then(|| ReplayOutcome::Resolved { note: note.clone() })
+            })
             .collect();
         for (stage, of) in stages(letters, &ended) {
             let mut aside = Aside { stage: stage.to_owned(), ..Aside::default() };
@@ -152,7 +154,7 @@ impl Rerun for Again {
                 Err(StepError::TryLater { code, until, .. }) => {
                     let not_before_ms = Some(until.millis());
                     for at in of {
-                        set(&mut ended, at, Ended::Back { not_before_ms, note: code.to_string() });
+                        set(&mut ended, at, ReplayOutcome::Back { not_before_ms, note: code.to_string() });
                     }
                     continue;
                 }
@@ -166,8 +168,8 @@ impl Rerun for Again {
             for at in &of {
                 let (Some(letter), reject) = (letters.get(*at), dead.get(&(*at as u64))) else { continue };
                 let how = match reject {
-                    Some(reject) => Ended::Dead(Box::new(died(letter, reject))),
-                    None => Ended::Resolved { note: note.clone() },
+                    Some(reject) => ReplayOutcome::Dead(Box::new(died(letter, reject))),
+                    None => ReplayOutcome::Resolved { note: note.clone() },
                 };
                 set(&mut ended, *at, how);
             }
@@ -176,7 +178,7 @@ impl Rerun for Again {
         sink.finish().map_err(say)?;
         crash::point("replayed", 0);
         self.last = last;
-        let lost = || Ended::Back { not_before_ms: None, note: "it was not tried".into() };
+        let lost = || ReplayOutcome::Back { not_before_ms: None, note: "it was not tried".into() };
         Ok(ended.into_iter().map(|how| how.unwrap_or_else(lost)).collect())
     }
 
@@ -184,7 +186,7 @@ impl Rerun for Again {
         let last = std::mem::take(&mut self.last);
         let Ready { parts, in_place, .. } = self.ready()?;
         if let Some(path) = in_place {
-            let rows = letters.iter().map(|letter| in_place::row(letter).map(At::Row));
+            let rows = letters.iter().map(|letter| in_place::row(letter).map(RowSelector::Row));
             return holds(path, &rows.collect::<Result<Vec<_>, _>>()?);
         }
         let mut sink = parts.sink.open_again()?;
@@ -214,8 +216,8 @@ fn rows_in_place(
     parts: &mut Parts,
     path: &Path,
     letters: &[Letter],
-) -> Result<Vec<Ended>, String> {
-    let mut ended: Vec<Option<Ended>> = vec![None; letters.len()];
+) -> Result<Vec<ReplayOutcome>, String> {
+    let mut ended: Vec<Option<ReplayOutcome>> = vec![None; letters.len()];
     let mut updates = Vec::new();
     for (stage, of) in stages(letters, &ended.clone()) {
         if !in_place::keeps(manifest, stage) {
@@ -227,7 +229,7 @@ fn rows_in_place(
             Err(StepError::TryLater { code, until, .. }) => {
                 let not_before_ms = Some(until.millis());
                 for at in of {
-                    set(&mut ended, at, Ended::Back { not_before_ms, note: code.to_string() });
+                    set(&mut ended, at, ReplayOutcome::Back { not_before_ms, note: code.to_string() });
                 }
                 continue;
             }
@@ -236,7 +238,7 @@ fn rows_in_place(
         for reject in aside.rejected.iter().chain(&aside.failed) {
             let at = reject.record as usize;
             if let Some(letter) = letters.get(at) {
-                set(&mut ended, at, Ended::Dead(Box::new(died(letter, reject))));
+                set(&mut ended, at, ReplayOutcome::Dead(Box::new(died(letter, reject))));
             }
         }
         for row in 0..batch.len() {
@@ -244,24 +246,28 @@ fn rows_in_place(
             let (Some(letter), Some(None)) = (letters.get(at), ended.get(at)) else { continue };
             let number = in_place::row(letter)?;
             updates.push(in_place::update(&batch, row, number));
-            set(&mut ended, at, Ended::Resolved { note: format!("row {number} of {}", path.display()) });
+            set(
+                &mut ended,
+                at,
+                ReplayOutcome::Resolved { note: format!("row {number} of {}", path.display()) },
+            );
         }
     }
     crash::point("replay_put", 0);
     merge(path, &updates)?;
     crash::point("replayed", 0);
-    let lost = || Ended::Back { not_before_ms: None, note: "it was not tried".into() };
+    let lost = || ReplayOutcome::Back { not_before_ms: None, note: "it was not tried".into() };
     Ok(ended.into_iter().map(|how| how.unwrap_or_else(lost)).collect())
 }
 
-fn set(ended: &mut [Option<Ended>], at: usize, how: Ended) {
+fn set(ended: &mut [Option<ReplayOutcome>], at: usize, how: ReplayOutcome) {
     if let Some(slot) = ended.get_mut(at) {
         *slot = Some(how);
     }
 }
 
 /// The letters that are still to do, by the stage at which they failed.
-fn stages<'a>(letters: &'a [Letter], ended: &[Option<Ended>]) -> BTreeMap<&'a str, Vec<usize>> {
+fn stages<'a>(letters: &'a [Letter], ended: &[Option<ReplayOutcome>]) -> BTreeMap<&'a str, Vec<usize>> {
     let mut stages: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, letter) in letters.iter().enumerate() {
         if ended.get(at).is_some_and(Option::is_none) {
@@ -389,7 +395,7 @@ fn died(letter: &Letter, reject: &Reject) -> Letter {
         path => format!("{path}: {}", problem.message),
     });
     let code = first.map_or(Code::UNKNOWN, |problem| problem.code);
-    let mut child = died_again(letter, code, message, now_ms());
+    let mut child = replay_failure(letter, code, message, now_ms());
     child.stage.clone_from(&reject.stage);
     let received = child.payload.received.clone();
     let current = Some(reject.feature.clone().into_bytes()).filter(|feature| *feature != received);

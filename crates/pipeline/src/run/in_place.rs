@@ -11,7 +11,7 @@ use tidegate_geo::mapping::Owned;
 use tidegate_geo::{Batch, Value};
 
 use crate::letter::Letter;
-use crate::letter::replay::{At, Update};
+use crate::letter::replay::{RowSelector, Update};
 use crate::manifest::{Manifest, Missing, Step};
 use crate::sink::{Spec, Target};
 
@@ -75,7 +75,7 @@ pub(super) fn row(letter: &Letter) -> Result<u64, String> {
 pub(super) fn update(batch: &Batch, at: usize, row: u64) -> Update {
     let fields = batch.schema().fields().iter().enumerate();
     let values = fields.map(|(field, about)| (about.name.clone(), owned(batch.value(at, field)))).collect();
-    Update { at: At::Row(row), wkb: batch.geometry(at).map(<[u8]>::to_vec), crs: None, values }
+    Update { at: RowSelector::Row(row), wkb: batch.geometry(at).map(<[u8]>::to_vec), crs: None, values }
 }
 
 fn owned(value: Value<'_>) -> Owned {

@@ -17,9 +17,10 @@ use super::build::Parts;
 use super::counts::Counts;
 use super::described::Described;
 use super::rejects::{Refused, Rejects, Unsuccessful};
-use crate::letter::feature::Feature;
+use crate::letter::feature::FeaturePayload;
 use crate::letter::{
-    Failure, Http, Letter, LetterError, Letters, Payload, Place, Source, Store, Versions, flood, now_ms,
+    Failure, Http, Letter, LetterError, LetterSource, LetterStore, LetterStoreLocation, Letters, Payload,
+    Versions, flood, now_ms,
 };
 use crate::manifest::{DeadLetters, Manifest};
 use crate::secret::SecretRef;
@@ -33,13 +34,13 @@ pub const KIND: &str = "manifest";
 ///
 /// # Errors
 /// When a reference cannot be read.
-pub fn place(form: &DeadLetters, folder: &Path, state: &Path) -> Result<Place, String> {
-    let Some(text) = &form.store else { return Ok(Place::File(state.join("letters.db"))) };
+pub fn place(form: &DeadLetters, folder: &Path, state: &Path) -> Result<LetterStoreLocation, String> {
+    let Some(text) = &form.store else { return Ok(LetterStoreLocation::File(state.join("letters.db"))) };
     if let Ok(from) = text.parse::<SecretRef>() {
-        return Ok(Place::from(from.fetch().map_err(|e| e.to_string())?.reveal()));
+        return Ok(LetterStoreLocation::from(from.fetch().map_err(|e| e.to_string())?.reveal()));
     }
-    Ok(match Place::from(text.as_str()) {
-        Place::File(path) => Place::File(folder.join(path)),
+    Ok(match LetterStoreLocation::from(text.as_str()) {
+        LetterStoreLocation::File(path) => LetterStoreLocation::File(folder.join(path)),
         url => url,
     })
 }
@@ -48,12 +49,12 @@ pub fn place(form: &DeadLetters, folder: &Path, state: &Path) -> Result<Place, S
 ///
 /// # Errors
 /// When the store cannot be read.
-pub(super) fn suspended(place: &Place, pipeline: &str) -> Result<Option<String>, LetterError> {
+pub(super) fn suspended(place: &LetterStoreLocation, pipeline: &str) -> Result<Option<String>, LetterError> {
     // A store that is not there holds no incident, and need not be made for that.
-    if matches!(place, Place::File(path) if !path.exists()) {
+    if matches!(place, LetterStoreLocation::File(path) if !path.exists()) {
         return Ok(None);
     }
-    let open = Store::open(place)?.incidents(Some(pipeline))?;
+    let open = LetterStore::open(place)?.incidents(Some(pipeline))?;
     Ok(open.first().map(|open| {
         format!(
             "{pipeline} is suspended by incident {}: {} of {} records failed with {} ({}). Mend the cause, then `tidegate dlq incidents --close {} --store {place}`",
@@ -72,7 +73,7 @@ pub(super) struct DeadRejects {
     letters: Letters,
     /// Which store it was when the run began.
     identity: String,
-    place: Place,
+    place: LetterStoreLocation,
     pipeline: String,
     fingerprint: String,
     from: String,
@@ -94,7 +95,7 @@ impl DeadRejects {
     ) -> Result<DeadRejects, String> {
         let place = place(form, folder, state)?;
         let say = |e: LetterError| format!("dead_letters: {e}");
-        if let Place::File(path) = &place
+        if let LetterStoreLocation::File(path) = &place
             && let Some(dir) = path.parent()
         {
             std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -106,7 +107,7 @@ impl DeadRejects {
             "state": absolute(state),
             "source": Described::of(parts.source.as_ref()),
         });
-        let identity = Store::open(&place)
+        let identity = LetterStore::open(&place)
             .and_then(|mut store| {
                 store.pipeline_set(&parts.id, &spec.to_string())?;
                 store.identity()
@@ -136,7 +137,7 @@ impl DeadRejects {
         let came: Option<Value> = serde_json::from_slice(&reject.raw).ok();
         let id = came.as_ref().and_then(|raw| raw.get("id")).filter(|id| !id.is_null());
         let id = id.map_or_else(|| format!("record {}", reject.record), ToString::to_string);
-        let feature = Feature::parse(reject.feature.as_bytes()).ok();
+        let feature = FeaturePayload::parse(reject.feature.as_bytes()).ok();
         let crs = self.systems.iter().find(|(stage, _)| *stage == reject.stage).map(|(_, crs)| crs.as_str());
         let (mut messages, mut code) = (Vec::new(), Code::UNKNOWN);
         for problem in &reject.problems {
@@ -174,7 +175,7 @@ impl DeadRejects {
                 binary: env!("CARGO_PKG_VERSION").into(),
                 ..Versions::default()
             },
-            source: Source { uri: self.from.clone(), position: format!("record {}", reject.record) },
+            source: LetterSource { uri: self.from.clone(), position: format!("record {}", reject.record) },
             spatial: feature.as_ref().and_then(|feature| feature.spatial(crs)),
             failure: Failure {
                 class: FailureClass::of(code, None),
@@ -200,7 +201,7 @@ impl DeadRejects {
     }
 
     /// The row of the sink by its key, if the record has got that far.
-    fn row(&self, feature: Option<&Feature>) -> Option<String> {
+    fn row(&self, feature: Option<&FeaturePayload>) -> Option<String> {
         let properties = feature?.json.get("properties")?;
         let values = self.key.iter().map(|name| properties.get(name).map(ToString::to_string));
         values.collect::<Option<Vec<_>>>().filter(|values| !values.is_empty()).map(|values| values.join(","))
@@ -217,7 +218,7 @@ impl Rejects for DeadRejects {
             return Ok(0);
         }
         if let Some(incident) = flood(&letters, batch.records, &self.threshold) {
-            let number = Store::open(&self.place)
+            let number = LetterStore::open(&self.place)
                 .and_then(|mut store| store.incident_open(&incident))
                 .map_err(failed)?;
             return Err(Refused::Incident(format!(
@@ -253,7 +254,7 @@ impl Rejects for DeadRejects {
                 self.place
             )
         };
-        let found = match Store::look(&self.place).map_err(say)? {
+        let found = match LetterStore::look(&self.place).map_err(say)? {
             Some(mut store) => store.identity().map_err(say)?,
             None => return Err(lost()),
         };

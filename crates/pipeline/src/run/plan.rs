@@ -9,7 +9,7 @@ use tidegate_core::lane::LaneConfig;
 use super::build::build;
 use crate::lane::LaneKey;
 use crate::manifest::{Manifest, Policy};
-use crate::store::Settings;
+use crate::store::StoreSettings;
 use crate::traffic;
 
 /// What a run would do.
@@ -149,7 +149,7 @@ fn asked(manifest: &Manifest, policy: &Policy, (records, source): (Option<u64>, 
         questions: None,
         allowed: None,
         price_per_thousand: None,
-        lane: Settings::default().lane,
+        lane: StoreSettings::default().lane,
     }));
     for asked in &mut all {
         let known = asked.source.is_none_or(|source| source.requests.is_some());

@@ -17,7 +17,7 @@ use super::lifecycle::Status;
 use super::report::{End, Report};
 use super::state::{Checkpoint, State};
 use super::transform::Work;
-use crate::audit::{Act, Book, Filter, Signer};
+use crate::audit::{AuditEvent, AuditFilter, AuditLog, Signer};
 use crate::gate::Tally;
 use crate::letter::now_ms;
 use crate::manifest::Manifest;
@@ -39,12 +39,12 @@ pub struct Pending {
     /// The batch, counted from 1 over all resumes of a run.
     pub batch: u64,
     /// What is to be entered.
-    pub acts: Vec<Act>,
+    pub acts: Vec<AuditEvent>,
 }
 
 /// The audit of a run.
 pub(super) struct Trail {
-    book: Book,
+    book: AuditLog,
     sink: String,
     /// Each batch is committed, and not only staged.
     commits: bool,
@@ -69,7 +69,7 @@ impl Trail {
         };
         let copies = form.copy.as_ref().map_or_else(|| state.file(AUDIT_COPIES), |path| folder.join(path));
         let log = state.dir().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let book = Book::open(&state.file(AUDIT_FILE), &log, Some(signer), &copies)?;
+        let book = AuditLog::open(&state.file(AUDIT_FILE), &log, Some(signer), &copies)?;
         Ok(Trail { book, sink: String::new(), commits: true })
     }
 
@@ -96,14 +96,14 @@ impl Trail {
         detail["before"] = json!(last);
         detail["version"] = env!("CARGO_PKG_VERSION").into();
         let word = if from.batch > 0 { "resume" } else { "run" };
-        acts.push(Act::new(now, word, detail).key(&from.run).to(&self.sink));
+        acts.push(AuditEvent::new(now, word, detail).key(&from.run).to(&self.sink));
         self.book.enter(acts)
     }
 
     /// The last batch of a run that the audit has.
     fn entered(&mut self, run: &str) -> Result<u64, String> {
         let acts = vec!["commit".to_owned(), "stage".to_owned()];
-        let entries = self.book.read(&Filter { acts, limit: 1, ..Filter::default() })?;
+        let entries = self.book.read(&AuditFilter { acts, limit: 1, ..AuditFilter::default() })?;
         let batch = |detail: &Value| (detail.get("run")? == run).then(|| detail.get("batch")?.as_u64());
         let detail = entries.first().and_then(|entry| serde_json::from_str::<Value>(&entry.detail).ok());
         Ok(detail.as_ref().and_then(batch).flatten().unwrap_or(0))
@@ -132,7 +132,7 @@ impl Trail {
                 let detail = json!({
                     "gate": tally.gate, "severity": tally.severity, "looked": looked, "failed": failed,
                 });
-                acts.push(Act::new(now, "gate", detail).key(&key).to(&tally.severity));
+                acts.push(AuditEvent::new(now, "gate", detail).key(&key).to(&tally.severity));
             }
         }
         let word = if self.commits { "commit" } else { "stage" };
@@ -141,11 +141,11 @@ impl Trail {
         detail["batch"] = next.batch.into();
         detail["batch_read"] = work.delta.read.into();
         detail["gates"] = next.gates.len().into();
-        acts.push(Act::new(now, word, detail).key(&key).to(&self.sink));
+        acts.push(AuditEvent::new(now, word, detail).key(&key).to(&self.sink));
         next.audit.push(Pending { batch: next.batch, acts });
     }
 
-    fn routed(&self, now: i64, reject: &Reject, to: &str) -> Act {
+    fn routed(&self, now: i64, reject: &Reject, to: &str) -> AuditEvent {
         let problems: Vec<Value> = reject
             .problems
             .iter()
@@ -153,10 +153,10 @@ impl Trail {
             .collect();
         // A message may quote what the record holds.
         let first = reject.problems.first();
-        let message = first.map_or(Value::Null, |problem| self.book.pen.commit(&problem.message));
+        let message = first.map_or(Value::Null, |problem| self.book.writer.commit(&problem.message));
         let detail = json!({ "stage": reject.stage, "problems": problems, "message": message });
         let code = first.map_or("UNKNOWN", |problem| problem.code.as_str());
-        Act::new(now, "route", detail).key(format!("record {}", reject.record)).code(code).to(to)
+        AuditEvent::new(now, "route", detail).key(format!("record {}", reject.record)).code(code).to(to)
     }
 
     /// A batch is durable: what waits in its checkpoint is moved when it is enough.
@@ -172,7 +172,7 @@ impl Trail {
     }
 
     /// Enters the calls of a run that could not begin.
-    pub(super) fn calls(&mut self, calls: Vec<Act>) -> Result<(), String> {
+    pub(super) fn calls(&mut self, calls: Vec<AuditEvent>) -> Result<(), String> {
         if calls.is_empty() {
             return Ok(());
         }
@@ -186,33 +186,33 @@ impl Trail {
         run: &str,
         report: &Report,
         status: Status,
-        (broken, calls): (Option<&str>, Vec<Act>),
+        (broken, calls): (Option<&str>, Vec<AuditEvent>),
     ) -> Result<(), String> {
         let now = now_ms();
         let mut acts = calls;
         if let End::Halted(halt) = &report.end {
             let detail = json!({
-                "gate": halt.gate, "record": halt.record, "reason": self.book.pen.commit(&halt.reason),
+                "gate": halt.gate, "record": halt.record, "reason": self.book.writer.commit(&halt.reason),
             });
             let key = halt.record.map_or_else(|| run.to_owned(), |record| format!("record {record}"));
-            acts.push(Act::new(now, "halt", detail).key(key).code("HALTED").to("uncommitted"));
+            acts.push(AuditEvent::new(now, "halt", detail).key(key).code("HALTED").to("uncommitted"));
         }
         let mut detail = counts(&report.counts);
         if report.end == End::Done && !self.commits {
-            acts.push(Act::new(now, "commit", detail.clone()).key(run).to(&self.sink));
+            acts.push(AuditEvent::new(now, "commit", detail.clone()).key(run).to(&self.sink));
         }
         detail["gates"] = json!(report.gates);
         detail["calls"] = report.calls.into();
         detail["balanced"] = report.counts.balanced().into();
         if let Some(what) = broken {
-            detail["error"] = self.book.pen.commit(what);
+            detail["error"] = self.book.writer.commit(what);
         }
         let word = json!(status);
         let code = match &report.end {
             End::TryLater(code, _) => code.as_str().to_owned(),
             _ => word.as_str().unwrap_or_default().to_uppercase(),
         };
-        acts.push(Act::new(now, "end", detail).key(run).code(code).to(&self.sink));
+        acts.push(AuditEvent::new(now, "end", detail).key(run).code(code).to(&self.sink));
         self.book.enter(acts)?;
         self.book.close(now)
     }

@@ -15,7 +15,7 @@ use super::lifecycle::Status;
 use super::report::End;
 use super::source::Page;
 use super::stream::{InTransit, Upstream, stages};
-use crate::audit::Act;
+use crate::audit::AuditEvent;
 use crate::gate::{Gates, Halt, Tally};
 use crate::step::{Reject, Seen, StepError};
 use crate::telemetry::trace::BatchSpan;
@@ -31,7 +31,7 @@ pub(super) struct Work {
     pub(super) missed: Vec<u64>,
     pub(super) seen: Vec<Seen>,
     /// Calls to services, for the audit.
-    pub(super) attempts: Vec<Act>,
+    pub(super) attempts: Vec<AuditEvent>,
     /// Since when it is under way, for its span.
     pub(super) span: Option<BatchSpan>,
     /// What steps and gates say became of its records; what the sink does is not in it yet.

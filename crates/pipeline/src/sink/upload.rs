@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use super::{Put, Saved, Sink, SinkError, Spec, Standing, file};
 use crate::manifest::Bucket;
 use crate::step::Seen;
-use crate::store::Store;
+use crate::store::ObjectStoreClient;
 
 /// Bytes that are read at a time.
 const PIECE: usize = 1 << 20;
@@ -26,7 +26,7 @@ const PIECE: usize = 1 << 20;
 struct Upload {
     file: Box<dyn Sink>,
     path: PathBuf,
-    store: Store,
+    store: ObjectStoreClient,
     key: String,
     runtime: Arc<Runtime>,
 }

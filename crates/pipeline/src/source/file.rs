@@ -8,7 +8,7 @@
 use super::error::{SourceError, Trouble};
 use super::wire::Wire;
 use crate::profile::Profile;
-use crate::store::Store;
+use crate::store::ObjectStoreClient;
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -113,7 +113,7 @@ pub async fn piece(
 /// # Errors
 /// When it cannot be had or written.
 pub async fn object(
-    store: &Store,
+    store: &ObjectStoreClient,
     key: &str,
     path: &Path,
     mut told: impl FnMut(u64, u64),

@@ -7,14 +7,15 @@
 use super::error::{SourceError, Trouble};
 use super::page::Page;
 use super::service::Service;
-use crate::call::{self, Later, Outcome, SettingsOf};
+use crate::call::{self, CallOutcome, Later, SettingsOf};
 use crate::http::{
-    Answer, Answered, Client, ClientConfig, Credential, Dialect, Exchange, Request, Response, Trace,
+    Answered, Client, ClientConfig, Credential, Exchange, ParsedResponse, Request, Response, ServiceDialect,
+    Trace,
 };
-use crate::lane::{Clock, Lane, LaneStates, Lanes};
+use crate::lane::{Clock, LaneHandle, LaneStates, Lanes};
 use crate::profile::Profile;
 use crate::secret::{Redactor, Secret};
-use crate::telemetry::Line;
+use crate::telemetry::ServiceMetrics;
 use crate::traffic::Caller;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,8 +66,8 @@ pub struct Wire {
     patience: Duration,
     seed: u64,
     calls: Arc<AtomicU64>,
-    line: Arc<Line>,
-    lane: Lane,
+    line: Arc<ServiceMetrics>,
+    lane: LaneHandle,
     caller: Option<Caller>,
 }
 
@@ -102,7 +103,7 @@ impl Wire {
         let profile = Arc::new(config.profile);
         let dialect = {
             let profile = Arc::clone(&profile);
-            Dialect {
+            ServiceDialect {
                 classifier,
                 hints: profile.hints(),
                 read: Arc::new(move |response: &Response| (sniff(&profile, response), ())),
@@ -134,7 +135,7 @@ impl Wire {
         let lane = plain.lane(&first);
         let line = match &config.caller {
             Some(caller) => caller.line(lane.key(), &config.policy),
-            None => Line::new(lane.key(), &plain.lanes, &config.policy),
+            None => ServiceMetrics::new(lane.key(), &plain.lanes, &config.policy),
         };
         Ok(Wire {
             plain,
@@ -157,13 +158,13 @@ impl Wire {
 
     /// The lane of the service.
     #[must_use]
-    pub fn lane(&self) -> &Lane {
+    pub fn lane(&self) -> &LaneHandle {
         &self.lane
     }
 
     /// What is counted.
     #[must_use]
-    pub fn line(&self) -> &Line {
+    pub fn line(&self) -> &ServiceMetrics {
         &self.line
     }
 
@@ -226,7 +227,7 @@ impl Wire {
         exchange: &Exchange<T>,
         request: &Request,
         what: &str,
-    ) -> Result<Answer<T>, SourceError> {
+    ) -> Result<ParsedResponse<T>, SourceError> {
         let lane = exchange.lane(request);
         let ask = |_| async {
             let chance = Rng::fork(self.seed, self.calls.fetch_add(1, Ordering::Relaxed));
@@ -248,7 +249,11 @@ impl Wire {
         }
     }
 
-    fn end<T>(&self, outcome: Outcome<Answered<T>>, what: &str) -> Result<Answer<T>, SourceError> {
+    fn end<T>(
+        &self,
+        outcome: CallOutcome<Answered<T>>,
+        what: &str,
+    ) -> Result<ParsedResponse<T>, SourceError> {
         let accepted = outcome.is_accepted();
         let (word, code, attempts) = (outcome.word(), outcome.verdict.code, outcome.attempts());
         let advice = match (RefusalClass::of(&outcome.verdict), &self.caller) {
@@ -281,7 +286,7 @@ impl Pages {
         let exchange = Exchange {
             client: wire.plain.client.clone(),
             lanes: wire.plain.lanes.clone(),
-            dialect: Dialect {
+            dialect: ServiceDialect {
                 classifier: wire.plain.dialect.classifier,
                 hints: wire.plain.dialect.hints.clone(),
                 read: Arc::new(move |response: &Response| read(&profile, &*reader, response)),

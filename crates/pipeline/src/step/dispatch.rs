@@ -25,13 +25,13 @@ use super::StepError;
 use super::cached::CachedReply;
 use super::remote::RemoteKind;
 use super::window::{Replies, Reply, Settled};
-use crate::cache::{self, Key, Stored};
-use crate::call::{self, Later, Outcome, Refusals};
+use crate::cache::{self, CacheKey, CachedAnswer};
+use crate::call::{self, CallOutcome, Later, RefusalCounter};
 use crate::http::{Answered, Exchange, Request};
-use crate::lane::Lane;
+use crate::lane::LaneHandle;
 use crate::letter;
 use crate::lock::lock;
-use crate::telemetry::Line;
+use crate::telemetry::ServiceMetrics;
 use crate::telemetry::trace::BatchSpan;
 use crate::traffic::Caller;
 
@@ -44,14 +44,14 @@ const CACHED_MAX: usize = 256 * 1024;
 /// How a service is asked.
 pub(super) struct ServiceLink<T> {
     pub(super) exchange: Exchange<T>,
-    pub(super) cache: Option<cache::Writer>,
+    pub(super) cache: Option<cache::CacheWriter>,
     /// Calls that the lane lets out at once, at most.
     pub(super) in_flight_max: u32,
-    pub(super) line: Line,
+    pub(super) line: ServiceMetrics,
     pub(super) caller: Caller,
     /// A longer wait than this ends the run: try later.
     pub(super) patience: Duration,
-    pub(super) refusals: Refusals,
+    pub(super) refusals: RefusalCounter,
     /// How old an answer of the response cache may be.
     pub(super) cache_max_age: Duration,
     /// The number of the run, under which failures are cached; 0 caches none.
@@ -64,7 +64,7 @@ pub(super) struct ServiceLink<T> {
 
 impl<T> ServiceLink<T> {
     /// The service refuses record after record: why the run stops.
-    fn refused(&self, why: &RepeatedRefusal, host: &str, outcome: &Outcome<Answered<T>>) -> StepError {
+    fn refused(&self, why: &RepeatedRefusal, host: &str, outcome: &CallOutcome<Answered<T>>) -> StepError {
         let redactor = &self.exchange.redactor;
         let said = match &outcome.value {
             Some(Ok(answer)) => answer.response.excerpt(200, redactor),
@@ -90,7 +90,7 @@ impl<T> ServiceLink<T> {
 /// Takes questions, and sees to their replies. What is still out ends with it.
 pub(super) struct Dispatcher<K: RemoteKind> {
     shared: Arc<Shared<K>>,
-    cached: Option<cache::Reader>,
+    cached: Option<cache::CacheReader>,
     questions: mpsc::UnboundedSender<OpenQuestion<K>>,
     driver: AbortHandle,
     /// The questions that are being asked.
@@ -106,12 +106,12 @@ struct Shared<K: RemoteKind> {
     link: ServiceLink<K::Parsed>,
     /// Who waits for the reply to each question that is out: batches, and the question's number in
     /// each.
-    out: Mutex<HashMap<Key, Vec<Waiter<K::Answer>>>>,
+    out: Mutex<HashMap<CacheKey, Vec<Waiter<K::Answer>>>>,
     /// Why the run ends, once the service refuses everybody or asks for more time than there is:
     /// no other question is asked then.
     over: watch::Sender<Option<StepError>>,
     /// The lane of the service, once it has been asked.
-    lane: OnceLock<Lane>,
+    lane: OnceLock<LaneHandle>,
 }
 
 type Waiter<A> = (Arc<Replies<A>>, usize);
@@ -119,7 +119,7 @@ type Waiter<A> = (Arc<Replies<A>>, usize);
 /// A question without a reply. Whoever waits for it is told even if its task ends on a fault.
 struct OpenQuestion<K: RemoteKind> {
     shared: Arc<Shared<K>>,
-    key: Key,
+    key: CacheKey,
     request: Request,
     batch: Option<BatchSpan>,
     ended: bool,
@@ -129,7 +129,7 @@ impl<K: RemoteKind> Dispatcher<K> {
     pub(super) fn new(
         kind: Arc<K>,
         link: ServiceLink<K::Parsed>,
-        cached: Option<cache::Reader>,
+        cached: Option<cache::CacheReader>,
         runtime: Arc<Runtime>,
     ) -> Dispatcher<K> {
         let shared = Arc::new(Shared {
@@ -150,7 +150,7 @@ impl<K: RemoteKind> Dispatcher<K> {
     /// Asks what is not known: each of these questions is another. Their replies are in their order.
     pub(super) fn ask(
         &self,
-        questions: Vec<(Key, Request)>,
+        questions: Vec<(CacheKey, Request)>,
         batch: Option<BatchSpan>,
     ) -> Result<Arc<Replies<K::Answer>>, StepError> {
         let replies = Arc::new(Replies::new(questions.len()));
@@ -188,7 +188,7 @@ impl<K: RemoteKind> Dispatcher<K> {
 
     /// The reply that the response cache has: an answer that is young enough, or whatever this very
     /// run got. An answer that can no longer be read is asked for again.
-    fn known(&self, key: &Key) -> Result<Option<Reply<K::Answer>>, StepError> {
+    fn known(&self, key: &CacheKey) -> Result<Option<Reply<K::Answer>>, StepError> {
         let Some(cached) = &self.cached else { return Ok(None) };
         let link = &self.shared.link;
         let Some(stored) = cached.get(key).map_err(|e| StepError::Broken(e.to_string()))? else {
@@ -264,7 +264,7 @@ impl<K: RemoteKind> Intake<K> {
 /// Lets questions into their lane as they come: as many tasks as there can be calls out, besides
 /// those that back off.
 async fn drive<K: RemoteKind>(intake: Arc<Intake<K>>, tasks: Tasks) {
-    let mut lane: Option<Lane> = None;
+    let mut lane: Option<LaneHandle> = None;
     loop {
         let Ok(place) = intake.places.clone().acquire_owned().await else { return };
         // Before a question is taken: what waits here would be overtaken.
@@ -300,14 +300,14 @@ async fn work<K: RemoteKind>(
 }
 
 impl<K: RemoteKind> OpenQuestion<K> {
-    fn lane(&self) -> Lane {
+    fn lane(&self) -> LaneHandle {
         let lane = self.shared.link.exchange.lane(&self.request);
         self.shared.lane.get_or_init(|| lane.clone());
         lane
     }
 
     /// Asks until there is an end to it. `place` is free when the answer is durable.
-    async fn call(self, lane: &Lane, place: OwnedSemaphorePermit) {
+    async fn call(self, lane: &LaneHandle, place: OwnedSemaphorePermit) {
         let link = &self.shared.link;
         let seed = self.key.first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
         let ask = |number| {
@@ -341,7 +341,7 @@ impl<K: RemoteKind> OpenQuestion<K> {
             (Ok((settled, Some(cached))), Some(cache)) => {
                 let at_ms = link.exchange.lanes.clock().wall().millis();
                 let failed = settled.reply.is_err();
-                let stored = Stored { at_ms, job: link.run, failed, answer: cached.to_bytes() };
+                let stored = CachedAnswer { at_ms, job: link.run, failed, answer: cached.to_bytes() };
                 cache.put(self.key, stored, move |durable| {
                     self.end(durable.map(|()| settled).map_err(|e| StepError::Broken(e.to_string())));
                     drop(place);
@@ -398,7 +398,7 @@ impl<K: RemoteKind> Drop for OpenQuestion<K> {
 }
 
 impl<K: RemoteKind> Shared<K> {
-    fn out(&self) -> MutexGuard<'_, HashMap<Key, Vec<Waiter<K::Answer>>>> {
+    fn out(&self) -> MutexGuard<'_, HashMap<CacheKey, Vec<Waiter<K::Answer>>>> {
         lock(&self.out)
     }
 
@@ -411,8 +411,8 @@ impl<K: RemoteKind> Shared<K> {
     #[allow(clippy::type_complexity, reason = "read where it is made")]
     fn read(
         &self,
-        outcome: &mut Outcome<Answered<K::Parsed>>,
-        lane: &Lane,
+        outcome: &mut CallOutcome<Answered<K::Parsed>>,
+        lane: &LaneHandle,
     ) -> Result<(Settled<K::Answer>, Option<CachedReply>), StepError> {
         let not_found = matches!(outcome.verdict.kind, VerdictKind::NoMatch)
             || (self.kind.not_found_is_answer() && outcome.verdict.code == Code::NOT_FOUND);
@@ -460,7 +460,7 @@ impl<K: RemoteKind> Shared<K> {
     }
 
     /// Why a record is given up.
-    fn problem(&self, outcome: &Outcome<Answered<K::Parsed>>) -> Problem {
+    fn problem(&self, outcome: &CallOutcome<Answered<K::Parsed>>) -> Problem {
         let redactor = &self.link.exchange.redactor;
         let code = match outcome.verdict.kind {
             VerdictKind::Done | VerdictKind::NoMatch => Code::UNEXPECTED_BODY,
@@ -500,11 +500,11 @@ impl<K: RemoteKind> Shared<K> {
     }
 
     /// The attempts as a dead letter lists them.
-    fn history(&self, outcome: &Outcome<Answered<K::Parsed>>) -> Vec<letter::Attempt> {
+    fn history(&self, outcome: &CallOutcome<Answered<K::Parsed>>) -> Vec<letter::LetterAttempt> {
         let clock = self.link.exchange.lanes.clock();
         let (mono, wall) = (clock.mono(), clock.wall().millis());
         let mut delay = Duration::ZERO;
-        let attempt = |attempt: &tidegate_core::call::Attempt| letter::Attempt {
+        let attempt = |attempt: &tidegate_core::call::Attempt| letter::LetterAttempt {
             at_ms: wall - mono.since(attempt.sent).as_millis() as i64,
             verdict: attempt.verdict.code.to_string(),
             status: attempt.verdict.status,

@@ -16,13 +16,15 @@ use super::window::Reply;
 use super::{Flow, Step, StepError};
 use crate::http::{Request, Trace};
 use crate::manifest::Geocode;
-use crate::profile::{Answer, Ask, Asker, Profile, Profiles, Sniffed, What};
+use crate::profile::{
+    GeocodeCandidate, GeocodeInput, GeocodeQuery, Profile, ProfileRequestBuilder, Profiles, Sniffed,
+};
 use crate::telemetry::Ended;
 use crate::traffic;
 
 struct Geocoding {
     profile: Profile,
-    asker: Asker,
+    asker: ProfileRequestBuilder,
     user_agent: Option<String>,
     language: Option<String>,
     country: Option<String>,
@@ -34,7 +36,7 @@ struct Geocoding {
     schema: Arc<Schema>,
 }
 
-/// What is asked about a record.
+/// GeocodeInput is asked about a record.
 enum Asks {
     /// The place of the address in these fields.
     Address(Vec<(usize, String)>),
@@ -72,7 +74,7 @@ impl AnswerField {
         }
     }
 
-    fn value<'a>(self, row: &'a AskedRow<'_, Answer>) -> Value<'a> {
+    fn value<'a>(self, row: &'a AskedRow<'_, GeocodeCandidate>) -> Value<'a> {
         let text = |text: Option<&'a str>| text.map_or(Value::Null, Value::Text);
         match self {
             AnswerField::Outcome => Value::Text(match (row.failure, row.answer) {
@@ -155,7 +157,7 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
         added,
         schema: flow.schema.clone(),
     };
-    // What no record can be asked without is missed before the first one.
+    // GeocodeInput no record can be asked without is missed before the first one.
     kind.asker.request(&kind.ask(kind.sample()))?;
     let on = OnMissing { no_match: form.no_match, failure: form.on_failure };
     let remote = services.open(&form.service, kind, (&base, dialect), (lane, trace), on)?;
@@ -164,20 +166,20 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
 
 impl Geocoding {
     /// A question of this step.
-    fn ask<'a>(&'a self, what: What<'a>) -> Ask<'a> {
-        Ask {
+    fn ask<'a>(&'a self, what: GeocodeInput<'a>) -> GeocodeQuery<'a> {
+        GeocodeQuery {
             language: self.language.as_deref(),
             country: self.country.as_deref(),
             user_agent: self.user_agent.as_deref(),
-            ..Ask::new(what)
+            ..GeocodeQuery::new(what)
         }
     }
 
     /// A question that could be asked.
-    fn sample(&self) -> What<'static> {
+    fn sample(&self) -> GeocodeInput<'static> {
         match self.asks {
-            Asks::Address(_) => What::Forward("a"),
-            Asks::Place(_) | Asks::Point => What::Reverse { lon: 0.0, lat: 0.0 },
+            Asks::Address(_) => GeocodeInput::Forward("a"),
+            Asks::Place(_) | Asks::Point => GeocodeInput::Reverse { lon: 0.0, lat: 0.0 },
         }
     }
 
@@ -223,7 +225,7 @@ fn point(wkb: &[u8]) -> Option<(f64, f64)> {
 
 impl RemoteKind for Geocoding {
     type Parsed = Sniffed;
-    type Answer = Answer;
+    type Answer = GeocodeCandidate;
 
     fn question(&self, batch: &Batch, row: usize) -> Result<Request, Problem> {
         if let Some(Value::Text(fault)) = self.row_error.map(|at| batch.value(row, at)) {
@@ -235,11 +237,11 @@ impl RemoteKind for Geocoding {
                 let point = batch.geometry(row).and_then(point);
                 let point = point
                     .ok_or_else(|| Problem::new(Code::UNPROCESSABLE, "there is no point to ask about"))?;
-                What::Reverse { lon: point.0, lat: point.1 }
+                GeocodeInput::Reverse { lon: point.0, lat: point.1 }
             }
             Asks::Place(_) => {
                 let (lon, lat) = self.place(batch, row).unwrap_or(Ok((0.0, 0.0)))?;
-                What::Reverse { lon, lat }
+                GeocodeInput::Reverse { lon, lat }
             }
             Asks::Address(fields) => {
                 for (at, _) in fields {
@@ -261,7 +263,7 @@ impl RemoteKind for Geocoding {
                     let names: Vec<&str> = fields.iter().map(|(_, name)| name.as_str()).collect();
                     return Err(bad(format!("field {:?}: the address is empty", names.join(", "))));
                 }
-                What::Forward(&address)
+                GeocodeInput::Forward(&address)
             }
         };
         self.asker.request(&self.ask(what)).map_err(bad)
@@ -271,10 +273,16 @@ impl RemoteKind for Geocoding {
         Some(self.profile.body_bytes_max())
     }
 
-    fn read(&self, status: u16, content_type: &str, body: &[u8], parsed: Option<Sniffed>) -> Reply<Answer> {
+    fn read(
+        &self,
+        status: u16,
+        content_type: &str,
+        body: &[u8],
+        parsed: Option<Sniffed>,
+    ) -> Reply<GeocodeCandidate> {
         let read = parsed.unwrap_or_else(|| self.profile.read(status, Some(content_type), body));
         match read.finding {
-            // What the body says of itself counts, also when it comes out of the cache.
+            // GeocodeInput the body says of itself counts, also when it comes out of the cache.
             Some(found) if found.means != Means::NoMatch => {
                 Err(Problem::new(found.code, "the service no longer answers in this way"))
             }
@@ -282,7 +290,7 @@ impl RemoteKind for Geocoding {
         }
     }
 
-    fn fill(&self, batch: Batch, rows: &[AskedRow<'_, Answer>]) -> Result<Batch, StepError> {
+    fn fill(&self, batch: Batch, rows: &[AskedRow<'_, GeocodeCandidate>]) -> Result<Batch, StepError> {
         let mut picks: Vec<Pick> = (0..batch.columns().len()).map(Pick::Old).collect();
         for field in &self.added {
             let mut column = Column::new(field.kind());

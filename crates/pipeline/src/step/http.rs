@@ -12,7 +12,7 @@ use super::remote::{AskedRow, OnMissing, RemoteKind};
 use super::services::{Services, secret};
 use super::window::Reply;
 use super::{Flow, Step, StepError};
-use crate::http::{Credential, Dialect, Place, Request, Trace};
+use crate::http::{Credential, CredentialLocation, Request, ServiceDialect, Trace};
 use crate::manifest::Http;
 use crate::traffic;
 
@@ -53,7 +53,7 @@ pub(super) fn build(form: &Http, flow: &mut Flow, services: &Services) -> Result
     flow.with(fields);
     let credential = secret(service)?.map(|(name, secret)| Credential {
         name,
-        place: Place::Header(::http::header::AUTHORIZATION, "Bearer ".to_owned()),
+        place: CredentialLocation::Header(::http::header::AUTHORIZATION, "Bearer ".to_owned()),
         secret,
     });
     let lane = traffic::of_step(&services.policy, service, None);
@@ -68,7 +68,7 @@ pub(super) fn build(form: &Http, flow: &mut Flow, services: &Services) -> Result
     let remote = services.open(
         &form.service,
         kind,
-        (&base, Dialect::default()),
+        (&base, ServiceDialect::default()),
         wire,
         OnMissing::reject(form.no_match),
     )?;

@@ -46,8 +46,8 @@ use tidegate_geo::crs::{Grids, Operation};
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema};
 
-use crate::audit::Act;
-use crate::letter::Attempt;
+use crate::audit::AuditEvent;
+use crate::letter::LetterAttempt;
 use crate::manifest::{self, Cast};
 use crate::telemetry::trace::BatchSpan;
 pub(crate) use dedupe::hash;
@@ -81,7 +81,7 @@ pub struct FailedCall {
     /// Its address, without a key.
     pub url: String,
     /// The attempts.
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<LetterAttempt>,
 }
 
 /// A key that has been seen, by the step or gate that has to know it again after a resume.
@@ -115,7 +115,7 @@ pub struct Aside {
     /// Keys seen for the first time.
     pub seen: Vec<Seen>,
     /// Calls to services, for the audit.
-    pub attempts: Vec<Act>,
+    pub attempts: Vec<AuditEvent>,
 }
 
 impl Aside {

@@ -16,9 +16,9 @@ use tidegate_geo::{Batch, Problem};
 use super::dispatch::Dispatcher;
 use super::window::{Admission, RecordWindow, Replies, Reply};
 use super::{Aside, BegunBatch, FailedCall, RemoteStep, Step, StepError};
-use crate::cache::Key;
+use crate::cache::CacheKey;
 use crate::http::Request;
-use crate::letter::Attempt;
+use crate::letter::LetterAttempt;
 use crate::manifest::Missing;
 use crate::telemetry::trace::BatchSpan;
 use crate::traffic::Caller;
@@ -126,8 +126,8 @@ impl<K: RemoteKind> RemoteStep for Remote<K> {
     ) -> Result<Box<dyn BegunBatch>, StepError> {
         let is_over = || self.stop.load(Ordering::Relaxed) || is_over();
         let admission = self.window.admit(&batch, &is_over).ok_or(StepError::Cancelled)?;
-        let mut open: Vec<(Key, Request)> = Vec::with_capacity(batch.len());
-        let mut numbers: HashMap<Key, usize> = HashMap::with_capacity(batch.len());
+        let mut open: Vec<(CacheKey, Request)> = Vec::with_capacity(batch.len());
+        let mut numbers: HashMap<CacheKey, usize> = HashMap::with_capacity(batch.len());
         let mut questions = Vec::with_capacity(batch.len());
         for row in 0..batch.len() {
             questions.push(self.kind.question(&batch, row).map(|request| {
@@ -239,7 +239,7 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
 }
 
 impl Service {
-    fn failed(&self, attempts: Vec<Attempt>) -> FailedCall {
+    fn failed(&self, attempts: Vec<LetterAttempt>) -> FailedCall {
         let Service { name, driver, url } = self.clone();
         FailedCall { service: name, driver, url, attempts }
     }
@@ -247,7 +247,7 @@ impl Service {
 
 impl<K: RemoteKind> QuestionedBatch<K> {
     /// The calls that were made, each under the first record that asked.
-    fn acts(&self) -> Vec<crate::audit::Act> {
+    fn acts(&self) -> Vec<crate::audit::AuditEvent> {
         let noted = self.replies.acts();
         if noted.is_empty() {
             return Vec::new();

@@ -15,8 +15,8 @@ use super::dispatch::{Dispatcher, ServiceLink};
 use super::remote::{OnMissing, Remote, RemoteKind};
 use super::window::RecordWindow;
 use crate::cache;
-use crate::call::Refusals;
-use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Trace};
+use crate::call::RefusalCounter;
+use crate::http::{Allow, Client, ClientConfig, Exchange, ServiceDialect, Trace};
 use crate::lane::LaneKey;
 use crate::manifest::{self, Policy};
 use crate::secret::{Redactor, Secret, SecretRef};
@@ -73,7 +73,7 @@ impl Services {
         &self,
         name: &str,
         kind: K,
-        (base, dialect): (&Url, Dialect<K::Parsed>),
+        (base, dialect): (&Url, ServiceDialect<K::Parsed>),
         (lane, trace): (LaneConfig, Trace),
         on: OnMissing,
     ) -> Result<Remote<K>, String> {
@@ -117,7 +117,7 @@ impl Services {
             line: self.traffic.line(&LaneKey::of_url(base, credential), &policy),
             caller: self.traffic.caller(name),
             patience: self.patience,
-            refusals: Refusals::new(self.traffic.keeps_going()),
+            refusals: RefusalCounter::new(self.traffic.keeps_going()),
             cache_max_age: seconds(form.cache_max_age_seconds),
             run: self.run,
             driver: form.profile.clone().unwrap_or_else(|| "http".into()),

@@ -23,8 +23,8 @@ use std::time::Duration;
 use tidegate_geo::{Batch, Problem};
 
 use super::StepError;
-use crate::audit::Act;
-use crate::letter::Attempt;
+use crate::audit::AuditEvent;
+use crate::letter::LetterAttempt;
 use crate::lock::lock;
 
 /// Bytes of records in a window, at most.
@@ -105,7 +105,7 @@ pub(super) struct Settled<A> {
     /// It cost no call of its own in this run.
     pub(super) cached: bool,
     /// The attempts, if they failed.
-    pub(super) history: Vec<Attempt>,
+    pub(super) history: Vec<LetterAttempt>,
 }
 
 impl<A> Settled<A> {
@@ -145,7 +145,7 @@ struct State<A> {
     /// Why the run ends at this batch.
     failed: Option<StepError>,
     /// Calls for the audit, by question.
-    acts: Vec<(usize, Act)>,
+    acts: Vec<(usize, AuditEvent)>,
 }
 
 impl<A> Replies<A> {
@@ -174,12 +174,12 @@ impl<A> Replies<A> {
     }
 
     /// A call was made for a question.
-    pub(super) fn note(&self, question: usize, act: Act) {
+    pub(super) fn note(&self, question: usize, act: AuditEvent) {
         lock(&self.state).acts.push((question, act));
     }
 
     /// The calls that were noted so far, by question.
-    pub(super) fn acts(&self) -> Vec<(usize, Act)> {
+    pub(super) fn acts(&self) -> Vec<(usize, AuditEvent)> {
         let mut acts = std::mem::take(&mut lock(&self.state).acts);
         acts.sort_by_key(|(question, _)| *question);
         acts

@@ -24,7 +24,9 @@ pub use flow::{Landed, Teller};
 pub use places::{Mark, Places};
 pub use records::{Ended, Records};
 pub use summary::{AttemptSummary, Summary};
-pub use tidegate_client::telemetry::{Calls, Histogram, HostState, Line, Sample, Value, together};
+pub use tidegate_client::telemetry::{
+    Calls, Histogram, HostState, Sample, SampleValue, ServiceMetrics, together,
+};
 pub use tidegate_client::telemetry::{metric, otlp, sample, trace};
 
 use crate::gate::{Reading as GateReading, Tally};
@@ -60,7 +62,7 @@ pub struct Telemetry {
     pub records: Records,
     /// Where they ended.
     pub places: Places,
-    lines: Mutex<Vec<Line>>,
+    lines: Mutex<Vec<ServiceMetrics>>,
     gates: Mutex<Vec<GateReading>>,
     groups: Mutex<BTreeMap<(String, String), Group>>,
     letters: Mutex<Option<Health>>,
@@ -82,13 +84,13 @@ impl Telemetry {
     }
 
     /// A service is asked.
-    pub fn adopt(&self, line: Line) {
+    pub fn adopt(&self, line: ServiceMetrics) {
         lock(&self.lines).push(line);
     }
 
     /// The services that are asked.
     #[must_use]
-    pub fn lines(&self) -> Vec<Line> {
+    pub fn lines(&self) -> Vec<ServiceMetrics> {
         lock(&self.lines).clone()
     }
 

@@ -2,7 +2,7 @@
 
 use super::calls::RETRIES;
 use super::histogram::quantile;
-use super::line::{Line, share, together};
+use super::line::{ServiceMetrics, share, together};
 use super::{Ended, Telemetry};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl Telemetry {
         let lanes = together(&lines);
         let r = &self.records;
         let counts = retries(&lines);
-        let sum = |of: fn(&Line) -> u64| lines.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&ServiceMetrics) -> u64| lines.iter().map(of).sum::<u64>();
         let aside = r.ended_so(Ended::Filtered) + r.ended_so(Ended::Deduped);
         Summary {
             records: r.all(),
@@ -97,7 +97,7 @@ impl Telemetry {
 }
 
 /// Calls by their retries, over all services: as many as [`RETRIES`] has ends, and one more.
-pub(super) fn retries(lines: &[Line]) -> Vec<u64> {
+pub(super) fn retries(lines: &[ServiceMetrics]) -> Vec<u64> {
     let mut all = vec![0; RETRIES.len() + 1];
     for line in lines {
         for (sum, n) in all.iter_mut().zip(line.calls.retries_per_call.counts()) {
@@ -122,7 +122,7 @@ fn named(counts: &[u64]) -> Vec<(String, u64)> {
     all
 }
 
-fn by_attempt(lines: &[Line]) -> Vec<AttemptSummary> {
+fn by_attempt(lines: &[ServiceMetrics]) -> Vec<AttemptSummary> {
     let mut all: BTreeMap<usize, (u64, u64)> = BTreeMap::from([(1, (0, 0))]);
     for (number, sent, answered) in lines.iter().flat_map(|line| line.calls.by_attempt()) {
         let sum = all.entry(number).or_default();
@@ -133,7 +133,7 @@ fn by_attempt(lines: &[Line]) -> Vec<AttemptSummary> {
     all.into_iter().map(row).collect()
 }
 
-fn statuses(lines: &[Line]) -> BTreeMap<String, u64> {
+fn statuses(lines: &[ServiceMetrics]) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for (status, n) in lines.iter().flat_map(|line| line.calls.statuses()).filter(|(_, n)| *n > 0) {
         let name = if status == 0 { "none".to_owned() } else { status.to_string() };

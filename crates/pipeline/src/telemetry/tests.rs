@@ -21,7 +21,7 @@ fn line(telemetry: &Telemetry, host: &str, attempts_max: u32) -> Arc<Calls> {
     let key = LaneKey::of_prefix(host, "");
     let lanes = Lanes::new(&LaneConfig::default(), Clock::system());
     let _ = lanes.get(&key);
-    let line = Line::new(&key, &lanes, &CallPolicy { attempts_max, ..CallPolicy::default() });
+    let line = ServiceMetrics::new(&key, &lanes, &CallPolicy { attempts_max, ..CallPolicy::default() });
     let calls = Arc::clone(&line.calls);
     telemetry.adopt(line);
     calls

@@ -23,13 +23,13 @@ use tidegate_core::lane::LaneConfig;
 use tidegate_core::limit::LimitConfig;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::audit::{self, Act};
-use crate::call::{Outcome, SettingsOf};
+use crate::audit::{self, AuditEvent};
+use crate::call::{CallOutcome, SettingsOf};
 use crate::lane::{Clock, LaneKey, LaneStates, Lanes};
 use crate::letter::now_ms;
 use crate::lock::lock;
 use crate::manifest::{Manifest, Policy};
-use crate::telemetry::{Line, Telemetry};
+use crate::telemetry::{ServiceMetrics, Telemetry};
 
 /// The traffic of a run. Clones share it.
 #[derive(Clone)]
@@ -41,11 +41,11 @@ pub struct Traffic {
 
 struct Shared {
     lanes: Lanes,
-    lines: Mutex<Vec<Line>>,
+    lines: Mutex<Vec<ServiceMetrics>>,
     telemetry: Option<Arc<Telemetry>>,
     /// Every call is entered in the audit, and not only those that failed in the end.
     all: bool,
-    noted: Mutex<Vec<Act>>,
+    noted: Mutex<Vec<AuditEvent>>,
     /// Every record is asked for, however many are refused.
     keep_going: bool,
     /// The manifest was made of the options of a command: those are what an error names.
@@ -163,7 +163,7 @@ impl Traffic {
 
     /// Counts calls to one service, from now on and for all to see.
     #[must_use]
-    pub fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line {
+    pub fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
         self.shared.line(key, policy)
     }
 
@@ -176,7 +176,7 @@ impl Traffic {
     /// Calls so far, each counted once however often it was tried.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        let first = |line: &Line| line.calls.by_attempt().next().map_or(0, |(_, sent, _)| sent);
+        let first = |line: &ServiceMetrics| line.calls.by_attempt().next().map_or(0, |(_, sent, _)| sent);
         lock(&self.shared.lines).iter().map(first).sum()
     }
 
@@ -188,7 +188,7 @@ impl Traffic {
 
     /// Takes what callers left for the audit.
     #[must_use]
-    pub fn noted(&self) -> Vec<Act> {
+    pub fn noted(&self) -> Vec<AuditEvent> {
         std::mem::take(&mut *lock(&self.shared.noted))
     }
 }
@@ -200,8 +200,8 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line {
-        let line = Line::new(key, &self.lanes, policy);
+    fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
+        let line = ServiceMetrics::new(key, &self.lanes, policy);
         lock(&self.lines).push(line.clone());
         if let Some(telemetry) = &self.telemetry {
             telemetry.adopt(line.clone());
@@ -234,24 +234,24 @@ impl Caller {
     }
 
     /// Counts its calls, for all to see.
-    pub(crate) fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line {
+    pub(crate) fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
         self.shared.line(key, policy)
     }
 
     /// A call has ended; `what` it was about, without secrets.
-    pub(crate) fn ended<T>(&self, line: &Line, what: &str, outcome: &Outcome<T>) {
+    pub(crate) fn ended<T>(&self, line: &ServiceMetrics, what: &str, outcome: &CallOutcome<T>) {
         line.calls.call(outcome.history());
         self.leave(self.act(outcome).map(|act| act.key(what)));
     }
 
     /// What the audit says of a call that has ended, if anything.
-    pub(crate) fn act<T>(&self, outcome: &Outcome<T>) -> Option<Act> {
+    pub(crate) fn act<T>(&self, outcome: &CallOutcome<T>) -> Option<AuditEvent> {
         let is_entered = self.shared.all || !outcome.is_accepted();
         is_entered.then(|| audit::attempt(&self.to, outcome, now_ms()))
     }
 
     /// Leaves calls for the audit that are part of no batch.
-    pub(crate) fn leave(&self, acts: impl IntoIterator<Item = Act>) {
+    pub(crate) fn leave(&self, acts: impl IntoIterator<Item = AuditEvent>) {
         lock(&self.shared.noted).extend(acts);
     }
 }
@@ -262,11 +262,11 @@ impl crate::store::CallContext for Caller {
         self.lanes(config)
     }
 
-    fn line(&self, key: &LaneKey, policy: &CallPolicy) -> Line {
+    fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
         self.line(key, policy)
     }
 
-    fn ended(&self, line: &Line, what: &str, outcome: &Outcome<()>) {
+    fn ended(&self, line: &ServiceMetrics, what: &str, outcome: &CallOutcome<()>) {
         self.ended(line, what, outcome);
     }
 }

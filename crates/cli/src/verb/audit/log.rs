@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use tidegate_client::secret::SecretRef;
 use tidegate_ledger::audit::{
-    Book, Copies, Entry, Filter, Finding, PUBLIC_FILE, PublicKey, Signer, Trust, Whole,
+    AuditEntry, AuditFilter, AuditLog, Copies, PUBLIC_FILE, PublicKey, Signer, TamperFinding, TrustAnchors,
+    VerifiedLog,
 };
-use tidegate_ledger::letter::{Place, Store};
+use tidegate_ledger::letter::{LetterStore, LetterStoreLocation};
 use tidegate_pipeline::manifest::Manifest;
 use tidegate_pipeline::run::{AUDIT_COPIES, AUDIT_FILE, State};
 
@@ -29,8 +30,8 @@ pub(super) struct Which {
 
 /// An audit, wherever it is.
 pub(super) enum Log {
-    Run { name: String, book: Box<Book>, public: PathBuf, own: Option<PublicKey>, copies: PathBuf },
-    Letters { name: String, store: Box<Store> },
+    Run { name: String, book: Box<AuditLog>, public: PathBuf, own: Option<PublicKey>, copies: PathBuf },
+    Letters { name: String, store: Box<LetterStore> },
 }
 
 impl Log {
@@ -40,19 +41,19 @@ impl Log {
         }
     }
 
-    pub(super) fn read(&mut self, filter: &Filter) -> Result<Vec<Entry>, Failed> {
+    pub(super) fn read(&mut self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, Failed> {
         match self {
             Log::Run { book, .. } => book.read(filter).map_err(failure),
             Log::Letters { store, .. } => store.audit_read(filter).map_err(failure),
         }
     }
 
-    pub(super) fn verify(&mut self, args: &Verify) -> Result<Result<Whole, Finding>, Failed> {
+    pub(super) fn verify(&mut self, args: &Verify) -> Result<Result<VerifiedLog, TamperFinding>, Failed> {
         let mut trust = match self {
             Log::Run { name, public, own, copies, .. } => {
                 let mut keys = if public.exists() { keys(public)? } else { Vec::new() };
                 keys.extend(own.clone());
-                Trust { keys, copies: Copies::new(copies, name).all().map_err(failure)? }
+                TrustAnchors { keys, copies: Copies::new(copies, name).all().map_err(failure)? }
             }
             Log::Letters { store, .. } => store.audit_trust().map_err(failure)?,
         };
@@ -82,19 +83,19 @@ fn keys(path: &Path) -> Result<Vec<PublicKey>, Failed> {
 /// The audit of the runs whose state is in this directory.
 fn of_run(state: &Path, dir: &Path, copies: Option<PathBuf>) -> Result<Log, Failed> {
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let book = Book::look(&dir.join(AUDIT_FILE), &name).map_err(failure)?;
+    let book = AuditLog::look(&dir.join(AUDIT_FILE), &name).map_err(failure)?;
     let copies = copies.unwrap_or_else(|| dir.join(AUDIT_COPIES));
     Ok(Log::Run { name, book: Box::new(book), public: state.join(PUBLIC_FILE), own: None, copies })
 }
 
 fn of_letters(place: &str) -> Result<Log, Failed> {
-    let at = Place::from(place);
-    if let Place::File(path) = &at
+    let at = LetterStoreLocation::from(place);
+    if let LetterStoreLocation::File(path) = &at
         && !path.exists()
     {
         return Err(usage(format!("there is no store of dead letters at {place}")));
     }
-    let store = Store::open(&at).map_err(failure)?;
+    let store = LetterStore::open(&at).map_err(failure)?;
     Ok(Log::Letters { name: at.to_string(), store: Box::new(store) })
 }
 

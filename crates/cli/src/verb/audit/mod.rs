@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use tidegate_core::time::calendar::rfc3339;
-use tidegate_ledger::audit::{Entry, Filter, KEY_FILE, Signer, Whole};
+use tidegate_ledger::audit::{AuditEntry, AuditFilter, KEY_FILE, Signer, VerifiedLog};
 use tidegate_ledger::letter::now_ms;
 
 use super::dlq::filter::time;
@@ -157,7 +157,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 }
 
 /// An entry for machines; also `dlq audit` and `dlq show`.
-pub(crate) fn entry(log: Option<&str>, e: &Entry) -> Value {
+pub(crate) fn entry(log: Option<&str>, e: &AuditEntry) -> Value {
     let detail: Value = serde_json::from_str(&e.detail).unwrap_or_default();
     let mut value = json!({
         "n": e.n, "at": rfc3339(e.at_ms), "who": e.who, "act": e.act, "letter": e.letter.map(|id| id.to_string()),
@@ -179,7 +179,7 @@ fn list(values: Vec<Value>, format: Format) -> String {
 fn show(args: &Show) -> Result<(Exit, String), Failed> {
     let now = now_ms();
     let at = |text: &Option<String>| text.as_deref().map(|text| time(text, now)).transpose().map_err(usage);
-    let filter = Filter {
+    let filter = AuditFilter {
         acts: args.act.clone(),
         who: args.who.clone(),
         key: args.key.clone(),
@@ -188,7 +188,7 @@ fn show(args: &Show) -> Result<(Exit, String), Failed> {
         since_ms: at(&args.since)?,
         until_ms: at(&args.until)?,
         limit: args.limit,
-        ..Filter::default()
+        ..AuditFilter::default()
     };
     let mut entries = Vec::new();
     for mut log in logs(&args.which)? {
@@ -248,7 +248,7 @@ fn verify(args: &Verify) -> Result<(Exit, String), Failed> {
     Ok((exit, if args.format == Format::Table { text } else { list(values, args.format) }))
 }
 
-fn told(whole: &Whole) -> String {
+fn told(whole: &VerifiedLog) -> String {
     let plural = |n: i64, one: &str, many: &str| {
         format!("{} {}", thousands(n.max(0).unsigned_abs()), if n == 1 { one } else { many })
     };
@@ -269,7 +269,7 @@ fn told(whole: &Whole) -> String {
 
 fn matches(args: &Match) -> Result<(Exit, String), Failed> {
     let mut log = of_manifest(&args.manifest, &args.state)?;
-    let found = log.read(&Filter { n: Some(args.entry), limit: 1, ..Filter::default() })?;
+    let found = log.read(&AuditFilter { n: Some(args.entry), limit: 1, ..AuditFilter::default() })?;
     let Some(entry) = found.first() else { return Err(usage(format!("there is no entry {}", args.entry))) };
     let manifest = load(&args.manifest)?;
     let signer = match &manifest.pipeline.audit.key {

@@ -11,9 +11,9 @@ use tidegate_core::key::{KeyValue as Key, key};
 use tidegate_core::letter::FailureClass;
 use tidegate_geo::Crs;
 use tidegate_geo::validity::{Reason, first_flaw};
-use tidegate_ledger::letter::feature::Feature;
+use tidegate_ledger::letter::feature::FeaturePayload;
 use tidegate_ledger::letter::replay::{IntoFile, Rerun};
-use tidegate_ledger::letter::{Failure, Letter, Letters, Payload, Put, Source, Versions, flood};
+use tidegate_ledger::letter::{Failure, Letter, LetterSource, Letters, Payload, Put, Versions, flood};
 
 use super::{Desk, Done, Failed, Format, usage};
 use crate::exit::Exit;
@@ -43,7 +43,7 @@ pub(super) struct Args {
 }
 
 /// Why a feature does not pass.
-fn judge(feature: &Feature, crs: Option<&str>) -> Option<(Code, String)> {
+fn judge(feature: &FeaturePayload, crs: Option<&str>) -> Option<(Code, String)> {
     if feature.geometry().is_none() {
         return Some((Code::INVALID_GEOMETRY, "the feature has no geometry".into()));
     }
@@ -144,7 +144,7 @@ fn letter(
     record: &str,
     now_ms: i64,
 ) -> (Letter, bool) {
-    let feature = Feature::parse(record.as_bytes());
+    let feature = FeaturePayload::parse(record.as_bytes());
     let failed = match &feature {
         Ok(feature) => judge(feature, args.crs.as_deref()),
         Err(why) => Some((Code::UNEXPECTED_BODY, why.clone())),
@@ -163,7 +163,7 @@ fn letter(
         content_type: "application/geo+json".into(),
         payload: Payload { received: record.as_bytes().to_vec(), current: None },
         versions: Versions { binary: env!("CARGO_PKG_VERSION").into(), ..Versions::default() },
-        source: Source { uri: file.display().to_string(), position },
+        source: LetterSource { uri: file.display().to_string(), position },
         spatial,
         failure: Failure {
             class: FailureClass::of(code, None),

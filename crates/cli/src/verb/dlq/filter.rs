@@ -3,7 +3,7 @@
 use tidegate_core::Code;
 use tidegate_core::letter::{FailureClass, Fingerprint, LetterId, LetterState};
 use tidegate_core::time::calendar::{days_from_civil, days_in_month};
-use tidegate_ledger::letter::Filter;
+use tidegate_ledger::letter::LetterFilter;
 use tidegate_pipeline::manifest::duration;
 
 use super::{Desk, Failed, usage};
@@ -98,11 +98,11 @@ pub(in crate::verb) fn time(text: &str, now_ms: i64) -> Result<i64, String> {
 }
 
 impl FilterArgs {
-    pub(super) fn filter(&self, desk: &mut Desk) -> Result<Filter, Failed> {
+    pub(super) fn filter(&self, desk: &mut Desk) -> Result<LetterFilter, Failed> {
         let ids = self.id.iter().map(|id| desk.id(id)).collect::<Result<Vec<LetterId>, Failed>>()?;
         let at =
             |text: &Option<String>| text.as_deref().map(|t| time(t, desk.now_ms)).transpose().map_err(usage);
-        Ok(Filter {
+        Ok(LetterFilter {
             ids,
             codes: self.code.iter().map(ToString::to_string).collect(),
             classes: self.class.clone(),
@@ -118,12 +118,12 @@ impl FilterArgs {
             text: self.text.clone(),
             generation_min: self.generation.map(|g| g.0),
             generation_max: self.generation.map(|g| g.1),
-            ..Filter::default()
+            ..LetterFilter::default()
         })
     }
 
     /// A filter for an act: an empty one is refused unless all was asked for.
-    pub(super) fn bounded(&self, desk: &mut Desk, all: bool) -> Result<Filter, Failed> {
+    pub(super) fn bounded(&self, desk: &mut Desk, all: bool) -> Result<LetterFilter, Failed> {
         let filter = self.filter(desk)?;
         if filter.is_empty() && !all {
             return Err(usage("an empty filter means every letter; say --all if you mean that"));

@@ -5,8 +5,8 @@ use tidegate_client::store as object;
 use tidegate_core::letter::LetterState;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::letter::archive;
-use tidegate_ledger::letter::store::{Amend, Page};
-use tidegate_ledger::letter::{Filter, Letter};
+use tidegate_ledger::letter::store::{Amend, LetterPage};
+use tidegate_ledger::letter::{Letter, LetterFilter};
 
 use super::filter::FilterArgs;
 use super::table::{ago, table};
@@ -118,7 +118,7 @@ pub(super) fn archive(args: &Archive, desk: &mut Desk) -> Done {
         out::say(&format!("{} letters at most would be archived", thousands(desk.store.count(&filter)?)));
         return Ok(Exit::Done);
     }
-    let mut settings = object::Settings { create: true, ..object::Settings::default() };
+    let mut settings = object::StoreSettings { create: true, ..object::StoreSettings::default() };
     settings.s3.endpoint.clone_from(&args.endpoint);
     settings.s3.private = args.allow_private;
     settings.s3.region = std::env::var("AWS_REGION").ok();
@@ -131,7 +131,7 @@ pub(super) fn archive(args: &Archive, desk: &mut Desk) -> Done {
     settings.s3.session_token = usual("AWS_SESSION_TOKEN");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
-        let to = object::Store::open(&args.to, &settings).map_err(|e| usage(e.to_string()))?;
+        let to = object::ObjectStoreClient::open(&args.to, &settings).map_err(|e| usage(e.to_string()))?;
         archive::archive(&mut desk.store, &filter, &to, desk.now_ms)
             .await
             .map_err(|e| Failed(Exit::Failure, e.to_string()))
@@ -180,13 +180,14 @@ fn tell(desk: &Desk, purged: u64, held: u64, dry_run: bool) -> Done {
     Ok(Exit::Done)
 }
 
-type RowRef<'a> = &'a tidegate_ledger::letter::store::Row;
+type RowRef<'a> = &'a tidegate_ledger::letter::store::StoredLetter;
 
 /// Every letter of a filter, in pages.
-fn each(desk: &mut Desk, filter: &Filter, mut see: impl FnMut(RowRef<'_>)) -> Result<(), Failed> {
-    let mut filter = Filter { after: Some(-1), ..filter.clone() };
+fn each(desk: &mut Desk, filter: &LetterFilter, mut see: impl FnMut(RowRef<'_>)) -> Result<(), Failed> {
+    let mut filter = LetterFilter { after: Some(-1), ..filter.clone() };
     loop {
-        let rows = desk.store.find(&filter, Page { limit: 1000, newest_first: false, payload: false })?;
+        let rows =
+            desk.store.find(&filter, LetterPage { limit: 1000, newest_first: false, payload: false })?;
         let Some(last) = rows.last() else { return Ok(()) };
         filter.after = Some(last.seq);
         rows.iter().for_each(&mut see);
@@ -196,7 +197,7 @@ fn each(desk: &mut Desk, filter: &Filter, mut see: impl FnMut(RowRef<'_>)) -> Re
 /// Changes every letter of a filter; how many were changed.
 fn amend(
     desk: &mut Desk,
-    filter: &Filter,
+    filter: &LetterFilter,
     act: &'static str,
     detail: &serde_json::Value,
     change: impl Fn(&Letter) -> Option<Letter>,

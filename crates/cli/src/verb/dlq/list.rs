@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use tidegate_core::time::calendar::rfc3339;
-use tidegate_ledger::audit::Act;
+use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::Letter;
 use tidegate_ledger::letter::export;
-use tidegate_ledger::letter::store::{By, Health, Page};
+use tidegate_ledger::letter::store::{By, Health, LetterPage};
 use tidegate_pipeline::telemetry;
 
 use super::filter::FilterArgs;
@@ -125,11 +125,11 @@ fn place(letter: &Letter, exact: bool) -> String {
 
 pub(super) fn ls(args: &Ls, desk: &mut Desk) -> Done {
     let filter = args.filter.filter(desk)?;
-    let page = Page { limit: args.limit, newest_first: !args.oldest, payload: false };
+    let page = LetterPage { limit: args.limit, newest_first: !args.oldest, payload: false };
     let exact = args.reveal.is_some();
     if let Some(why) = &args.reveal {
         let detail = json!({ "verb": "ls", "why": why });
-        desk.store.enter(Act::new(desk.now_ms, "reveal", detail))?;
+        desk.store.enter(AuditEvent::new(desk.now_ms, "reveal", detail))?;
     }
     let rows = desk.store.find(&filter, page)?;
     match desk.format {
@@ -249,7 +249,7 @@ pub(super) fn export(args: &Export, desk: &mut Desk) -> Done {
     let filter = args.filter.filter(desk)?;
     let done = export::export(&mut desk.store, &filter, &desk.keys, &args.output)?;
     let detail = json!({ "verb": "export", "file": args.output.display().to_string(), "layers": done });
-    desk.store.enter(Act::new(desk.now_ms, "reveal", detail))?;
+    desk.store.enter(AuditEvent::new(desk.now_ms, "reveal", detail))?;
     if desk.format == Format::Table {
         out::say(&format!(
             "{}: {} valid, {} invalid, {} defect points, {} without a place",

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tidegate_core::time::calendar::rfc3339;
-use tidegate_ledger::audit::Act;
-use tidegate_ledger::letter::store::Page;
-use tidegate_ledger::letter::{Filter, Letter, LetterError, Store};
+use tidegate_ledger::audit::AuditEvent;
+use tidegate_ledger::letter::store::LetterPage;
+use tidegate_ledger::letter::{Letter, LetterError, LetterFilter, LetterStore};
 
 use super::filter::FilterArgs;
 use super::list::{blur, coarse};
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
     let exact = args.reveal.is_some();
     if let Some(why) = &args.reveal {
         let detail = json!({ "verb": "map", "why": why });
-        desk.store.enter(Act::new(desk.now_ms, "reveal", detail))?;
+        desk.store.enter(AuditEvent::new(desk.now_ms, "reveal", detail))?;
     }
     let mut drawing = Drawing::new(exact);
     drawing.add(&mut desk.store, &filter, args.limit)?;
@@ -65,12 +65,12 @@ impl Drawing {
     /// Adds letters of a store, the newest.
     pub(in crate::verb) fn add(
         &mut self,
-        store: &mut Store,
-        filter: &Filter,
+        store: &mut LetterStore,
+        filter: &LetterFilter,
         limit: u32,
     ) -> Result<(), LetterError> {
         self.all += store.count(filter)?;
-        let rows = store.find(filter, Page { limit, newest_first: true, payload: false })?;
+        let rows = store.find(filter, LetterPage { limit, newest_first: true, payload: false })?;
         self.letters.extend(rows.iter().map(|row| dot(&row.letter, self.exact)));
         Ok(())
     }

@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 
 use serde_json::json;
-use tidegate_ledger::audit::Act;
-use tidegate_ledger::letter::remedy::{Count, Fixer, NAMES, Rule};
+use tidegate_ledger::audit::AuditEvent;
+use tidegate_ledger::letter::remedy::{Fixer, NAMES, RemedyCounts, RepairRule};
 use tidegate_pipeline::manifest;
 
 use super::filter::{FilterArgs, bbox};
@@ -82,7 +82,7 @@ pub(super) struct Edit {
 }
 
 /// The rules, and the pipeline that they are of, if it is one.
-fn rules(args: &Fix) -> Result<(Vec<Rule>, Option<String>), String> {
+fn rules(args: &Fix) -> Result<(Vec<RepairRule>, Option<String>), String> {
     if let Some(path) = &args.rules {
         let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let rules = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -94,29 +94,29 @@ fn rules(args: &Fix) -> Result<(Vec<Rule>, Option<String>), String> {
         if form.remedies.is_empty() {
             return Err(format!("{} names no `dead_letters.remedies`", path.display()));
         }
-        let rules = form.remedies.iter().map(Rule::of).collect::<Result<_, _>>()?;
+        let rules = form.remedies.iter().map(RepairRule::of).collect::<Result<_, _>>()?;
         return Ok((rules, Some(manifest.pipeline.id)));
     }
     let name = args.rule.as_deref().unwrap_or_default();
     let rule = match name {
-        "crs_lookup" => Rule::CrsLookup { default: args.default_crs.clone() },
-        "make_valid" => Rule::MakeValid { tolerance: args.tolerance },
-        "wait" => Rule::Wait { seconds: args.seconds },
-        "clip" => Rule::Clip { bbox: args.area },
-        "swap_axes" => Rule::SwapAxes { area: args.area },
+        "crs_lookup" => RepairRule::CrsLookup { default: args.default_crs.clone() },
+        "make_valid" => RepairRule::MakeValid { tolerance: args.tolerance },
+        "wait" => RepairRule::Wait { seconds: args.seconds },
+        "clip" => RepairRule::Clip { bbox: args.area },
+        "swap_axes" => RepairRule::SwapAxes { area: args.area },
         "remap" => {
             let pair = |text: &String| text.split_once('=').map(|(a, b)| (a.to_owned(), b.to_owned()));
             let fields: Option<_> = args.map.iter().map(pair).collect();
             match fields {
-                Some(fields) if !args.map.is_empty() => Rule::Remap { fields },
+                Some(fields) if !args.map.is_empty() => RepairRule::Remap { fields },
                 _ => return Err("the rule remap needs --map FROM=TO".into()),
             }
         }
         "command" => {
             let command = args.command.as_deref().ok_or("the rule command needs --command")?;
-            Rule::Command { command: command.split_whitespace().map(str::to_owned).collect() }
+            RepairRule::Command { command: command.split_whitespace().map(str::to_owned).collect() }
         }
-        name => Rule::named(name)?,
+        name => RepairRule::named(name)?,
     };
     debug_assert!(NAMES.iter().any(|name| rule.id().starts_with(name)));
     Ok((vec![rule], None))
@@ -129,7 +129,7 @@ pub(super) fn fix(args: &Fix, desk: &mut Desk) -> Done {
     let mut told = Vec::new();
     for rule in &rules {
         let mut fixer = Fixer { store: &mut desk.store, keys: &desk.keys, dry_run: args.dry_run };
-        let count: Count = fixer.fix(rule, &filter, desk.now_ms)?;
+        let count: RemedyCounts = fixer.fix(rule, &filter, desk.now_ms)?;
         told.push((rule.id(), count));
     }
     if desk.format != Format::Table {
@@ -172,7 +172,7 @@ pub(super) fn edit(args: &Edit, desk: &mut Desk) -> Done {
         Some(path) => std::fs::read(path).map_err(|e| usage(format!("{}: {e}", path.display())))?,
         None => {
             let detail = json!({ "verb": "edit" });
-            fixer.store.enter(Act::new(desk.now_ms, "reveal", detail).letter(id))?;
+            fixer.store.enter(AuditEvent::new(desk.now_ms, "reveal", detail).letter(id))?;
             by_hand(row.letter.payload.current())?
         }
     };

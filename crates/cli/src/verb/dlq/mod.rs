@@ -18,8 +18,8 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 use tidegate_core::letter::LetterId;
-use tidegate_ledger::letter::seal::{Keys, SecretKey};
-use tidegate_ledger::letter::{LetterError, Place, Store, now_ms};
+use tidegate_ledger::letter::seal::{Keyring, SecretKey};
+use tidegate_ledger::letter::{LetterError, LetterStore, LetterStoreLocation, now_ms};
 
 use crate::exit::Exit;
 use crate::out;
@@ -118,17 +118,17 @@ type Done = Result<Exit, Failed>;
 
 /// An open store and what goes with it.
 struct Desk {
-    place: Place,
-    store: Store,
-    keys: Keys,
+    place: LetterStoreLocation,
+    store: LetterStore,
+    keys: Keyring,
     format: Format,
     now_ms: i64,
 }
 
 impl Desk {
     fn open(how: &How, make: bool) -> Result<Desk, Failed> {
-        let place = Place::from(how.store.as_str());
-        if let (Place::File(path), false) = (&place, make)
+        let place = LetterStoreLocation::from(how.store.as_str());
+        if let (LetterStoreLocation::File(path), false) = (&place, make)
             && !path.exists()
         {
             return Err(usage(format!(
@@ -137,14 +137,14 @@ impl Desk {
             )));
         }
         let keys = match &how.key {
-            None => Keys::default(),
+            None => Keyring::default(),
             Some(path) => {
                 let text =
                     std::fs::read_to_string(path).map_err(|e| usage(format!("{}: {e}", path.display())))?;
-                Keys(SecretKey::all_from_text(&text)?)
+                Keyring(SecretKey::all_from_text(&text)?)
             }
         };
-        let mut store = Store::open(&place)?;
+        let mut store = LetterStore::open(&place)?;
         let now_ms = now_ms();
         let purged = store.retain(now_ms)?;
         if purged.purged > 0 {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tidegate_ledger::letter::Letters;
 use tidegate_ledger::letter::replay::{self, Pace};
-use tidegate_ledger::letter::store::{Dialect, Plan};
+use tidegate_ledger::letter::store::{ReplayPlan, SqlDialect};
 
 use super::filter::FilterArgs;
 use super::{Desk, Done, Failed, Format, rerun, usage};
@@ -121,7 +121,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
     for plan in plans {
         let mut again = preflight(args, desk, &plan.pipeline)?;
         // On one machine whoever leased it before us is dead if a person resumes; a fleet waits.
-        let takeover = args.resume.is_some() && desk.store.dialect() == Dialect::Sqlite;
+        let takeover = args.resume.is_some() && desk.store.dialect() == SqlDialect::Sqlite;
         let pace = Pace { batch, verify: args.verify, takeover, ..Pace::default() };
         let number = plan.plan;
         let (began, mut before) = (Instant::now(), None);
@@ -161,14 +161,14 @@ fn wait(until: Instant, stop: &AtomicBool) {
     }
 }
 
-fn tell(plan: &Plan) -> serde_json::Value {
+fn tell(plan: &ReplayPlan) -> serde_json::Value {
     json!({
         "plan": plan.plan, "pipeline": plan.pipeline, "state": plan.state, "members": plan.members,
         "resolved": plan.resolved, "dead": plan.dead, "back": plan.back, "left": plan.left,
     })
 }
 
-fn summary(desk: &Desk, plans: &[Plan]) -> Done {
+fn summary(desk: &Desk, plans: &[ReplayPlan]) -> Done {
     if desk.format == Format::Table {
         if plans.is_empty() {
             out::say("nothing to replay");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::json;
 use tidegate_core::time::calendar::rfc3339;
-use tidegate_ledger::audit::{Act, Entry};
+use tidegate_ledger::audit::{AuditEntry, AuditEvent};
 
 use super::list::{blur, plain};
 use super::table::{ago, table};
@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
             row.letter.payload = desk.keys.open(sealed)?;
         }
         let detail = json!({ "verb": "show", "why": why });
-        desk.store.enter(Act::new(desk.now_ms, "reveal", detail).letter(id))?;
+        desk.store.enter(AuditEvent::new(desk.now_ms, "reveal", detail).letter(id))?;
     }
     let exact = args.reveal.is_some();
     let audit = desk.store.audit(Some(id), 1000)?;
@@ -153,7 +153,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
     Ok(Exit::Done)
 }
 
-fn entry(e: &Entry) -> serde_json::Value {
+fn entry(e: &AuditEntry) -> serde_json::Value {
     crate::verb::audit::entry(None, e)
 }
 

@@ -2,7 +2,7 @@
 
 use tidegate_client::profile::Profile;
 use tidegate_client::secret::SecretRef;
-use tidegate_client::store::{S3Settings, Settings, Store};
+use tidegate_client::store::{ObjectStoreClient, S3Settings, StoreSettings};
 use tidegate_pipeline::fetch::{Job, What};
 use tidegate_pipeline::source::{
     Ask, EsriOptions, EsriPaging, Job as Layer, OgcOptions, PagerConfig, SourceError, StacOptions,
@@ -107,8 +107,8 @@ fn object(args: &Args) -> Result<What, SourceError> {
         private: args.reach.allow_private,
     };
     let (patience, lane_state) = (args.calls.patience, Some(args.state.clone()));
-    let settings = Settings { s3, patience, lane_state, ..Settings::default() };
-    let store =
-        Store::open(&format!("s3://{bucket}"), &settings).map_err(|e| SourceError::setup(e.to_string()))?;
+    let settings = StoreSettings { s3, patience, lane_state, ..StoreSettings::default() };
+    let store = ObjectStoreClient::open(&format!("s3://{bucket}"), &settings)
+        .map_err(|e| SourceError::setup(e.to_string()))?;
     Ok(What::Object(store, key, args.url.to_string()))
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tidegate_client::secret;
 use tidegate_core::alert::{Alert, AlertChange};
-use tidegate_ledger::letter::store::{By, Group, Health, Incident};
-use tidegate_ledger::letter::{Filter, LetterError, Place, Store, now_ms};
+use tidegate_ledger::letter::store::{By, Health, Incident, LetterGroup};
+use tidegate_ledger::letter::{LetterError, LetterFilter, LetterStore, LetterStoreLocation, now_ms};
 use tidegate_pipeline::alert::{Actions, Watchman};
 use tidegate_pipeline::manifest::Alerts;
 use tidegate_pipeline::run::{LastRun, last_runs};
@@ -37,7 +37,7 @@ pub(super) struct Seen {
     /// What was read.
     pub(super) health: Option<Health>,
     /// Its letters by code.
-    pub(super) codes: Vec<Group>,
+    pub(super) codes: Vec<LetterGroup>,
     /// What suspends pipelines.
     pub(super) incidents: Vec<Incident>,
     /// Letters purged since the start.
@@ -87,7 +87,7 @@ pub(super) struct Changed {
 /// A store that is watched.
 struct Watched {
     name: String,
-    place: Place,
+    place: LetterStoreLocation,
     telemetry: Arc<Telemetry>,
     watchman: Watchman,
     retained: Option<Instant>,
@@ -105,16 +105,16 @@ pub(super) struct Keeper {
 }
 
 /// Whether a store exists. Nothing is made by looking.
-pub(super) fn is_there(place: &Place) -> bool {
-    !matches!(place, Place::File(path) if !path.exists())
+pub(super) fn is_there(place: &LetterStoreLocation) -> bool {
+    !matches!(place, LetterStoreLocation::File(path) if !path.exists())
 }
 
 /// The name of a store on metrics: the file without its ending, or the schema. No address of a
 /// server is in it.
-fn name(place: &Place) -> String {
+fn name(place: &LetterStoreLocation) -> String {
     match place {
-        Place::File(path) => format!("letters:{}", path.with_extension("").display()),
-        Place::Url(url) => {
+        LetterStoreLocation::File(path) => format!("letters:{}", path.with_extension("").display()),
+        LetterStoreLocation::Url(url) => {
             let schema = url::Url::parse(url).ok().and_then(|url| {
                 url.query_pairs().find(|(key, _)| key == "schema").map(|(_, name)| name.into_owned())
             });
@@ -130,7 +130,7 @@ impl Keeper {
     /// An action that cannot work.
     pub(super) fn new(
         state: Option<PathBuf>,
-        places: &[Place],
+        places: &[LetterStoreLocation],
         alerts: Option<&Alerts>,
     ) -> Result<Keeper, String> {
         let mut stores: Vec<Watched> = Vec::new();
@@ -232,7 +232,7 @@ impl Watched {
     }
 
     fn read(&mut self, every: Duration, seen: &mut Seen) -> Result<(), LetterError> {
-        let mut store = Store::open(&self.place)?;
+        let mut store = LetterStore::open(&self.place)?;
         let now = now_ms();
         if self.retained.is_none_or(|at| at.elapsed() >= every) {
             let done = store.retain(now)?;
@@ -247,7 +247,7 @@ impl Watched {
             }
         }
         let health = store.health(now)?;
-        seen.codes = store.stats(&Filter::default(), By::Code, now)?;
+        seen.codes = store.stats(&LetterFilter::default(), By::Code, now)?;
         seen.incidents = store.incidents(None)?;
         self.telemetry.letters(health.clone());
         seen.health = Some(health);
@@ -266,9 +266,9 @@ mod tests {
             ("postgres://me:secret@db.example/geo?schema=north", "letters:north"),
             ("postgres://db.example/geo", "letters:tidegate"),
         ] {
-            assert_eq!(name(&Place::from(place)), expected);
+            assert_eq!(name(&LetterStoreLocation::from(place)), expected);
         }
-        let places = ["a.db", "a.sqlite"].map(Place::from);
+        let places = ["a.db", "a.sqlite"].map(LetterStoreLocation::from);
         let keeper = Keeper::new(None, &places, None).unwrap();
         assert_eq!(keeper.stores[1].name, "letters:a#2");
     }
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_not_made() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::File(dir.path().join("letters.db"));
+        let place = LetterStoreLocation::File(dir.path().join("letters.db"));
         let mut keeper = Keeper::new(Some(dir.path().to_owned()), &[place], None).unwrap();
         let (view, changes) = keeper.look();
         assert!(changes.is_empty() && view.faults().is_empty() && !view.stores[0].there);

@@ -24,10 +24,10 @@ use futures_util::future::BoxFuture;
 use serde_json::json;
 use tidegate_client::secret::{self, SecretRef};
 use tidegate_core::hex::hex;
-use tidegate_ledger::audit::Act;
-use tidegate_ledger::letter::{Filter, LetterError, Place, Store, now_ms};
+use tidegate_ledger::audit::AuditEvent;
+use tidegate_ledger::letter::{LetterError, LetterFilter, LetterStore, LetterStoreLocation, now_ms};
 use tidegate_pipeline::alert::PATIENCE;
-use tidegate_pipeline::telemetry::otlp::{Config, Pusher};
+use tidegate_pipeline::telemetry::otlp::{OtlpConfig, Pusher};
 use tidegate_sim::report::html;
 use tokio::task::JoinSet;
 
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Ok(keeper) => keeper.every(args.every),
         Err(why) => return refuse(why),
     };
-    let push = match Config::from_env(&|name| std::env::var(name).ok()) {
+    let push = match OtlpConfig::from_env(&|name| std::env::var(name).ok()) {
         Ok(None) => None,
         Ok(Some(config)) => match Pusher::new(config) {
             Ok(push) => Some(Arc::new(push)),
@@ -148,7 +148,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 }
 
 /// The stores to watch.
-fn places(args: &Args) -> Result<Vec<Place>, String> {
+fn places(args: &Args) -> Result<Vec<LetterStoreLocation>, String> {
     if args.reveal.is_some() && !args.listen.ip().is_loopback() {
         return Err("--reveal shows exact places; it is for a --listen on loopback only".into());
     }
@@ -157,7 +157,7 @@ fn places(args: &Args) -> Result<Vec<Place>, String> {
     }
     let mut places = Vec::new();
     if args.state.is_dir() {
-        places.push(Place::File(args.state.join("letters.db")));
+        places.push(LetterStoreLocation::File(args.state.join("letters.db")));
     } else if args.dead_letters.is_empty() {
         return Err(format!(
             "there is nothing to watch: there is no directory {}; see --state and --dead-letters",
@@ -168,9 +168,9 @@ fn places(args: &Args) -> Result<Vec<Place>, String> {
         let place = match text.parse::<SecretRef>() {
             Ok(from) => {
                 let held = from.fetch().map_err(|e| format!("--dead-letters {text}: {e}"))?;
-                Place::from(held.reveal())
+                LetterStoreLocation::from(held.reveal())
             }
-            Err(_) => Place::from(text.as_str()),
+            Err(_) => LetterStoreLocation::from(text.as_str()),
         };
         if !places.contains(&place) {
             places.push(place);
@@ -182,7 +182,7 @@ fn places(args: &Args) -> Result<Vec<Place>, String> {
 /// What those who answer share.
 struct Desk {
     view: Mutex<Option<Arc<View>>>,
-    places: Vec<Place>,
+    places: Vec<LetterStoreLocation>,
     reveal: Option<String>,
 }
 
@@ -318,15 +318,15 @@ fn draw(desk: &Desk) -> Answer {
     Answer::page(map::policy(&nonce), drawing.page(now_ms(), Some(&nonce)))
 }
 
-fn draw_store(desk: &Desk, place: &Place, drawing: &mut Drawing) -> Result<(), LetterError> {
+fn draw_store(desk: &Desk, place: &LetterStoreLocation, drawing: &mut Drawing) -> Result<(), LetterError> {
     if !look::is_there(place) {
         return Ok(());
     }
-    let mut store = Store::open(place)?;
+    let mut store = LetterStore::open(place)?;
     if let Some(why) = &desk.reveal {
-        store.enter(Act::new(now_ms(), "reveal", json!({ "verb": "serve", "why": why })))?;
+        store.enter(AuditEvent::new(now_ms(), "reveal", json!({ "verb": "serve", "why": why })))?;
     }
-    drawing.add(&mut store, &Filter::default(), DRAWN_MAX)
+    drawing.add(&mut store, &LetterFilter::default(), DRAWN_MAX)
 }
 
 /// Asks the one that serves whether it is well.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use tidegate_core::time::calendar::rfc3339;
-use tidegate_ledger::letter::store::Group;
+use tidegate_ledger::letter::store::LetterGroup;
 use tidegate_pipeline::run::{LastRun, Status};
 use tidegate_sim::report::{escape, html};
 
@@ -252,7 +252,7 @@ fn store(seen: &Seen, now_ms: i64) -> String {
     out
 }
 
-fn codes(groups: &[Group], place: &str, now_ms: i64) -> String {
+fn codes(groups: &[LetterGroup], place: &str, now_ms: i64) -> String {
     let mut out = format!(
         "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Letters of {} by code\"><table>\
          <thead><tr><th scope=\"col\">code</th><th scope=\"col\">letters</th><th scope=\"col\">open</th>\

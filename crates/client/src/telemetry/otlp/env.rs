@@ -9,26 +9,26 @@ use std::time::Duration;
 use tidegate_core::hex::unhex_byte;
 use url::Url;
 
-/// Where and how to push.
+/// The configuration of the OTLP exporter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    /// Where metrics go.
+pub struct OtlpConfig {
+    /// The endpoint of metrics.
     pub metrics: Option<Target>,
-    /// Where spans go.
+    /// The endpoint of spans.
     pub traces: Option<Target>,
-    /// What is said about this process.
+    /// The resource attributes of this process.
     pub attributes: Attributes,
-    /// How often metrics are pushed.
+    /// The export interval of metrics.
     pub interval: Duration,
-    /// How often spans are pushed.
+    /// The export interval of spans.
     pub span_delay: Duration,
-    /// Spans held back at most.
+    /// The capacity of the span queue, in spans.
     pub span_queue: usize,
-    /// Spans in one push at most.
+    /// The most spans in one export.
     pub span_batch: usize,
-    /// Whether bodies are packed.
+    /// Whether bodies are compressed with gzip.
     pub gzip: bool,
-    /// Time for one push.
+    /// The timeout of one export.
     pub timeout: Duration,
 }
 
@@ -41,12 +41,12 @@ pub struct Target {
     pub headers: HeaderMap,
 }
 
-impl Config {
+impl OtlpConfig {
     /// What the variables say; `None` if nothing is to be pushed.
     ///
     /// # Errors
     /// A variable that cannot be followed, by name.
-    pub fn from_env(get: &dyn Fn(&str) -> Option<String>) -> Result<Option<Config>, String> {
+    pub fn from_env(get: &dyn Fn(&str) -> Option<String>) -> Result<Option<OtlpConfig>, String> {
         // An empty variable counts as not set.
         let get = |name: &str| get(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
         if get("OTEL_SDK_DISABLED").is_some_and(|v| v.eq_ignore_ascii_case("true")) {
@@ -70,7 +70,7 @@ impl Config {
                 ));
             }
         };
-        Ok(Some(Config {
+        Ok(Some(OtlpConfig {
             metrics,
             traces,
             attributes: attributes(&get)?,

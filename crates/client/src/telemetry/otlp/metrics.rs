@@ -2,8 +2,8 @@
 
 use super::proto::Proto;
 use super::{Attributes, resource, scope, text};
-use crate::telemetry::metric::{ALL, Kind};
-use crate::telemetry::sample::{Of, Sample, Value, series};
+use crate::telemetry::metric::{ALL, MetricKind};
+use crate::telemetry::sample::{Of, Sample, SampleValue, series};
 
 /// Since the start, not since the last push.
 const CUMULATIVE: i64 = 2;
@@ -25,16 +25,16 @@ pub(super) fn encode(attributes: &Attributes, all: &[Of<'_>], start: u64, now: u
                     out.text(2, metric.help);
                     out.text(3, metric.unit);
                     let field = match metric.kind {
-                        Kind::Gauge => 5,
-                        Kind::Counter => 7,
-                        Kind::Histogram => 9,
+                        MetricKind::Gauge => 5,
+                        MetricKind::Counter => 7,
+                        MetricKind::Histogram => 9,
                     };
                     out.message(field, |data| {
                         series.for_each(|(pipeline, sample)| point(data, sample, pipeline, start, now));
-                        if metric.kind != Kind::Gauge {
+                        if metric.kind != MetricKind::Gauge {
                             data.int(2, CUMULATIVE);
                         }
-                        if metric.kind == Kind::Counter {
+                        if metric.kind == MetricKind::Counter {
                             data.int(3, 1);
                         }
                     });
@@ -51,11 +51,11 @@ fn point(out: &mut Proto, sample: &Sample, pipeline: Option<&str>, start: u64, n
         point.fixed64(2, start);
         point.fixed64(3, now);
         let labels = match &sample.value {
-            Value::Number(value) => {
+            SampleValue::Number(value) => {
                 point.double(4, *value);
                 7
             }
-            Value::Histogram { ends, counts, sum } => {
+            SampleValue::Histogram { ends, counts, sum } => {
                 point.fixed64(4, counts.iter().sum());
                 point.double(5, *sum);
                 point.packed(6, counts.iter().copied());

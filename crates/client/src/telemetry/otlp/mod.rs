@@ -20,7 +20,7 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
-pub use env::Config;
+pub use env::OtlpConfig;
 pub use push::Pusher;
 
 use proto::Proto;

@@ -4,13 +4,13 @@
 //! what could not be pushed is told once and let go. Metrics are sums since the start, so the next
 //! push says everything again.
 
-use super::env::{Config, Target};
+use super::env::{OtlpConfig, Target};
 use super::{Attributes, metrics, spans};
-use crate::http::{Allow, Client, ClientConfig, Dialect, Exchange, Request, Trace};
+use crate::http::{Allow, Client, ClientConfig, Exchange, Request, ServiceDialect, Trace};
 use crate::lane::{Clock, Lanes};
 use crate::secret::Redactor;
 use crate::telemetry::sample::Of;
-use crate::telemetry::trace::{Span, Tracer, now_nanos};
+use crate::telemetry::trace::{TraceSpan, Tracer, now_nanos};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::{HeaderValue, Method, header};
@@ -23,7 +23,7 @@ use url::Url;
 
 /// Pushes metrics and spans.
 pub struct Pusher {
-    config: Config,
+    config: OtlpConfig,
     /// One for both: they usually go to one collector, and then share its connection.
     exchange: Exchange,
     start: u64,
@@ -34,13 +34,13 @@ impl Pusher {
     ///
     /// # Errors
     /// The system's certificates cannot be used.
-    pub fn new(config: Config) -> Result<Pusher, String> {
+    pub fn new(config: OtlpConfig) -> Result<Pusher, String> {
         Ok(Pusher { exchange: exchange(&config)?, start: now_nanos(), config })
     }
 
     /// How it was set up.
     #[must_use]
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &OtlpConfig {
         &self.config
     }
 
@@ -58,7 +58,7 @@ impl Pusher {
     ///
     /// # Errors
     /// Why the collector did not take them.
-    pub async fn spans(&self, tracer: &Tracer, pipeline: &str, spans: &[Span]) -> Result<(), String> {
+    pub async fn spans(&self, tracer: &Tracer, pipeline: &str, spans: &[TraceSpan]) -> Result<(), String> {
         let Some(target) = &self.config.traces else { return Ok(()) };
         for part in parts(spans, self.config.span_batch) {
             let body = spans::encode(self.attributes(), pipeline, tracer, part);
@@ -95,11 +95,11 @@ fn host(url: &Url) -> String {
 }
 
 /// Cut into parts of so many spans; a call counts as one and its attempts besides.
-fn parts(spans: &[Span], most: usize) -> impl Iterator<Item = &[Span]> {
+fn parts(spans: &[TraceSpan], most: usize) -> impl Iterator<Item = &[TraceSpan]> {
     spans.chunks(most.div_ceil(2))
 }
 
-fn exchange(config: &Config) -> Result<Exchange, String> {
+fn exchange(config: &OtlpConfig) -> Result<Exchange, String> {
     // Whoever named a collector meant it, wherever it is; but it may not send us elsewhere.
     let targets = || [&config.metrics, &config.traces].into_iter().flatten();
     let meant = targets().map(|target| Allow::meant(&target.url, true, &[]));
@@ -121,7 +121,7 @@ fn exchange(config: &Config) -> Result<Exchange, String> {
     Ok(Exchange {
         client,
         lanes: Lanes::new(&LaneConfig::default(), Clock::system()),
-        dialect: Dialect::default(),
+        dialect: ServiceDialect::default(),
         policy,
         redactor: Arc::new(Redactor::new()),
         trace: Trace::Off,

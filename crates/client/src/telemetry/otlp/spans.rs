@@ -2,7 +2,7 @@
 
 use super::proto::Proto;
 use super::{Attributes, double, int, resource, scope, text};
-use crate::telemetry::trace::{CallSpan, Span, Tracer, attempt_id};
+use crate::telemetry::trace::{CallSpan, TraceSpan, Tracer, attempt_id};
 use tidegate_core::VerdictKind;
 
 const INTERNAL: i64 = 1;
@@ -10,7 +10,12 @@ const CLIENT: i64 = 3;
 const FAILED: i64 = 2;
 
 /// The message.
-pub(super) fn encode(attributes: &Attributes, pipeline: &str, tracer: &Tracer, spans: &[Span]) -> Vec<u8> {
+pub(super) fn encode(
+    attributes: &Attributes,
+    pipeline: &str,
+    tracer: &Tracer,
+    spans: &[TraceSpan],
+) -> Vec<u8> {
     let mut out = Proto::default();
     out.message(1, |of| {
         resource(of, attributes);
@@ -22,15 +27,17 @@ pub(super) fn encode(attributes: &Attributes, pipeline: &str, tracer: &Tracer, s
     out.into_bytes()
 }
 
-struct Head<'a> {
+/// The fields that every span of the protocol has.
+struct SpanHeader<'a> {
     id: u64,
     parent: u64,
     name: &'a str,
     kind: i64,
+    /// Start and end, in nanoseconds since 1970.
     at: (u64, u64),
 }
 
-fn span(out: &mut Proto, tracer: &Tracer, head: &Head<'_>, more: impl FnOnce(&mut Proto)) {
+fn span(out: &mut Proto, tracer: &Tracer, head: &SpanHeader<'_>, more: impl FnOnce(&mut Proto)) {
     out.message(2, |span| {
         span.bytes(1, &tracer.trace());
         span.bytes(2, &head.id.to_be_bytes());
@@ -53,11 +60,11 @@ fn failed(out: &mut Proto, why: &str) {
     });
 }
 
-fn write(out: &mut Proto, tracer: &Tracer, pipeline: &str, what: &Span) {
+fn write(out: &mut Proto, tracer: &Tracer, pipeline: &str, what: &TraceSpan) {
     let (root, parent) = tracer.root();
     match what {
-        Span::Run { at, outcome, failed: bad } => {
-            let head = Head { id: root, parent, name: "run", kind: INTERNAL, at: *at };
+        TraceSpan::Run { at, outcome, failed: bad } => {
+            let head = SpanHeader { id: root, parent, name: "run", kind: INTERNAL, at: *at };
             span(out, tracer, &head, |out| {
                 text(out, 9, "tidegate.pipeline", pipeline);
                 text(out, 9, "tidegate.outcome", outcome);
@@ -66,14 +73,14 @@ fn write(out: &mut Proto, tracer: &Tracer, pipeline: &str, what: &Span) {
                 }
             });
         }
-        Span::Batch { id, at, records, dead } => {
-            let head = Head { id: *id, parent: root, name: "batch", kind: INTERNAL, at: *at };
+        TraceSpan::Batch { id, at, records, dead } => {
+            let head = SpanHeader { id: *id, parent: root, name: "batch", kind: INTERNAL, at: *at };
             span(out, tracer, &head, |out| {
                 int(out, 9, "tidegate.records", *records as i64);
                 int(out, 9, "tidegate.dead", *dead as i64);
             });
         }
-        Span::Call(call) => self::call(out, tracer, call),
+        TraceSpan::Call(call) => self::call(out, tracer, call),
     }
 }
 
@@ -90,7 +97,7 @@ fn server(out: &mut Proto, host: &str) {
 }
 
 fn call(out: &mut Proto, tracer: &Tracer, call: &CallSpan) {
-    let head = Head { id: call.id, parent: call.parent, name: "call", kind: INTERNAL, at: call.at };
+    let head = SpanHeader { id: call.id, parent: call.parent, name: "call", kind: INTERNAL, at: call.at };
     span(out, tracer, &head, |out| {
         server(out, &call.host);
         text(out, 9, "tidegate.outcome", &call.outcome);
@@ -102,7 +109,7 @@ fn call(out: &mut Proto, tracer: &Tracer, call: &CallSpan) {
         }
     });
     for (number, attempt) in (1u32..).zip(&call.attempts) {
-        let head = Head {
+        let head = SpanHeader {
             id: attempt_id(call.id, number),
             parent: call.id,
             name: call.method,

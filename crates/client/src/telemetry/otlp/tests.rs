@@ -1,7 +1,7 @@
 use super::*;
 use crate::telemetry::metric;
-use crate::telemetry::sample::{Sample, Value};
-use crate::telemetry::trace::{Span, Tracer};
+use crate::telemetry::sample::{Sample, SampleValue};
+use crate::telemetry::trace::{TraceSpan, Tracer};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -67,9 +67,9 @@ fn said<'a>(bytes: &'a [u8], path: &[u64]) -> Vec<&'a str> {
     at(bytes, path).into_iter().map(|text| std::str::from_utf8(text).unwrap()).collect()
 }
 
-fn env(vars: &[(&str, &str)]) -> Result<Option<Config>, String> {
+fn env(vars: &[(&str, &str)]) -> Result<Option<OtlpConfig>, String> {
     let vars: HashMap<String, String> = vars.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-    Config::from_env(&|name| vars.get(name).cloned())
+    OtlpConfig::from_env(&|name| vars.get(name).cloned())
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn what_cannot_be_followed_is_said_by_name_and_without_secrets() {
 
 #[test]
 fn readings_are_metrics() {
-    let histogram = Value::Histogram { ends: vec![1.0, 2.0], counts: vec![3, 0, 1], sum: 9.5 };
+    let histogram = SampleValue::Histogram { ends: vec![1.0, 2.0], counts: vec![3, 0, 1], sum: 9.5 };
     let samples = [
         Sample::of(&metric::RETRIES, &["geo.example"], 7.0),
         Sample { metric: &metric::COMMIT, labels: vec![], value: histogram },
@@ -168,5 +168,5 @@ fn spans_hang_together() {
     assert_eq!(at(messages[1], &[2]), [root.to_be_bytes()]);
     assert!(at(messages[1], &[4]).is_empty(), "the run has no parent");
     assert!(at(&bytes, &[1, 2, 2, 1]).iter().all(|trace| *trace == [9; 16]));
-    assert!(matches!(all[1], Span::Run { failed: false, .. }));
+    assert!(matches!(all[1], TraceSpan::Run { failed: false, .. }));
 }

@@ -1,21 +1,21 @@
 //! Rules over letters, with what they did in the audit.
 
-use super::Rule;
-use super::rules::{Said, say};
+use super::RepairRule;
+use super::rules::{RuleDecision, say};
 use crate::letter::envelope::{Letter, Remedied};
 use crate::letter::error::{LetterError, Result};
-use crate::letter::feature::Feature;
-use crate::letter::filter::Filter;
-use crate::letter::seal::Keys;
-use crate::letter::store::{Amend, Page, Row, Store};
+use crate::letter::feature::FeaturePayload;
+use crate::letter::filter::LetterFilter;
+use crate::letter::seal::Keyring;
+use crate::letter::store::{Amend, LetterPage, LetterStore, StoredLetter};
 use sha2::{Digest, Sha256};
 use tidegate_core::hex::hex;
 use tidegate_core::letter::LetterState;
 use tidegate_core::letter::lineage::{Replayed, replay_key};
 
-/// What a fix did, or would do.
+/// The counts of a fix: what it did, or would do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Count {
+pub struct RemedyCounts {
     /// Letters that the rule was asked about.
     pub seen: u64,
     /// Repaired, through the gates, ready to be replayed.
@@ -34,9 +34,9 @@ pub struct Count {
 #[derive(Debug)]
 pub struct Fixer<'a> {
     /// Where.
-    pub store: &'a mut Store,
+    pub store: &'a mut LetterStore,
     /// For sealed payloads.
-    pub keys: &'a Keys,
+    pub keys: &'a Keyring,
     /// Only say what would be done.
     pub dry_run: bool,
 }
@@ -50,7 +50,7 @@ pub fn gate(content_type: &str, payload: &[u8], letter: &Letter) -> std::result:
     if !content_type.contains("json") {
         return Ok(());
     }
-    let feature = Feature::parse(payload)?;
+    let feature = FeaturePayload::parse(payload)?;
     if feature.geometry().is_none() {
         return Ok(());
     }
@@ -77,7 +77,7 @@ impl Fixer<'_> {
     ///
     /// # Errors
     /// When the store cannot be used, or a payload cannot be opened. What was done until then is.
-    pub fn fix(&mut self, rule: &Rule, filter: &Filter, now_ms: i64) -> Result<Count> {
+    pub fn fix(&mut self, rule: &RepairRule, filter: &LetterFilter, now_ms: i64) -> Result<RemedyCounts> {
         let mut filter = filter.clone();
         if filter.codes.is_empty() {
             filter.codes = rule.codes().iter().map(ToString::to_string).collect();
@@ -86,9 +86,10 @@ impl Fixer<'_> {
             filter.states = LetterState::ALL.into_iter().filter(|s| s.is_mendable()).collect();
         }
         filter.after = Some(-1);
-        let mut count = Count::default();
+        let mut count = RemedyCounts::default();
         loop {
-            let rows = self.store.find(&filter, Page { limit: 256, newest_first: false, payload: true })?;
+            let rows =
+                self.store.find(&filter, LetterPage { limit: 256, newest_first: false, payload: true })?;
             let Some(last) = rows.last() else { return Ok(count) };
             filter.after = Some(last.seq);
             for row in rows {
@@ -99,16 +100,22 @@ impl Fixer<'_> {
         }
     }
 
-    fn one(&mut self, rule: &Rule, mut row: Row, count: &mut Count, now_ms: i64) -> Result<()> {
+    fn one(
+        &mut self,
+        rule: &RepairRule,
+        mut row: StoredLetter,
+        count: &mut RemedyCounts,
+        now_ms: i64,
+    ) -> Result<()> {
         count.seen += 1;
         self.reveal(&mut row)?;
         let mut letter = row.letter.clone();
         let (state, note) = match say(rule, &letter, now_ms) {
-            Said::Nothing => {
+            RuleDecision::Nothing => {
                 count.untouched += 1;
                 return Ok(());
             }
-            Said::Changed { payload, spatial, note } => {
+            RuleDecision::Changed { payload, spatial, note } => {
                 let was = letter.spatial.take();
                 letter.spatial = spatial.map(|s| *s).or(was);
                 match gate(&letter.content_type, &payload, &letter) {
@@ -126,12 +133,12 @@ impl Fixer<'_> {
                     }
                 }
             }
-            Said::Later { not_before_ms, note } => {
+            RuleDecision::Later { not_before_ms, note } => {
                 letter.not_before_ms = Some(not_before_ms);
                 (LetterState::Scheduled, note)
             }
-            Said::Hopeless(why) => (LetterState::Unrecoverable, why),
-            Said::Refused(why) => (LetterState::Review, why),
+            RuleDecision::Hopeless(why) => (LetterState::Unrecoverable, why),
+            RuleDecision::Refused(why) => (LetterState::Review, why),
         };
         match state {
             LetterState::Scheduled => count.scheduled += 1,
@@ -150,7 +157,7 @@ impl Fixer<'_> {
     ///
     /// # Errors
     /// When the key is not there.
-    pub fn reveal(&self, row: &mut Row) -> Result<()> {
+    pub fn reveal(&self, row: &mut StoredLetter) -> Result<()> {
         if let Some(sealed) = &row.sealed {
             row.letter.payload = self.keys.open(sealed)?;
         }
@@ -161,9 +168,9 @@ impl Fixer<'_> {
     ///
     /// # Errors
     /// Why it does not, or when the store cannot be used.
-    pub fn edit(&mut self, row: Row, payload: Vec<u8>, now_ms: i64) -> Result<()> {
+    pub fn edit(&mut self, row: StoredLetter, payload: Vec<u8>, now_ms: i64) -> Result<()> {
         let mut letter = row.letter.clone();
-        if let Ok(feature) = Feature::parse(&payload)
+        if let Ok(feature) = FeaturePayload::parse(&payload)
             && feature.geometry().is_some()
         {
             let crs = letter.spatial.as_ref().map(|s| s.source_crs.clone()).filter(|c| !c.is_empty());
@@ -176,7 +183,7 @@ impl Fixer<'_> {
     #[expect(clippy::too_many_arguments, reason = "all of it goes into one entry")]
     fn change(
         &mut self,
-        row: Row,
+        row: StoredLetter,
         mut letter: Letter,
         payload: Vec<u8>,
         rule: &str,
@@ -210,7 +217,7 @@ impl Fixer<'_> {
             "rule": rule, "note": note, "before": hex(&before), "after": hex(&after), "key": letter.idempotency_key,
         });
         let payload = match &row.sealed {
-            Some(sealed) => self.keys.seal_again(sealed, &payload)?,
+            Some(sealed) => self.keys.reseal(sealed, &payload)?,
             None => payload,
         };
         self.store.amend(&Amend { row, letter, payload: Some(payload), act, detail }, now_ms)

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-type Point = [f64; 2];
+/// A coordinate: x and y.
+type Coordinate = [f64; 2];
 
 /// Every list of positions of a geometry, with whether it is a ring and which of its polygon.
 fn each_line(geometry: &mut Value, change: &mut impl FnMut(&mut Vec<Value>, Option<usize>)) {
@@ -36,7 +37,7 @@ fn each_line(geometry: &mut Value, change: &mut impl FnMut(&mut Vec<Value>, Opti
     }
 }
 
-fn xy(position: &Value) -> Option<Point> {
+fn xy(position: &Value) -> Option<Coordinate> {
     Some([position.get(0)?.as_f64()?, position.get(1)?.as_f64()?])
 }
 
@@ -74,7 +75,7 @@ pub(super) fn close_rings(geometry: &mut Value) -> u64 {
 pub(super) fn wind(geometry: &mut Value) -> u64 {
     let mut count = 0;
     each_line(geometry, &mut |line, ring| {
-        let points: Vec<Point> = line.iter().filter_map(xy).collect();
+        let points: Vec<Coordinate> = line.iter().filter_map(xy).collect();
         let Some(n) = ring else { return };
         let area: f64 = points
             .windows(2)
@@ -94,11 +95,13 @@ pub(super) fn wind(geometry: &mut Value) -> u64 {
 pub(super) fn clip(geometry: &Value, bbox: [f64; 4]) -> Option<Value> {
     let kind = geometry.get("type")?.as_str()?;
     let coordinates = geometry.get("coordinates");
-    let points =
-        |value: &Value| -> Vec<Point> { value.as_array().into_iter().flatten().filter_map(xy).collect() };
+    let points = |value: &Value| -> Vec<Coordinate> {
+        value.as_array().into_iter().flatten().filter_map(xy).collect()
+    };
     let lines = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let polygon = |value: &Value| -> Option<Vec<Vec<Point>>> {
-        let rings: Vec<Vec<Point>> = lines(value).iter().map(|ring| clip_ring(&points(ring), bbox)).collect();
+    let polygon = |value: &Value| -> Option<Vec<Vec<Coordinate>>> {
+        let rings: Vec<Vec<Coordinate>> =
+            lines(value).iter().map(|ring| clip_ring(&points(ring), bbox)).collect();
         rings
             .first()
             .is_some_and(|shell| shell.len() >= 4)
@@ -107,12 +110,14 @@ pub(super) fn clip(geometry: &Value, bbox: [f64; 4]) -> Option<Value> {
     match kind {
         "Point" => xy(coordinates?).filter(|p| within(*p, bbox)).map(|_| geometry.clone()),
         "MultiPoint" => {
-            let kept: Vec<Point> = points(coordinates?).into_iter().filter(|p| within(*p, bbox)).collect();
+            let kept: Vec<Coordinate> =
+                points(coordinates?).into_iter().filter(|p| within(*p, bbox)).collect();
             (!kept.is_empty()).then(|| json!({ "type": "MultiPoint", "coordinates": kept }))
         }
         "LineString" | "MultiLineString" => {
             let all = if kind == "LineString" { vec![coordinates?.clone()] } else { lines(coordinates?) };
-            let kept: Vec<Vec<Point>> = all.iter().flat_map(|line| clip_line(&points(line), bbox)).collect();
+            let kept: Vec<Vec<Coordinate>> =
+                all.iter().flat_map(|line| clip_line(&points(line), bbox)).collect();
             match kept.as_slice() {
                 [] => None,
                 [one] => Some(json!({ "type": "LineString", "coordinates": one })),
@@ -133,7 +138,7 @@ pub(super) fn clip(geometry: &Value, bbox: [f64; 4]) -> Option<Value> {
     }
 }
 
-fn within(p: Point, [w, s, e, n]: [f64; 4]) -> bool {
+fn within(p: Coordinate, [w, s, e, n]: [f64; 4]) -> bool {
     (w..=e).contains(&p[0]) && (s..=n).contains(&p[1])
 }
 
@@ -142,12 +147,12 @@ fn sides([w, s, e, n]: [f64; 4]) -> [(usize, f64, bool); 4] {
     [(0, w, true), (1, s, true), (0, e, false), (1, n, false)]
 }
 
-fn at(p: Point, axis: usize) -> f64 {
+fn at(p: Coordinate, axis: usize) -> f64 {
     if axis == 0 { p[0] } else { p[1] }
 }
 
 /// Where the way from a to b crosses a border.
-fn cross(a: Point, b: Point, axis: usize, border: f64) -> Point {
+fn cross(a: Coordinate, b: Coordinate, axis: usize, border: f64) -> Coordinate {
     let t = (border - at(a, axis)) / (at(b, axis) - at(a, axis));
     let mut p = [a[0] + (b[0] - a[0]) * t, a[1] + (b[1] - a[1]) * t];
     if axis == 0 {
@@ -159,13 +164,13 @@ fn cross(a: Point, b: Point, axis: usize, border: f64) -> Point {
 }
 
 /// A closed ring, cut side by side.
-fn clip_ring(ring: &[Point], bbox: [f64; 4]) -> Vec<Point> {
+fn clip_ring(ring: &[Coordinate], bbox: [f64; 4]) -> Vec<Coordinate> {
     let mut ring = ring.to_vec();
     if ring.len() > 1 && ring.first() == ring.last() {
         ring.pop();
     }
     for (axis, border, greater) in sides(bbox) {
-        let inside = |p: Point| if greater { at(p, axis) >= border } else { at(p, axis) <= border };
+        let inside = |p: Coordinate| if greater { at(p, axis) >= border } else { at(p, axis) <= border };
         let mut next = Vec::with_capacity(ring.len() + 4);
         let mut before = ring.last().copied();
         for p in ring {
@@ -187,14 +192,14 @@ fn clip_ring(ring: &[Point], bbox: [f64; 4]) -> Vec<Point> {
 }
 
 /// The pieces of a line that lie in the box.
-fn clip_line(line: &[Point], bbox: [f64; 4]) -> Vec<Vec<Point>> {
-    let mut pieces: Vec<Vec<Point>> = vec![line.to_vec()];
+fn clip_line(line: &[Coordinate], bbox: [f64; 4]) -> Vec<Vec<Coordinate>> {
+    let mut pieces: Vec<Vec<Coordinate>> = vec![line.to_vec()];
     for (axis, border, greater) in sides(bbox) {
-        let inside = |p: Point| if greater { at(p, axis) >= border } else { at(p, axis) <= border };
-        let mut next: Vec<Vec<Point>> = Vec::new();
+        let inside = |p: Coordinate| if greater { at(p, axis) >= border } else { at(p, axis) <= border };
+        let mut next: Vec<Vec<Coordinate>> = Vec::new();
         for piece in pieces {
-            let mut open: Vec<Point> = Vec::new();
-            let mut before: Option<Point> = None;
+            let mut open: Vec<Coordinate> = Vec::new();
+            let mut before: Option<Coordinate> = None;
             for p in piece {
                 if let Some(before) = before
                     && inside(before) != inside(p)

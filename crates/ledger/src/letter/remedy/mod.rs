@@ -9,15 +9,15 @@ mod apply;
 mod geometry;
 mod rules;
 
-pub use apply::{Count, Fixer, gate};
+pub use apply::{Fixer, RemedyCounts, gate};
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
 
-/// A rule with its settings. As YAML or JSON: `{rule: make_valid, tolerance: 0.05}`.
+/// A repair rule with its settings. As YAML or JSON: `{rule: make_valid, tolerance: 0.05}`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Rule {
+pub enum RepairRule {
     /// Find the system by what the record says, else take this one.
     CrsLookup {
         /// The system of records that say none.
@@ -80,12 +80,12 @@ pub const NAMES: [&str; 10] = [
     "command",
 ];
 
-impl Rule {
+impl RepairRule {
     /// The rule that a manifest names.
     ///
     /// # Errors
     /// When a setting is missing, or is not one of this rule.
-    pub fn of(form: &impl Serialize) -> Result<Rule, String> {
+    pub fn of(form: &impl Serialize) -> Result<RepairRule, String> {
         serde_json::to_value(form).and_then(serde_json::from_value).map_err(|e| e.to_string())
     }
 
@@ -93,7 +93,7 @@ impl Rule {
     ///
     /// # Errors
     /// When there is none, or it needs settings.
-    pub fn named(name: &str) -> Result<Rule, String> {
+    pub fn named(name: &str) -> Result<RepairRule, String> {
         let value = serde_json::json!({ "rule": name });
         serde_json::from_value(value).map_err(|_| match NAMES.contains(&name) {
             true => format!("the rule {name} needs settings; see --help"),
@@ -105,16 +105,16 @@ impl Rule {
     #[must_use]
     pub const fn id(&self) -> &'static str {
         match self {
-            Rule::CrsLookup { .. } => "crs_lookup/1",
-            Rule::MakeValid { .. } => "make_valid/1",
-            Rule::Wait { .. } => "wait/1",
-            Rule::Clip { .. } => "clip/1",
-            Rule::SwapAxes { .. } => "swap_axes/1",
-            Rule::CloseRings => "close_rings/1",
-            Rule::Wind => "wind/1",
-            Rule::Flag => "flag/1",
-            Rule::Remap { .. } => "remap/1",
-            Rule::Command { .. } => "command/1",
+            RepairRule::CrsLookup { .. } => "crs_lookup/1",
+            RepairRule::MakeValid { .. } => "make_valid/1",
+            RepairRule::Wait { .. } => "wait/1",
+            RepairRule::Clip { .. } => "clip/1",
+            RepairRule::SwapAxes { .. } => "swap_axes/1",
+            RepairRule::CloseRings => "close_rings/1",
+            RepairRule::Wind => "wind/1",
+            RepairRule::Flag => "flag/1",
+            RepairRule::Remap { .. } => "remap/1",
+            RepairRule::Command { .. } => "command/1",
         }
     }
 
@@ -122,16 +122,16 @@ impl Rule {
     #[must_use]
     pub fn codes(&self) -> Vec<Code> {
         match self {
-            Rule::CrsLookup { .. } => vec![Code::CRS_NOT_FOUND],
-            Rule::MakeValid { .. } => vec![Code::INVALID_GEOMETRY],
-            Rule::Wait { .. } => vec![Code::RATE_LIMITED, Code::QUOTA_EXHAUSTED],
-            Rule::Clip { .. } => vec![Code::OUT_OF_BOUNDS],
-            Rule::SwapAxes { .. } => vec![Code::AXIS_ORDER_SWAPPED, Code::OUT_OF_BOUNDS],
-            Rule::CloseRings => vec![Code::UNCLOSED_RING, Code::INVALID_GEOMETRY],
-            Rule::Wind => vec![Code::WRONG_WINDING],
-            Rule::Flag => vec![Code::CORRUPTED_HEADER],
-            Rule::Remap { .. } => vec![Code::SCHEMA_MISMATCH],
-            Rule::Command { .. } => Vec::new(),
+            RepairRule::CrsLookup { .. } => vec![Code::CRS_NOT_FOUND],
+            RepairRule::MakeValid { .. } => vec![Code::INVALID_GEOMETRY],
+            RepairRule::Wait { .. } => vec![Code::RATE_LIMITED, Code::QUOTA_EXHAUSTED],
+            RepairRule::Clip { .. } => vec![Code::OUT_OF_BOUNDS],
+            RepairRule::SwapAxes { .. } => vec![Code::AXIS_ORDER_SWAPPED, Code::OUT_OF_BOUNDS],
+            RepairRule::CloseRings => vec![Code::UNCLOSED_RING, Code::INVALID_GEOMETRY],
+            RepairRule::Wind => vec![Code::WRONG_WINDING],
+            RepairRule::Flag => vec![Code::CORRUPTED_HEADER],
+            RepairRule::Remap { .. } => vec![Code::SCHEMA_MISMATCH],
+            RepairRule::Command { .. } => Vec::new(),
         }
     }
 }

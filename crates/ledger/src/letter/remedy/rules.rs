@@ -1,9 +1,9 @@
 //! What each rule does to one letter.
 
-use super::Rule;
+use super::RepairRule;
 use super::geometry::{clip, close_rings, swap_axes, wind};
 use crate::letter::envelope::{Letter, Spatial};
-use crate::letter::feature::{Feature, from_wkb};
+use crate::letter::feature::{FeaturePayload, from_wkb};
 use std::io::Write;
 use std::process::{Command, Stdio};
 use tidegate_geo::Crs;
@@ -11,9 +11,9 @@ use tidegate_geo::repair::{Outcome, make_valid};
 use tidegate_geo::validity::Checker;
 use tidegate_geo::wkb::{Event, Shape};
 
-/// What a rule says about one letter.
+/// The decision of a repair rule about one letter.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Said {
+pub(super) enum RuleDecision {
     /// Another payload, and where it is if the rule knows better than the payload.
     Changed { payload: Vec<u8>, spatial: Option<Box<Spatial>>, note: String },
     /// Replay later.
@@ -28,37 +28,40 @@ pub(super) enum Said {
 
 const WORLD: [f64; 4] = [-180.0, -90.0, 180.0, 90.0];
 
-pub(super) fn say(rule: &Rule, letter: &Letter, now_ms: i64) -> Said {
+pub(super) fn say(rule: &RepairRule, letter: &Letter, now_ms: i64) -> RuleDecision {
     let said = match rule {
-        Rule::Wait { seconds } => {
+        RepairRule::Wait { seconds } => {
             let wait = i64::try_from(seconds.unwrap_or(3600)).unwrap_or(i64::MAX).saturating_mul(1000);
             let at = letter.not_before_ms.unwrap_or_else(|| letter.failure.failed_ms.saturating_add(wait));
-            Ok(Said::Later { not_before_ms: at.max(now_ms.min(at)), note: "the server's time".into() })
+            Ok(RuleDecision::Later {
+                not_before_ms: at.max(now_ms.min(at)),
+                note: "the server's time".into(),
+            })
         }
-        Rule::Flag => Ok(Said::Hopeless("the header cannot be read; archive it".into())),
-        Rule::Remap { fields } => remap(letter, fields),
-        Rule::Command { command } => run(letter, command),
-        Rule::CrsLookup { default } => crs(letter, default.as_deref()),
-        Rule::MakeValid { tolerance } => valid(letter, tolerance.unwrap_or(0.05)),
-        Rule::Clip { bbox } => clipped(letter, bbox.unwrap_or(WORLD)),
-        Rule::SwapAxes { area } => swapped(letter, *area),
-        Rule::CloseRings => counted(letter, "rings closed", close_rings),
-        Rule::Wind => counted(letter, "rings turned", wind),
+        RepairRule::Flag => Ok(RuleDecision::Hopeless("the header cannot be read; archive it".into())),
+        RepairRule::Remap { fields } => remap(letter, fields),
+        RepairRule::Command { command } => run(letter, command),
+        RepairRule::CrsLookup { default } => crs(letter, default.as_deref()),
+        RepairRule::MakeValid { tolerance } => valid(letter, tolerance.unwrap_or(0.05)),
+        RepairRule::Clip { bbox } => clipped(letter, bbox.unwrap_or(WORLD)),
+        RepairRule::SwapAxes { area } => swapped(letter, *area),
+        RepairRule::CloseRings => counted(letter, "rings closed", close_rings),
+        RepairRule::Wind => counted(letter, "rings turned", wind),
     };
-    said.unwrap_or_else(Said::Refused)
+    said.unwrap_or_else(RuleDecision::Refused)
 }
 
-fn feature(letter: &Letter) -> Result<Feature, String> {
-    Feature::parse(letter.payload.current())
+fn feature(letter: &Letter) -> Result<FeaturePayload, String> {
+    FeaturePayload::parse(letter.payload.current())
 }
 
-fn changed(feature: &Feature, letter: &Letter, note: String) -> Said {
+fn changed(feature: &FeaturePayload, letter: &Letter, note: String) -> RuleDecision {
     let crs = letter.spatial.as_ref().map(|s| s.source_crs.as_str()).filter(|c| !c.is_empty());
     let spatial = feature.spatial(crs).map(Box::new);
-    Said::Changed { payload: feature.to_bytes(), spatial, note }
+    RuleDecision::Changed { payload: feature.to_bytes(), spatial, note }
 }
 
-fn crs(letter: &Letter, default: Option<&str>) -> Result<Said, String> {
+fn crs(letter: &Letter, default: Option<&str>) -> Result<RuleDecision, String> {
     let mut feature = feature(letter)?;
     let told = letter.spatial.as_ref().map(|s| s.source_crs.clone()).filter(|c| !c.is_empty());
     let candidates = [feature.said_crs(), told, default.map(str::to_owned)];
@@ -71,7 +74,7 @@ fn crs(letter: &Letter, default: Option<&str>) -> Result<Said, String> {
         feature.json["crs"] =
             serde_json::json!({ "type": "name", "properties": { "name": found.to_string() } });
         let short: String = text.chars().take(60).collect();
-        return Ok(Said::Changed {
+        return Ok(RuleDecision::Changed {
             payload: feature.to_bytes(),
             spatial: Some(Box::new(spatial)),
             note: format!("{found}, from {short:?}"),
@@ -80,12 +83,12 @@ fn crs(letter: &Letter, default: Option<&str>) -> Result<Said, String> {
     Err("nothing in the record names a system, and no default was given".into())
 }
 
-fn valid(letter: &Letter, tolerance: f64) -> Result<Said, String> {
+fn valid(letter: &Letter, tolerance: f64) -> Result<RuleDecision, String> {
     let mut feature = feature(letter)?;
     let wkb = feature.wkb()?;
     let mut out = Vec::new();
     match make_valid(&wkb, &mut Checker::default(), &mut out) {
-        Outcome::Valid => Ok(Said::Nothing),
+        Outcome::Valid => Ok(RuleDecision::Nothing),
         Outcome::Hopeless(flaw) => Err(format!("it cannot be made valid: {flaw}")),
         Outcome::Repaired(repaired) => {
             let (before, after) = (meant(&wkb), repaired.area.1);
@@ -167,14 +170,14 @@ fn around(ring: &[(f64, f64)]) -> f64 {
     lines.iter_mut().map(width).sum::<f64>() * step
 }
 
-fn clipped(letter: &Letter, bbox: [f64; 4]) -> Result<Said, String> {
+fn clipped(letter: &Letter, bbox: [f64; 4]) -> Result<RuleDecision, String> {
     let mut feature = feature(letter)?;
     let geometry = feature.geometry().ok_or("the payload has no geometry")?;
     let Some(mut cut) = clip(geometry, bbox) else {
         return Err("nothing of it lies in the box".into());
     };
     if cut == *geometry {
-        return Ok(Said::Nothing);
+        return Ok(RuleDecision::Nothing);
     }
     let mut wkb = Vec::new();
     crate::letter::feature::to_wkb(&cut, &mut wkb)?;
@@ -186,9 +189,9 @@ fn clipped(letter: &Letter, bbox: [f64; 4]) -> Result<Said, String> {
     Ok(changed(&feature, letter, format!("clipped to {bbox:?}")))
 }
 
-fn swapped(letter: &Letter, area: Option<[f64; 4]>) -> Result<Said, String> {
+fn swapped(letter: &Letter, area: Option<[f64; 4]>) -> Result<RuleDecision, String> {
     let mut feature = feature(letter)?;
-    let inside = |feature: &Feature, area: [f64; 4]| {
+    let inside = |feature: &FeaturePayload, area: [f64; 4]| {
         let bounds = feature.wkb().ok().and_then(|wkb| tidegate_geo::Bounds::of_wkb(&wkb));
         bounds.is_some_and(|b| {
             b.min_x >= area[0] && b.min_y >= area[1] && b.max_x <= area[2] && b.max_y <= area[3]
@@ -210,18 +213,21 @@ fn counted(
     letter: &Letter,
     what: &str,
     change: impl FnOnce(&mut serde_json::Value) -> u64,
-) -> Result<Said, String> {
+) -> Result<RuleDecision, String> {
     let mut feature = feature(letter)?;
     let mut geometry = feature.geometry().cloned().ok_or("the payload has no geometry")?;
     let count = change(&mut geometry);
     if count == 0 {
-        return Ok(Said::Nothing);
+        return Ok(RuleDecision::Nothing);
     }
     feature.set_geometry(geometry);
     Ok(changed(&feature, letter, format!("{count} {what}")))
 }
 
-fn remap(letter: &Letter, fields: &std::collections::BTreeMap<String, String>) -> Result<Said, String> {
+fn remap(
+    letter: &Letter,
+    fields: &std::collections::BTreeMap<String, String>,
+) -> Result<RuleDecision, String> {
     let mut feature = feature(letter)?;
     let is_feature = feature.json.get("type").and_then(|t| t.as_str()) == Some("Feature");
     let object = if is_feature { feature.json.get_mut("properties") } else { Some(&mut feature.json) };
@@ -238,13 +244,17 @@ fn remap(letter: &Letter, fields: &std::collections::BTreeMap<String, String>) -
         }
     }
     if count == 0 {
-        return Ok(Said::Nothing);
+        return Ok(RuleDecision::Nothing);
     }
     let spatial = letter.spatial.clone().map(Box::new);
-    Ok(Said::Changed { payload: feature.to_bytes(), spatial, note: format!("{count} fields renamed") })
+    Ok(RuleDecision::Changed {
+        payload: feature.to_bytes(),
+        spatial,
+        note: format!("{count} fields renamed"),
+    })
 }
 
-fn run(letter: &Letter, command: &[String]) -> Result<Said, String> {
+fn run(letter: &Letter, command: &[String]) -> Result<RuleDecision, String> {
     let (program, arguments) = command.split_first().ok_or("the command is empty")?;
     let at = |e: std::io::Error| format!("{program}: {e}");
     let payload = String::from_utf8_lossy(letter.payload.current()).into_owned();
@@ -269,10 +279,10 @@ fn run(letter: &Letter, command: &[String]) -> Result<Said, String> {
     let made: serde_json::Value =
         serde_json::from_slice(&output.stdout).map_err(|e| format!("{program} wrote no JSON: {e}"))?;
     if made == input["payload"] {
-        return Ok(Said::Nothing);
+        return Ok(RuleDecision::Nothing);
     }
     let payload = made.to_string().into_bytes();
-    let feature = Feature::parse(&payload)?;
+    let feature = FeaturePayload::parse(&payload)?;
     Ok(changed(&feature, letter, format!("by {program}")))
 }
 

@@ -12,9 +12,9 @@ use tidegate_geo::format::{self, Options};
 use tidegate_geo::mapping::Owned;
 use tidegate_geo::{Batch, Crs, Kind, Schema, Value};
 
-/// Which row.
+/// Selects a row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum At {
+pub enum RowSelector {
     /// By its number, from 1.
     Row(u64),
     /// By the text in a field.
@@ -24,8 +24,8 @@ pub enum At {
 /// What a row is to hold.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// Which row.
-    pub at: At,
+    /// Selects a row.
+    pub at: RowSelector,
     /// Its geometry.
     pub wkb: Option<Vec<u8>>,
     /// In this system, if it is another than the file's.
@@ -54,18 +54,18 @@ pub fn writable(path: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn holds(path: &Path, rows: &[At]) -> Result<Vec<bool>, String> {
+pub fn holds(path: &Path, rows: &[RowSelector]) -> Result<Vec<bool>, String> {
     let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let mut reader = format::open(path, &ReadOptions::default()).map_err(|e| at(&e))?;
-    let mut missing: std::collections::HashSet<&At> = rows.iter().collect();
+    let mut missing: std::collections::HashSet<&RowSelector> = rows.iter().collect();
     let mut number = 0;
     while let Some(batch) = reader.next_batch(&mut Vec::new()).map_err(|e| at(&e))? {
         for row in 0..batch.len() {
             number += 1;
-            missing.remove(&At::Row(number));
+            missing.remove(&RowSelector::Row(number));
             for (i, field) in batch.schema().fields().iter().enumerate() {
                 if let Value::Text(text) = batch.value(row, i) {
-                    missing.remove(&At::Key(field.name.to_string(), text.to_owned()));
+                    missing.remove(&RowSelector::Key(field.name.to_string(), text.to_owned()));
                 }
             }
         }
@@ -82,7 +82,7 @@ pub fn merge(path: &Path, updates: &[Update]) -> Result<u64, String> {
     if updates.is_empty() {
         return Ok(0);
     }
-    let mut by: HashMap<&At, &Update> = updates.iter().map(|u| (&u.at, u)).collect();
+    let mut by: HashMap<&RowSelector, &Update> = updates.iter().map(|u| (&u.at, u)).collect();
     let mut schema = Schema::default();
     let mut crs = Crs::wgs84();
     let mut layer = None;
@@ -116,10 +116,10 @@ pub fn merge(path: &Path, updates: &[Update]) -> Result<u64, String> {
         let mut out = Batch::new(schema.clone());
         for row in 0..batch.len() {
             number += 1;
-            let mut found = by.remove(&At::Row(number));
+            let mut found = by.remove(&RowSelector::Row(number));
             for (i, field) in schema.fields().iter().enumerate() {
                 if let (None, Value::Text(text)) = (found, batch.value(row, i)) {
-                    found = by.remove(&At::Key(field.name.to_string(), text.to_owned()));
+                    found = by.remove(&RowSelector::Key(field.name.to_string(), text.to_owned()));
                 }
             }
             match found {
@@ -137,7 +137,7 @@ pub fn merge(path: &Path, updates: &[Update]) -> Result<u64, String> {
     }
     let mut out = Batch::new(schema.clone());
     for update in updates.iter().filter(|u| by.contains_key(&u.at)) {
-        if let At::Row(n) = update.at {
+        if let RowSelector::Row(n) = update.at {
             return Err(at(&format!("it has no row {n}; is it the output of that run?")));
         }
         push(&mut out, update, &crs, None)?;
@@ -225,7 +225,7 @@ mod tests {
         Some(wkb)
     }
 
-    fn update(at: At, n: i64) -> Update {
+    fn update(at: RowSelector, n: i64) -> Update {
         let values = vec![("key".into(), Owned::Text("k".into())), ("n".into(), Owned::Int(n))];
         Update { at, wkb: point(n as f64, 0.0), crs: None, values }
     }
@@ -235,12 +235,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for name in ["a.gpkg", "a.geojson", "a.geojsonl", "a.csv", "a.fgb"] {
             let path = dir.path().join(name);
-            let key = |k: &str| At::Key("key".into(), k.into());
+            let key = |k: &str| RowSelector::Key("key".into(), k.into());
             assert_eq!(merge(&path, &[update(key("k"), 1)]), Ok(1), "{name}");
             let once = merge(&path, &[update(key("k"), 2)]);
             assert_eq!((once, merge(&path, &[update(key("k"), 2)])), (Ok(1), Ok(1)), "{name}");
-            assert_eq!(merge(&path, &[update(At::Row(1), 3)]), Ok(1), "{name}");
-            assert!(merge(&path, &[update(At::Row(2), 3)]).is_err());
+            assert_eq!(merge(&path, &[update(RowSelector::Row(1), 3)]), Ok(1), "{name}");
+            assert!(merge(&path, &[update(RowSelector::Row(2), 3)]).is_err());
             let mut reader = format::open(&path, &ReadOptions::default()).unwrap();
             let batch = reader.next_batch(&mut Vec::new()).unwrap().unwrap();
             let n = batch.schema().position("n").unwrap();

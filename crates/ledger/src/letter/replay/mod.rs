@@ -1,6 +1,6 @@
 //! Replay: only the failed stage onward, each letter once.
 //!
-//! A plan has frozen its members ([`super::store::Store::plan`]). Here they are leased in batches, run again by
+//! A plan has frozen its members ([`super::store::LetterStore::plan`]). Here they are leased in batches, run again by
 //! whoever knows their pipeline ([`Rerun`]), and finished in one transaction with the audit. The
 //! order is: sink first, then the letter. If the process dies between the two, the letter is
 //! still planned, is run again, and overwrites its own row, because the effect key is the same:
@@ -8,14 +8,14 @@
 
 mod merge;
 
-pub use merge::{At, Update, holds, merge, writable};
+pub use merge::{RowSelector, Update, holds, merge, writable};
 
 use super::envelope::{Letter, Payload};
 use super::error::{LetterError, Result};
-use super::feature::Feature;
+use super::feature::FeaturePayload;
 use super::remedy::gate;
-use super::seal::Keys;
-use super::store::{Ended, Leased, Plan, Store};
+use super::seal::Keyring;
+use super::store::{Leased, LetterStore, ReplayOutcome, ReplayPlan};
 use super::writer::{Letters, now_ms};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub trait Rerun {
     ///
     /// # Errors
     /// When none of them could be tried: their replay can be resumed.
-    fn run(&mut self, letters: &[Letter]) -> std::result::Result<Vec<Ended>, String>;
+    fn run(&mut self, letters: &[Letter]) -> std::result::Result<Vec<ReplayOutcome>, String>;
 
     /// Reads the sink back: which of the letters that were resolved are there.
     ///
@@ -67,14 +67,14 @@ impl Default for Pace {
 /// # Errors
 /// When the store or the pipeline cannot go on. What was finished is; the plan can be resumed.
 pub fn go(
-    store: &mut Store,
+    store: &mut LetterStore,
     letters: &Letters,
-    keys: &Keys,
+    keys: &Keyring,
     plan: i64,
     rerun: &mut dyn Rerun,
     pace: Pace,
-    mut watch: impl FnMut(&Plan) -> bool,
-) -> Result<Plan> {
+    mut watch: impl FnMut(&ReplayPlan) -> bool,
+) -> Result<ReplayPlan> {
     loop {
         let now = store
             .plan_get(plan)?
@@ -99,19 +99,20 @@ pub fn go(
         if pace.verify {
             let there = rerun.verify(&work).map_err(LetterError::Refused)?;
             for (how, there) in ended.iter_mut().zip(there) {
-                if matches!(how, Ended::Resolved { .. }) && !there {
-                    *how = Ended::Back { not_before_ms: None, note: "the sink does not hold it".into() };
+                if matches!(how, ReplayOutcome::Resolved { .. }) && !there {
+                    *how =
+                        ReplayOutcome::Back { not_before_ms: None, note: "the sink does not hold it".into() };
                 }
             }
         }
-        let ended: Vec<(Leased, Ended)> = leased.into_iter().zip(ended).collect();
+        let ended: Vec<(Leased, ReplayOutcome)> = leased.into_iter().zip(ended).collect();
         store.finish(letters, &ended, now_ms())?;
     }
 }
 
-/// The letter of a second death: the same record, the new failure.
+/// The letter of a failed replay: the same record with the new failure.
 #[must_use]
-pub fn died_again(letter: &Letter, code: Code, message: String, now_ms: i64) -> Letter {
+pub fn replay_failure(letter: &Letter, code: Code, message: String, now_ms: i64) -> Letter {
     let mut child = letter.clone();
     child.id = Default::default();
     child.state = Default::default();
@@ -142,39 +143,43 @@ impl Rerun for IntoFile {
         writable(&self.output)
     }
 
-    fn run(&mut self, letters: &[Letter]) -> std::result::Result<Vec<Ended>, String> {
+    fn run(&mut self, letters: &[Letter]) -> std::result::Result<Vec<ReplayOutcome>, String> {
         let mut updates = Vec::new();
         let mut ended = Vec::with_capacity(letters.len());
         for letter in letters {
             let payload = letter.payload.current();
             if let Err(why) = gate(&letter.content_type, payload, letter) {
-                let again = died_again(letter, letter.failure.code, why, now_ms());
-                ended.push(Ended::Dead(Box::new(again)));
+                let again = replay_failure(letter, letter.failure.code, why, now_ms());
+                ended.push(ReplayOutcome::Dead(Box::new(again)));
                 continue;
             }
             updates.push(update(letter)?);
-            ended.push(Ended::Resolved { note: format!("{} {}", self.output.display(), letter.effect_key) });
+            ended.push(ReplayOutcome::Resolved {
+                note: format!("{} {}", self.output.display(), letter.effect_key),
+            });
         }
         merge(&self.output, &updates)?;
         Ok(ended)
     }
 
     fn verify(&mut self, letters: &[Letter]) -> std::result::Result<Vec<bool>, String> {
-        let rows =
-            letters.iter().map(|l| At::Key(KEY_FIELD.into(), l.effect_key.clone())).collect::<Vec<_>>();
+        let rows = letters
+            .iter()
+            .map(|l| RowSelector::Key(KEY_FIELD.into(), l.effect_key.clone()))
+            .collect::<Vec<_>>();
         holds(&self.output, &rows)
     }
 }
 
 fn update(letter: &Letter) -> std::result::Result<Update, String> {
-    let feature = Feature::parse(letter.payload.current())?;
+    let feature = FeaturePayload::parse(letter.payload.current())?;
     let properties = feature.json.get("properties").and_then(|p| p.as_object());
     let mut values: Vec<(String, Owned)> =
         properties.into_iter().flatten().map(|(name, value)| (name.clone(), owned(value))).collect();
     values.push((KEY_FIELD.into(), Owned::Text(letter.effect_key.clone())));
     let wkb = feature.geometry().map(|_| feature.wkb()).transpose()?;
     let crs = letter.spatial.as_ref().map(|s| s.source_crs.clone());
-    Ok(Update { at: At::Key(KEY_FIELD.into(), letter.effect_key.clone()), wkb, crs, values })
+    Ok(Update { at: RowSelector::Key(KEY_FIELD.into(), letter.effect_key.clone()), wkb, crs, values })
 }
 
 fn owned(value: &serde_json::Value) -> Owned {

@@ -1,10 +1,10 @@
 //! Changing letters: each act with its entry in the audit, in one transaction.
 
-use super::put::{Part, sound};
-use super::{Act, Db, Page, Result, Row, Store, Val, audit, broken, words};
+use super::put::{PayloadBlob, sound};
+use super::{AuditEvent, Db, LetterPage, LetterStore, Result, StoredLetter, Val, audit, broken, words};
 use crate::letter::LetterError;
 use crate::letter::envelope::Letter;
-use crate::letter::filter::Filter;
+use crate::letter::filter::LetterFilter;
 use crate::letter::seal::Wrapped;
 use sha2::{Digest, Sha256};
 use tidegate_core::letter::{LetterId, LetterState};
@@ -13,7 +13,7 @@ use tidegate_core::letter::{LetterId, LetterState};
 #[derive(Clone, Debug)]
 pub struct Amend {
     /// The letter as it was read: the change is refused if somebody changed it since.
-    pub row: Row,
+    pub row: StoredLetter,
     /// Its envelope from now on; state, times and hold too.
     pub letter: Letter,
     /// Its payload from now on, sealed if the letter is; `None` leaves it.
@@ -43,7 +43,7 @@ fn drop_blob(db: &mut dyn Db, sha: &[u8]) -> Result<()> {
     db.exec(sql, &[sha.into()]).map(|_| ())
 }
 
-impl Store {
+impl LetterStore {
     /// Changes a letter.
     ///
     /// # Errors
@@ -55,9 +55,9 @@ impl Store {
             let why = format!("letter {} is {was} and cannot become {}", letter.id, letter.state);
             return Err(LetterError::Refused(why));
         }
-        let part = amend.payload.clone().map(Part::new);
+        let part = amend.payload.clone().map(PayloadBlob::new);
         let envelope = serde_json::to_string(letter).map_err(broken)?;
-        self.tx(|db, pen| {
+        self.tx(|db, writer| {
             let changed = db.exec(
                 "UPDATE letter SET state = ?1, not_before_ms = ?2, retain_ms = ?3, hold = ?4, archive = ?5,
                      crs = ?6, lease = lease + 1 WHERE seq = ?7 AND lease = ?8 AND state = ?9",
@@ -106,9 +106,9 @@ impl Store {
                 let bbox = letter.spatial.as_ref().and_then(|s| s.bbox).and_then(sound);
                 db.index(row.seq, bbox, Some(&words(&letter.failure.message)))?;
             }
-            let act = Act::new(now_ms, amend.act, amend.detail.clone()).letter(letter.id);
+            let act = AuditEvent::new(now_ms, amend.act, amend.detail.clone()).letter(letter.id);
             let act = act.key(&letter.idempotency_key).code(letter.failure.code.as_str());
-            audit::append(db, pen, [act.to(letter.state.as_str())])
+            audit::append(db, writer, [act.to(letter.state.as_str())])
         })
     }
 
@@ -124,7 +124,7 @@ impl Store {
         detail: serde_json::Value,
         now_ms: i64,
     ) -> Result<()> {
-        self.tx(|db, pen| {
+        self.tx(|db, writer| {
             for seq in seqs {
                 let closed = [
                     LetterState::Resolved,
@@ -143,7 +143,7 @@ impl Store {
                     &[archive.into(), (*seq).into()],
                 )?;
             }
-            audit::append(db, pen, [Act::new(now_ms, "archive", detail.clone()).to(archive)])
+            audit::append(db, writer, [AuditEvent::new(now_ms, "archive", detail.clone()).to(archive)])
         })
     }
 
@@ -152,28 +152,34 @@ impl Store {
     ///
     /// # Errors
     /// When the store cannot be written. What was purged until then is.
-    pub fn purge(&mut self, filter: &Filter, why: &str, archived_only: bool, now_ms: i64) -> Result<Purged> {
+    pub fn purge(
+        &mut self,
+        filter: &LetterFilter,
+        why: &str,
+        archived_only: bool,
+        now_ms: i64,
+    ) -> Result<Purged> {
         let mut done = Purged::default();
-        let mut next = Filter { after: Some(filter.after.unwrap_or(-1)), ..filter.clone() };
+        let mut next = LetterFilter { after: Some(filter.after.unwrap_or(-1)), ..filter.clone() };
         loop {
-            let rows = self.find(&next, Page { limit: 1000, newest_first: false, payload: false })?;
+            let rows = self.find(&next, LetterPage { limit: 1000, newest_first: false, payload: false })?;
             let Some(last) = rows.last() else { return Ok(done) };
             next.after = Some(last.seq);
-            let may = |row: &&Row| {
+            let may = |row: &&StoredLetter| {
                 row.letter.hold.is_none()
                     && row.letter.state != LetterState::Planned
                     && (!archived_only || row.letter.archive.is_some())
             };
             done.held += rows.iter().filter(|row| row.letter.hold.is_some()).count() as u64;
-            let rows: Vec<&Row> = rows.iter().filter(may).collect();
+            let rows: Vec<&StoredLetter> = rows.iter().filter(may).collect();
             if !rows.is_empty() {
                 done.purged += self.purge_rows(&rows, why, now_ms)?;
             }
         }
     }
 
-    fn purge_rows(&mut self, rows: &[&Row], why: &str, now_ms: i64) -> Result<u64> {
-        self.tx(|db, pen| {
+    fn purge_rows(&mut self, rows: &[&StoredLetter], why: &str, now_ms: i64) -> Result<u64> {
+        self.tx(|db, writer| {
             let mut entries = Vec::with_capacity(rows.len());
             for row in rows {
                 let seq = Val::Int(row.seq);
@@ -217,11 +223,11 @@ impl Store {
                     ],
                 )?;
                 let detail = serde_json::json!({ "why": why, "state": letter.state.as_str(), "archive": letter.archive });
-                let act = Act::new(now_ms, "purge", detail).letter(letter.id).key(&letter.idempotency_key);
+                let act = AuditEvent::new(now_ms, "purge", detail).letter(letter.id).key(&letter.idempotency_key);
                 entries.push(act.code(letter.failure.code.as_str()).to("tombstone"));
             }
             let count = entries.len() as u64;
-            audit::append(db, pen, entries)?;
+            audit::append(db, writer, entries)?;
             Ok(count)
         })
     }
@@ -236,7 +242,7 @@ impl Store {
         if first.first().and_then(|row| row.maybe_int(0)).is_none_or(|first| first >= now_ms) {
             return Ok(Purged::default());
         }
-        let expired = Filter { expired_ms: Some(now_ms), ..Filter::default() };
+        let expired = LetterFilter { expired_ms: Some(now_ms), ..LetterFilter::default() };
         self.purge(&expired, "retention", false, now_ms)
     }
 
@@ -257,7 +263,7 @@ impl Store {
     /// # Errors
     /// When the store cannot be written.
     pub fn rewrap(&mut self, keys: &[(i64, Wrapped)], detail: serde_json::Value, now_ms: i64) -> Result<u64> {
-        self.tx(|db, pen| {
+        self.tx(|db, writer| {
             let mut count = 0;
             for (seq, key) in keys {
                 count += db.exec(
@@ -270,7 +276,7 @@ impl Store {
                     ],
                 )?;
             }
-            audit::append(db, pen, [Act::new(now_ms, "rotate", detail.clone())])?;
+            audit::append(db, writer, [AuditEvent::new(now_ms, "rotate", detail.clone())])?;
             Ok(count)
         })
     }

@@ -5,11 +5,16 @@
 //! store on a server is signed and copied by whoever sets `TIDEGATE_AUDIT_KEY` and
 //! `TIDEGATE_AUDIT_COPY`.
 
-use super::{Act, Db, Dialect, Pen, Place, Result, Store, Val, Vals, broken};
-use crate::audit::{self, Copies, Entry, Filter, Finding, PUBLIC_FILE, PublicKey, Signer, Trust, Whole};
+use super::{
+    AuditEvent, AuditWriter, Db, LetterStore, LetterStoreLocation, Result, SqlDialect, Val, Vals, broken,
+};
+use crate::audit::{
+    self, AuditEntry, AuditFilter, Copies, PUBLIC_FILE, PublicKey, Signer, TamperFinding, TrustAnchors,
+    VerifiedLog,
+};
 use crate::letter::{LetterError, now_ms};
-use crate::secret::SecretRef;
 use std::path::{Path, PathBuf};
+use tidegate_client::secret::SecretRef;
 use tidegate_core::letter::LetterId;
 
 /// The name under which the logs of letters are signed.
@@ -30,30 +35,30 @@ impl crate::sql::Sql for dyn Db + '_ {
 }
 
 /// The directory of a store in a file.
-fn dir(place: &Place) -> Option<&Path> {
+fn dir(place: &LetterStoreLocation) -> Option<&Path> {
     match place {
-        Place::File(path) => {
+        LetterStoreLocation::File(path) => {
             Some(path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")))
         }
-        Place::Url(_) => None,
+        LetterStoreLocation::Url(_) => None,
     }
 }
 
 /// Where the checkpoints of a store are copied to.
-fn copies(place: &Place) -> Option<Copies> {
+fn copies(place: &LetterStoreLocation) -> Option<Copies> {
     let path = match (std::env::var_os("TIDEGATE_AUDIT_COPY"), place) {
         (Some(path), _) => PathBuf::from(path),
-        (None, Place::File(path)) => {
+        (None, LetterStoreLocation::File(path)) => {
             let mut name = path.as_os_str().to_owned();
             name.push(".checkpoints");
             name.into()
         }
-        (None, Place::Url(_)) => return None,
+        (None, LetterStoreLocation::Url(_)) => return None,
     };
     Some(Copies::new(&path, LOG))
 }
 
-fn signer(place: &Place) -> Result<Option<Signer>> {
+fn signer(place: &LetterStoreLocation) -> Result<Option<Signer>> {
     if let Ok(from) = std::env::var("TIDEGATE_AUDIT_KEY") {
         let from = from.parse::<SecretRef>().map_err(|e| broken(format!("TIDEGATE_AUDIT_KEY: {e}")))?;
         let text = from.fetch().map_err(broken)?;
@@ -62,38 +67,42 @@ fn signer(place: &Place) -> Result<Option<Signer>> {
     dir(place).map(Signer::of_dir).transpose().map_err(broken)
 }
 
-pub(super) fn pen(place: &Place) -> Result<Pen> {
-    Ok(Pen::new(LOG, signer(place)?, copies(place)))
+pub(super) fn writer(place: &LetterStoreLocation) -> Result<AuditWriter> {
+    Ok(AuditWriter::new(LOG, signer(place)?, copies(place)))
 }
 
 /// Enters acts, inside of their transaction.
-pub(super) fn append(db: &mut dyn Db, pen: &Pen, acts: impl IntoIterator<Item = Act>) -> Result<()> {
-    audit::append(db, pen, acts).map_err(broken)
+pub(super) fn append(
+    db: &mut dyn Db,
+    writer: &AuditWriter,
+    acts: impl IntoIterator<Item = AuditEvent>,
+) -> Result<()> {
+    audit::append(db, writer, acts).map_err(broken)
 }
 
-impl Store {
+impl LetterStore {
     /// Enters an act that changes nothing else, such as showing what is hidden.
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub fn enter(&mut self, act: Act) -> Result<()> {
-        self.tx(|db, pen| append(db, pen, [act]))
+    pub fn enter(&mut self, act: AuditEvent) -> Result<()> {
+        self.tx(|db, writer| append(db, writer, [act]))
     }
 
     /// The entries about a letter, or the last `limit` of all.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn audit(&mut self, letter: Option<LetterId>, limit: u32) -> Result<Vec<Entry>> {
+    pub fn audit(&mut self, letter: Option<LetterId>, limit: u32) -> Result<Vec<AuditEntry>> {
         let limit = if letter.is_some() { u32::MAX } else { limit };
-        self.audit_read(&Filter { letter, limit, ..Filter::default() })
+        self.audit_read(&AuditFilter { letter, limit, ..AuditFilter::default() })
     }
 
     /// The entries of a filter, oldest first.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn audit_read(&mut self, filter: &Filter) -> Result<Vec<Entry>> {
+    pub fn audit_read(&mut self, filter: &AuditFilter) -> Result<Vec<AuditEntry>> {
         audit::read(self.db.as_mut(), filter).map_err(broken)
     }
 
@@ -101,27 +110,30 @@ impl Store {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub fn audit_trust(&self) -> Result<Trust> {
+    pub fn audit_trust(&self) -> Result<TrustAnchors> {
         let mut keys = Vec::new();
         if let Some(text) =
             dir(&self.place).and_then(|dir| std::fs::read_to_string(dir.join(PUBLIC_FILE)).ok())
         {
             keys = PublicKey::all_from_text(&text).map_err(broken)?;
         }
-        keys.extend(self.pen.public().filter(|own| !keys.contains(own)));
+        keys.extend(self.writer.public().filter(|own| !keys.contains(own)));
         let copies = copies(&self.place).map(|copies| copies.all()).transpose().map_err(broken)?;
-        Ok(Trust { keys, copies: copies.unwrap_or_default() })
+        Ok(TrustAnchors { keys, copies: copies.unwrap_or_default() })
     }
 
     /// Whether the audit is what it was, and if not, which entry is the first that is not.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn audit_check(&mut self, trust: &Trust) -> Result<std::result::Result<Whole, Finding>> {
+    pub fn audit_check(
+        &mut self,
+        trust: &TrustAnchors,
+    ) -> Result<std::result::Result<VerifiedLog, TamperFinding>> {
         // One moment for all questions, while others may be writing.
         let begin = match self.db.dialect() {
-            Dialect::Sqlite => "BEGIN",
-            Dialect::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ",
+            SqlDialect::Sqlite => "BEGIN",
+            SqlDialect::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ",
         };
         self.db.exec(begin, &[])?;
         let done = audit::verify(self.db.as_mut(), LOG, trust).map_err(broken);
@@ -148,24 +160,24 @@ impl Store {
         if self.db.query(unsigned, &[])?.is_empty() {
             return Ok(());
         }
-        let act = Act::new(now_ms(), "upgrade", serde_json::json!({ "version": 2 })).to("settings");
-        self.tx(|db, pen| {
+        let act = AuditEvent::new(now_ms(), "upgrade", serde_json::json!({ "version": 2 })).to("settings");
+        self.tx(|db, writer| {
             db.exec("DELETE FROM meta WHERE name = 'audit'", &[])?;
-            append(db, pen, [act])
+            append(db, writer, [act])
         })
     }
 
     /// Puts a checkpoint behind what was entered.
     fn audit_close(&mut self) -> Result<()> {
-        self.tx(|db, pen| audit::close(db, pen, now_ms()).map_err(broken))
+        self.tx(|db, writer| audit::close(db, writer, now_ms()).map_err(broken))
     }
 }
 
-impl Drop for Store {
+impl Drop for LetterStore {
     fn drop(&mut self) {
         // What cannot be written now is signed by the head all the same, and is part of the next
         // checkpoint.
-        if self.pen.is_open() {
+        if self.writer.is_open() {
             let _ = self.audit_close();
         }
     }

@@ -1,7 +1,7 @@
 //! Incidents, records that bring the process down, and how pipelines are run again.
 
 use super::put::once;
-use super::{Act, Result, Store, audit, broken};
+use super::{AuditEvent, LetterStore, Result, audit, broken};
 use crate::letter::LetterError;
 use tidegate_core::letter::Fingerprint;
 
@@ -28,14 +28,14 @@ pub struct Incident {
     pub closed_ms: Option<i64>,
 }
 
-impl Store {
+impl LetterStore {
     /// Opens an incident, or adds to the one that is open for the same story; its number.
     ///
     /// # Errors
     /// When the store cannot be written.
     pub fn incident_open(&mut self, incident: &Incident) -> Result<i64> {
         let fp = incident.fingerprint.0.cast_signed();
-        self.tx(|db, pen| {
+        self.tx(|db, writer| {
             let rows = db.query(
                 "UPDATE incident SET failed = failed + ?1, batch = batch + ?2
                  WHERE pipeline = ?3 AND fp = ?4 AND closed_ms IS NULL RETURNING incident",
@@ -68,7 +68,7 @@ impl Store {
                 "failed": incident.failed, "batch": incident.batch,
             });
             let at_ms = incident.opened_ms;
-            audit::append(db, pen, [Act::new(at_ms, "incident", detail).code(&incident.code)])?;
+            audit::append(db, writer, [AuditEvent::new(at_ms, "incident", detail).code(&incident.code)])?;
             Ok(number)
         })
     }
@@ -102,16 +102,16 @@ impl Store {
     /// # Errors
     /// [`LetterError::Refused`] if it is not open.
     pub fn incident_close(&mut self, incident: i64, now_ms: i64) -> Result<()> {
-        self.tx(|db, pen| {
+        self.tx(|db, writer| {
             let closed = db.exec(
                 "UPDATE incident SET closed_ms = ?1, closed_by = ?2 WHERE incident = ?3 AND closed_ms IS NULL",
-                &[now_ms.into(), pen.who.as_str().into(), incident.into()],
+                &[now_ms.into(), writer.who.as_str().into(), incident.into()],
             )?;
             if closed == 0 {
                 return Err(LetterError::Refused(format!("there is no open incident {incident}")));
             }
             let detail = serde_json::json!({ "incident": incident, "closed": true });
-            audit::append(db, pen, [Act::new(now_ms, "incident", detail)])
+            audit::append(db, writer, [AuditEvent::new(now_ms, "incident", detail)])
         })
     }
 

@@ -1,6 +1,6 @@
 //! The store of letters: one set of tables, in SQLite or in PostgreSQL.
 //!
-//! Everything that is decided about rows is written once, in SQL that both understand ([`Store`]);
+//! Everything that is decided about rows is written once, in SQL that both understand ([`LetterStore`]);
 //! a driver (`Db`) runs statements, adds letters in bulk, and spells the few things that differ:
 //! how a box is looked up, how words are, and how a row that somebody else holds is skipped. The
 //! conformance suite in `tests/letter` runs over both.
@@ -33,41 +33,41 @@ mod sqlite;
 
 pub use act::{Amend, Held, Purged};
 pub use incident::Incident;
-pub use plan::{Ended, Leased, Plan};
+pub use plan::{Leased, ReplayOutcome, ReplayPlan};
 pub(super) use put::Packed;
 pub use put::Put;
-pub use read::{By, Group, Health, Page, Row};
+pub use read::{By, Health, LetterGroup, LetterPage, StoredLetter};
 
 use super::error::{LetterError, Result};
-use crate::audit::{Act, Pen};
+use crate::audit::{AuditEvent, AuditWriter};
 pub use crate::sql::{Val, Vals};
 use std::path::PathBuf;
 
-/// Which of the two.
+/// The SQL dialect of a letter store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
-    /// One file on this machine.
+pub enum SqlDialect {
+    /// SQLite: one file on this machine.
     Sqlite,
-    /// A server, for fleets.
+    /// PostgreSQL: a server, for fleets.
     Postgres,
 }
 
-impl Dialect {
+impl SqlDialect {
     /// Rows that meet a box.
     pub(super) fn meets(self, w: &str, s: &str, e: &str, n: &str) -> String {
         match self {
-            Dialect::Sqlite => format!(
+            SqlDialect::Sqlite => format!(
                 "l.seq IN (SELECT seq FROM place WHERE x1 >= {w} AND y1 >= {s} AND x0 <= {e} AND y0 <= {n})"
             ),
-            Dialect::Postgres => format!("l.place && box(point({w}, {s}), point({e}, {n}))"),
+            SqlDialect::Postgres => format!("l.place && box(point({w}, {s}), point({e}, {n}))"),
         }
     }
 
     /// Rows whose message holds all words.
     pub(super) fn says(self, words: &str) -> String {
         match self {
-            Dialect::Sqlite => format!("l.seq IN (SELECT rowid FROM said WHERE said MATCH {words})"),
-            Dialect::Postgres => format!("l.said @@ plainto_tsquery('simple', {words})"),
+            SqlDialect::Sqlite => format!("l.seq IN (SELECT rowid FROM said WHERE said MATCH {words})"),
+            SqlDialect::Postgres => format!("l.said @@ plainto_tsquery('simple', {words})"),
         }
     }
 
@@ -75,19 +75,19 @@ impl Dialect {
     pub(super) fn words(self, text: &str) -> String {
         let words = words(text);
         match self {
-            Dialect::Sqlite if words.trim().is_empty() => "\"\"".into(),
-            Dialect::Sqlite => {
+            SqlDialect::Sqlite if words.trim().is_empty() => "\"\"".into(),
+            SqlDialect::Sqlite => {
                 words.split_whitespace().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" ")
             }
-            Dialect::Postgres => words,
+            SqlDialect::Postgres => words,
         }
     }
 
     /// What makes a worker pass over rows that another holds.
     fn skip_locked(self) -> &'static str {
         match self {
-            Dialect::Sqlite => "",
-            Dialect::Postgres => " FOR UPDATE SKIP LOCKED",
+            SqlDialect::Sqlite => "",
+            SqlDialect::Postgres => " FOR UPDATE SKIP LOCKED",
         }
     }
 }
@@ -100,7 +100,7 @@ pub(super) fn words(text: &str) -> String {
 
 /// A connection.
 pub(super) trait Db: Send {
-    fn dialect(&self) -> Dialect;
+    fn dialect(&self) -> SqlDialect;
     fn begin(&mut self) -> Result<()>;
     fn commit(&mut self) -> Result<()>;
     fn rollback(&mut self);
@@ -117,31 +117,31 @@ pub(super) trait Db: Send {
     fn lock_audit(&mut self) -> Result<()>;
 }
 
-/// Where letters are.
+/// The location of a letter store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum LetterStoreLocation {
     /// A SQLite file.
     File(PathBuf),
     /// `postgres://…`, with `?schema=NAME` for another schema than `tidegate`.
     Url(String),
 }
 
-impl From<&str> for Place {
-    fn from(text: &str) -> Place {
+impl From<&str> for LetterStoreLocation {
+    fn from(text: &str) -> LetterStoreLocation {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            Place::Url(text.to_owned())
+            LetterStoreLocation::Url(text.to_owned())
         } else {
-            Place::File(text.into())
+            LetterStoreLocation::File(text.into())
         }
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for LetterStoreLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Place::File(path) => write!(f, "{}", path.display()),
+            LetterStoreLocation::File(path) => write!(f, "{}", path.display()),
             // A password never reaches a message.
-            Place::Url(url) => match url::Url::parse(url) {
+            LetterStoreLocation::Url(url) => match url::Url::parse(url) {
                 Ok(mut url) => {
                     let _ = url.set_password(None);
                     write!(f, "{url}")
@@ -152,17 +152,17 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// A store of letters.
-pub struct Store {
+/// The store of dead letters.
+pub struct LetterStore {
     db: Box<dyn Db>,
     groups: std::collections::HashMap<i64, i64>,
-    place: Place,
-    pen: Pen,
+    place: LetterStoreLocation,
+    writer: AuditWriter,
 }
 
-impl std::fmt::Debug for Store {
+impl std::fmt::Debug for LetterStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("dialect", &self.db.dialect()).finish_non_exhaustive()
+        f.debug_struct("LetterStore").field("dialect", &self.db.dialect()).finish_non_exhaustive()
     }
 }
 
@@ -171,21 +171,25 @@ fn no_postgres() -> LetterError {
     LetterError::Store("PostgreSQL is not in this build: it needs the feature `postgres`".into())
 }
 
-impl Store {
+impl LetterStore {
     /// Opens a store, making it if it is not there.
     ///
     /// # Errors
     /// When it cannot be made, reached or trusted.
-    pub fn open(place: &Place) -> Result<Store> {
+    pub fn open(place: &LetterStoreLocation) -> Result<LetterStore> {
         let db: Box<dyn Db> = match place {
-            Place::File(path) => Box::new(sqlite::Sqlite::open(path)?),
+            LetterStoreLocation::File(path) => Box::new(sqlite::Sqlite::open(path)?),
             #[cfg(feature = "postgres")]
-            Place::Url(url) => Box::new(postgres::Postgres::open(url)?),
+            LetterStoreLocation::Url(url) => Box::new(postgres::Postgres::open(url)?),
             #[cfg(not(feature = "postgres"))]
-            Place::Url(_) => return Err(no_postgres()),
+            LetterStoreLocation::Url(_) => return Err(no_postgres()),
         };
-        let mut store =
-            Store { db, groups: Default::default(), place: place.clone(), pen: audit::pen(place)? };
+        let mut store = LetterStore {
+            db,
+            groups: Default::default(),
+            place: place.clone(),
+            writer: audit::writer(place)?,
+        };
         store.sign_what_was_not()?;
         Ok(store)
     }
@@ -195,20 +199,20 @@ impl Store {
     ///
     /// # Errors
     /// When it cannot be reached, or is of a version that this program does not know.
-    pub fn look(place: &Place) -> Result<Option<Store>> {
+    pub fn look(place: &LetterStoreLocation) -> Result<Option<LetterStore>> {
         let db: Box<dyn Db> = match place {
-            Place::File(path) if !path.exists() => return Ok(None),
-            Place::File(path) => Box::new(sqlite::Sqlite::look(path)?),
+            LetterStoreLocation::File(path) if !path.exists() => return Ok(None),
+            LetterStoreLocation::File(path) => Box::new(sqlite::Sqlite::look(path)?),
             #[cfg(feature = "postgres")]
-            Place::Url(url) => match postgres::Postgres::look(url)? {
+            LetterStoreLocation::Url(url) => match postgres::Postgres::look(url)? {
                 Some(db) => Box::new(db),
                 None => return Ok(None),
             },
             #[cfg(not(feature = "postgres"))]
-            Place::Url(_) => return Err(no_postgres()),
+            LetterStoreLocation::Url(_) => return Err(no_postgres()),
         };
-        let pen = Pen::new("", None, None);
-        let mut store = Store { db, groups: Default::default(), place: place.clone(), pen };
+        let writer = AuditWriter::new("", None, None);
+        let mut store = LetterStore { db, groups: Default::default(), place: place.clone(), writer };
         match store.setting("version")?.as_deref() {
             Some("1" | schema::VERSION) => Ok(Some(store)),
             found => Err(LetterError::Store(format!(
@@ -222,12 +226,12 @@ impl Store {
     /// Who acts, for the audit.
     #[must_use]
     pub fn who(&self) -> &str {
-        &self.pen.who
+        &self.writer.who
     }
 
-    /// Which of the two it is.
+    /// Its SQL dialect.
     #[must_use]
-    pub fn dialect(&self) -> Dialect {
+    pub fn dialect(&self) -> SqlDialect {
         self.db.dialect()
     }
 
@@ -267,24 +271,24 @@ impl Store {
     /// When the store cannot be written.
     pub fn set(&mut self, name: &str, value: &str, now_ms: i64) -> Result<()> {
         let detail = serde_json::json!({ "setting": name });
-        let act = Act::new(now_ms, "set", detail).to("settings");
-        self.tx(|db, pen| {
+        let act = AuditEvent::new(now_ms, "set", detail).to("settings");
+        self.tx(|db, writer| {
             db.exec(
                 "INSERT INTO meta (name, value) VALUES (?1, ?2)
                  ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                 &[name.into(), value.into()],
             )?;
-            audit::append(db, pen, [act])
+            audit::append(db, writer, [act])
         })
     }
 
     /// Does something wholly or not at all.
-    fn tx<T>(&mut self, work: impl FnOnce(&mut dyn Db, &Pen) -> Result<T>) -> Result<T> {
+    fn tx<T>(&mut self, work: impl FnOnce(&mut dyn Db, &AuditWriter) -> Result<T>) -> Result<T> {
         self.db.begin()?;
-        match work(self.db.as_mut(), &self.pen) {
+        match work(self.db.as_mut(), &self.writer) {
             Ok(done) => {
                 self.db.commit()?;
-                self.pen.copy(self.db.as_mut()).map_err(broken)?;
+                self.writer.copy(self.db.as_mut()).map_err(broken)?;
                 Ok(done)
             }
             Err(why) => {

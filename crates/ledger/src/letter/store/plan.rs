@@ -2,27 +2,27 @@
 //! lease can say how one ended.
 
 use super::put::{Packed, put};
-use super::{Act, Page, Pen, Result, Row, Store, Val, audit, broken};
+use super::{AuditEvent, AuditWriter, LetterPage, LetterStore, Result, StoredLetter, Val, audit, broken};
 use crate::letter::LetterError;
 use crate::letter::Letters;
 use crate::letter::envelope::{Letter, Lineage};
-use crate::letter::filter::Filter;
+use crate::letter::filter::LetterFilter;
 use tidegate_core::letter::{FailureClass, LetterId, LetterState};
 
-/// A replay.
+/// A replay plan and its progress.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    /// Its number.
+pub struct ReplayPlan {
+    /// The number of the plan.
     pub plan: i64,
-    /// Of this pipeline.
+    /// The pipeline that is replayed.
     pub pipeline: String,
     /// `running`, `cancelled` or `done`.
     pub state: String,
-    /// What was asked for, as JSON.
+    /// The request, as JSON.
     pub spec: String,
-    /// When it was made.
+    /// Time of creation, in milliseconds since 1970.
     pub made_ms: i64,
-    /// Its letters,
+    /// The number of its letters:
     pub members: u64,
     /// those in the sink,
     pub resolved: u64,
@@ -38,36 +38,42 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub struct Leased {
     /// The letter with its payload.
-    pub row: Row,
+    pub row: StoredLetter,
     /// The replay.
     pub plan: i64,
     /// What it takes to finish it.
     pub token: i64,
 }
 
-/// How a letter ended.
+/// The outcome of a letter in a replay.
 #[derive(Clone, Debug)]
-pub enum Ended {
+pub enum ReplayOutcome {
     /// Its record is in the sink.
     Resolved {
-        /// What the sink says, for the audit.
+        /// The confirmation of the sink, for the audit.
         note: String,
     },
-    /// It died again: its child, whose lineage is filled in here.
+    /// It failed again: its child, whose lineage is filled in here.
     Dead(Box<Letter>),
-    /// It could not be tried: back to where it was, not before a time.
+    /// It could not be tried: it is released to the state that it had before.
     Back {
-        /// Not before.
+        /// The earliest time of the next try, in milliseconds since 1970.
         not_before_ms: Option<i64>,
-        /// Why.
+        /// The reason.
         note: String,
     },
 }
 
-impl Store {
+impl LetterStore {
     /// What a replay takes of a filter: open letters that may be replayed, whose time has come,
     /// that have not died too often; ambiguous and poisonous ones only if they are asked for.
-    fn members(&mut self, filter: &Filter, generation_max: u32, now_ms: i64, args: &mut Vec<Val>) -> String {
+    fn members(
+        &mut self,
+        filter: &LetterFilter,
+        generation_max: u32,
+        now_ms: i64,
+        args: &mut Vec<Val>,
+    ) -> String {
         let mut filter = filter.clone();
         if filter.states.is_empty() {
             filter.states = LetterState::ALL.into_iter().filter(|s| s.is_replayable()).collect();
@@ -94,7 +100,7 @@ impl Store {
     /// When the store cannot be read.
     pub fn plan_dry(
         &mut self,
-        filter: &Filter,
+        filter: &LetterFilter,
         generation_max: u32,
         now_ms: i64,
     ) -> Result<Vec<(String, u64)>> {
@@ -115,19 +121,19 @@ impl Store {
     pub fn plan(
         &mut self,
         pipeline: &str,
-        filter: &Filter,
+        filter: &LetterFilter,
         generation_max: u32,
         spec: &str,
         now_ms: i64,
-    ) -> Result<Plan> {
-        let filter = Filter { pipeline: Some(pipeline.to_owned()), ..filter.clone() };
+    ) -> Result<ReplayPlan> {
+        let filter = LetterFilter { pipeline: Some(pipeline.to_owned()), ..filter.clone() };
         let mut args = Vec::new();
         let condition = self.members(&filter, generation_max, now_ms, &mut args);
-        let plan = self.tx(|db, pen| {
+        let plan = self.tx(|db, writer| {
             let rows = db.query(
                 "INSERT INTO plan (made_ms, who, pipeline, state, spec) VALUES (?1, ?2, ?3, 'running', ?4)
                  RETURNING plan",
-                &[now_ms.into(), pen.who.as_str().into(), pipeline.into(), spec.into()],
+                &[now_ms.into(), writer.who.as_str().into(), pipeline.into(), spec.into()],
             )?;
             let plan = rows.first().map(|row| row.int(0)).ok_or_else(|| broken("no plan was made"))?;
             let lock = db.dialect().skip_locked();
@@ -143,7 +149,7 @@ impl Store {
                 )?;
             }
             let detail = serde_json::json!({ "plan": plan, "pipeline": pipeline, "letters": rows.len(), "spec": spec });
-            audit::append(db, pen, [Act::new(now_ms, "plan", detail)])?;
+            audit::append(db, writer, [AuditEvent::new(now_ms, "plan", detail)])?;
             Ok(plan)
         })?;
         self.plan_get(plan)?.ok_or_else(|| broken("the plan has gone"))
@@ -153,7 +159,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn plan_get(&mut self, plan: i64) -> Result<Option<Plan>> {
+    pub fn plan_get(&mut self, plan: i64) -> Result<Option<ReplayPlan>> {
         let rows = self
             .db
             .query("SELECT pipeline, state, spec, made_ms FROM plan WHERE plan = ?1", &[plan.into()])?;
@@ -163,7 +169,7 @@ impl Store {
             &[plan.into()],
         )?;
         let of = |name: &str| counts.iter().find(|c| c.text(0) == name).map_or(0, |c| c.int(1) as u64);
-        Ok(Some(Plan {
+        Ok(Some(ReplayPlan {
             plan,
             pipeline: row.text(0),
             state: row.text(1),
@@ -181,7 +187,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn plans_running(&mut self) -> Result<Vec<Plan>> {
+    pub fn plans_running(&mut self) -> Result<Vec<ReplayPlan>> {
         let rows = self.db.query("SELECT plan FROM plan WHERE state = 'running' ORDER BY plan", &[])?;
         let plans = rows.iter().map(|row| self.plan_get(row.int(0))).collect::<Result<Vec<_>>>()?;
         Ok(plans.into_iter().flatten().collect())
@@ -213,7 +219,8 @@ impl Store {
             return Ok(Vec::new());
         }
         let ids = taken.iter().filter_map(|row| LetterId::from_bytes(&row.blob(2)));
-        let rows = self.find(&Filter::of_ids(ids), Page { limit, newest_first: false, payload: true })?;
+        let rows =
+            self.find(&LetterFilter::of_ids(ids), LetterPage { limit, newest_first: false, payload: true })?;
         let token = |seq: i64| taken.iter().find(|row| row.int(0) == seq).map(|row| row.int(1));
         Ok(rows.into_iter().filter_map(|row| Some(Leased { token: token(row.seq)?, plan, row })).collect())
     }
@@ -223,16 +230,21 @@ impl Store {
     ///
     /// # Errors
     /// When the store cannot be written; then nothing has ended.
-    pub fn finish(&mut self, letters: &Letters, ended: &[(Leased, Ended)], now_ms: i64) -> Result<Vec<bool>> {
+    pub fn finish(
+        &mut self,
+        letters: &Letters,
+        ended: &[(Leased, ReplayOutcome)],
+        now_ms: i64,
+    ) -> Result<Vec<bool>> {
         let packed = ended
             .iter()
             .map(|(leased, how)| match how {
-                Ended::Dead(child) => letters.pack(&child_of(&leased.row.letter, child)).map(Some),
-                Ended::Resolved { .. } | Ended::Back { .. } => Ok(None),
+                ReplayOutcome::Dead(child) => letters.pack(&child_of(&leased.row.letter, child)).map(Some),
+                ReplayOutcome::Resolved { .. } | ReplayOutcome::Back { .. } => Ok(None),
             })
             .collect::<Result<Vec<Option<Packed>>>>()?;
         let mut known = std::mem::take(&mut self.groups);
-        self.tx(|db, pen| {
+        self.tx(|db, writer| {
             let mut counted = Vec::with_capacity(ended.len());
             let mut entries = Vec::new();
             for ((leased, how), child) in ended.iter().zip(&packed) {
@@ -242,15 +254,15 @@ impl Store {
                 )?;
                 let was = was.first().map_or(0, |row| row.int(0));
                 let (state, word, not_before, detail) = match how {
-                    Ended::Resolved { note } => {
+                    ReplayOutcome::Resolved { note } => {
                         (LetterState::Resolved as i64, "resolved", None, serde_json::json!({ "note": note }))
                     }
-                    Ended::Dead(letter) => {
+                    ReplayOutcome::Dead(letter) => {
                         let id = child.as_ref().map(|c| c.id.to_string());
                         let detail = serde_json::json!({ "child": id, "code": letter.failure.code.as_str() });
                         (LetterState::Dead as i64, "dead", None, detail)
                     }
-                    Ended::Back { not_before_ms, note } => {
+                    ReplayOutcome::Back { not_before_ms, note } => {
                         let state = if not_before_ms.is_some() { LetterState::Scheduled as i64 } else { was };
                         (state, "back", *not_before_ms, serde_json::json!({ "note": note }))
                     }
@@ -277,18 +289,19 @@ impl Store {
                     &[word.into(), leased.plan.into(), leased.row.seq.into()],
                 )?;
                 if let Some(child) = child {
-                    put(db, pen, &mut known, &[child], now_ms)?;
+                    put(db, writer, &mut known, &[child], now_ms)?;
                 }
                 let mut detail = detail;
                 detail["plan"] = leased.plan.into();
                 detail["ended"] = word.into();
                 let letter = &leased.row.letter;
-                let act = Act::new(now_ms, "replay", detail).letter(letter.id).key(&letter.idempotency_key);
+                let act =
+                    AuditEvent::new(now_ms, "replay", detail).letter(letter.id).key(&letter.idempotency_key);
                 entries.push(act.code(letter.failure.code.as_str()).to(word));
             }
-            audit::append(db, pen, entries)?;
+            audit::append(db, writer, entries)?;
             if let Some((first, _)) = ended.first() {
-                close(db, pen, first.plan, "done", now_ms)?;
+                close(db, writer, first.plan, "done", now_ms)?;
             }
             Ok(counted)
         })
@@ -306,14 +319,14 @@ impl Store {
             }
             None => return Err(LetterError::Refused(format!("there is no replay {plan}"))),
         }
-        self.tx(|db, pen| {
+        self.tx(|db, writer| {
             let back = db.exec(
                 "UPDATE letter SET state = (SELECT was FROM member m WHERE m.plan = ?1 AND m.seq = letter.seq),
                      plan = NULL, lease = lease + 1, lease_until_ms = 0 WHERE plan = ?1 AND state = ?2",
                 &[plan.into(), (LetterState::Planned as i64).into()],
             )?;
             db.exec("UPDATE member SET ended = 'back' WHERE plan = ?1 AND ended IS NULL", &[plan.into()])?;
-            close(db, pen, plan, "cancelled", now_ms)?;
+            close(db, writer, plan, "cancelled", now_ms)?;
             Ok(back)
         })
     }
@@ -336,7 +349,7 @@ fn child_of(parent: &Letter, child: &Letter) -> Letter {
 }
 
 /// Ends a replay that has nothing left to do.
-fn close(db: &mut dyn super::Db, pen: &Pen, plan: i64, state: &str, now_ms: i64) -> Result<()> {
+fn close(db: &mut dyn super::Db, writer: &AuditWriter, plan: i64, state: &str, now_ms: i64) -> Result<()> {
     let ended = db.exec(
         "UPDATE plan SET state = ?2 WHERE plan = ?1 AND state = 'running'
          AND NOT EXISTS (SELECT 1 FROM member WHERE plan = ?1 AND ended IS NULL)",
@@ -344,7 +357,7 @@ fn close(db: &mut dyn super::Db, pen: &Pen, plan: i64, state: &str, now_ms: i64)
     )?;
     if ended == 1 {
         let detail = serde_json::json!({ "plan": plan, "state": state });
-        audit::append(db, pen, [Act::new(now_ms, "plan", detail)])?;
+        audit::append(db, writer, [AuditEvent::new(now_ms, "plan", detail)])?;
     }
     Ok(())
 }

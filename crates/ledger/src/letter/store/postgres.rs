@@ -4,7 +4,7 @@
 //! needs to be installed. A batch goes over in one statement per table, as arrays.
 
 use super::schema::{self, VERSION};
-use super::{Db, Dialect, Packed, Result, Val, Vals, broken};
+use super::{Db, Packed, Result, SqlDialect, Val, Vals, broken};
 use crate::letter::LetterError;
 use crate::sql::POSTGRES;
 use postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
@@ -161,8 +161,8 @@ impl<'a> FromSql<'a> for Val {
 }
 
 impl Db for Postgres {
-    fn dialect(&self) -> Dialect {
-        Dialect::Postgres
+    fn dialect(&self) -> SqlDialect {
+        SqlDialect::Postgres
     }
 
     fn begin(&mut self) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Letters into the store.
 
-use super::{Act, Db, Pen, Result, Store, Val, audit, broken, words};
+use super::{AuditEvent, AuditWriter, Db, LetterStore, Result, Val, audit, broken, words};
 use crate::letter::envelope::{Letter, RETENTION_DAYS};
 use crate::letter::seal::Recipient;
 use sha2::{Digest, Sha256};
@@ -19,17 +19,17 @@ pub enum Put {
     Known,
 }
 
-/// A payload, and its hash if it is too large to lie inline.
+/// The bytes of a payload, and their SHA-256 if they are too large to lie inline.
 #[derive(Clone, Debug)]
-pub(in crate::letter) struct Part {
+pub(in crate::letter) struct PayloadBlob {
     pub(super) bytes: Vec<u8>,
     sha: Option<[u8; 32]>,
 }
 
-impl Part {
-    pub(in crate::letter) fn new(bytes: Vec<u8>) -> Part {
+impl PayloadBlob {
+    pub(in crate::letter) fn new(bytes: Vec<u8>) -> PayloadBlob {
         let sha = (bytes.len() > INLINE_MAX).then(|| Sha256::digest(&bytes).into());
-        Part { bytes, sha }
+        PayloadBlob { bytes, sha }
     }
 
     pub(super) fn inline(&self) -> Option<&[u8]> {
@@ -59,15 +59,16 @@ pub(in crate::letter) struct Packed {
     pub(super) bbox: Option<[f64; 4]>,
     pub(super) words: String,
     pub(super) envelope: String,
-    pub(super) received: Part,
-    pub(super) current: Option<Part>,
+    pub(super) received: PayloadBlob,
+    pub(super) current: Option<PayloadBlob>,
     pub(super) wrap: Option<Vec<u8>>,
     pub(super) key_id: Option<String>,
-    group: Group,
+    group: FailureGroup,
 }
 
+/// The group of a letter: the same failure of the same service in the same stage.
 #[derive(Clone, Debug)]
-struct Group {
+struct FailureGroup {
     key: i64,
     fp: i64,
     pipeline: String,
@@ -133,7 +134,7 @@ impl Packed {
         key.update(fp.0.to_le_bytes());
         key.update([f.class as u8]);
         let key: [u8; 32] = key.finalize().into();
-        let group = Group {
+        let group = FailureGroup {
             key: key.first_chunk::<8>().map_or(0, |b| i64::from_le_bytes(*b)),
             fp: fp.0.cast_signed(),
             pipeline: letter.pipeline.clone(),
@@ -162,8 +163,8 @@ impl Packed {
             bbox: spatial.and_then(|s| s.bbox).and_then(sound),
             words: words(&f.message),
             envelope: serde_json::to_string(&letter).map_err(broken)?,
-            received: Part::new(received),
-            current: current.map(Part::new),
+            received: PayloadBlob::new(received),
+            current: current.map(PayloadBlob::new),
             wrap,
             key_id,
             group,
@@ -171,11 +172,11 @@ impl Packed {
     }
 }
 
-impl Store {
+impl LetterStore {
     /// Stores letters, all or none, with one entry in the audit.
     pub(in crate::letter) fn put(&mut self, rows: &[&Packed], now_ms: i64) -> Result<Vec<Put>> {
         let mut known = std::mem::take(&mut self.groups);
-        let done = self.tx(|db, pen| put(db, pen, &mut known, rows, now_ms));
+        let done = self.tx(|db, writer| put(db, writer, &mut known, rows, now_ms));
         if done.is_ok() {
             self.groups = known;
         }
@@ -186,7 +187,7 @@ impl Store {
 /// The same inside of a transaction.
 pub(super) fn put(
     db: &mut dyn Db,
-    pen: &Pen,
+    writer: &AuditWriter,
     known: &mut std::collections::HashMap<i64, i64>,
     rows: &[&Packed],
     now_ms: i64,
@@ -209,11 +210,15 @@ pub(super) fn put(
         "letters": count, "known": rows.len() as u64 - count, "first": name(first), "last": name(last),
         "ids_sha256": hex(&digest.finalize()),
     });
-    audit::append(db, pen, [Act::new(now_ms, "capture", detail).to("dead_letters")])?;
+    audit::append(db, writer, [AuditEvent::new(now_ms, "capture", detail).to("dead_letters")])?;
     Ok(puts)
 }
 
-fn group(db: &mut dyn Db, known: &mut std::collections::HashMap<i64, i64>, group: &Group) -> Result<i64> {
+fn group(
+    db: &mut dyn Db,
+    known: &mut std::collections::HashMap<i64, i64>,
+    group: &FailureGroup,
+) -> Result<i64> {
     if let Some(number) = known.get(&group.key) {
         return Ok(*number);
     }

@@ -1,22 +1,22 @@
 //! Looking at letters.
 
-use super::{Dialect, Result, Store, Val, Vals, broken};
+use super::{LetterStore, Result, SqlDialect, Val, Vals, broken};
 use crate::letter::envelope::{DAY_MS, Letter, Payload};
-use crate::letter::filter::Filter;
+use crate::letter::filter::LetterFilter;
 use crate::letter::seal::Sealed;
 use std::collections::BTreeMap;
 use tidegate_core::letter::{Fingerprint, LetterId, LetterState};
 
-/// A letter with its place in the store.
+/// A letter with its row in the store.
 #[derive(Clone, Debug)]
-pub struct Row {
-    /// Its number in the store.
+pub struct StoredLetter {
+    /// The sequence number of the row.
     pub seq: i64,
-    /// How often it was leased or changed: the token that a change must show.
+    /// The fencing token of the lease: it counts leases and changes, and a change must show it.
     pub lease: i64,
-    /// Leased until.
+    /// The expiry of the lease, in milliseconds since 1970.
     pub lease_until_ms: i64,
-    /// The replay that it belongs to.
+    /// The number of the replay plan that it belongs to.
     pub plan: Option<i64>,
     /// The envelope. The payload is in it if it was asked for and is not sealed.
     pub letter: Letter,
@@ -24,14 +24,14 @@ pub struct Row {
     pub sealed: Option<Sealed>,
 }
 
-/// Which rows to read.
+/// A page of letters to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Page {
-    /// So many at most.
+pub struct LetterPage {
+    /// The most rows.
     pub limit: u32,
-    /// The newest first, else the oldest.
+    /// Whether the newest come first, else the oldest.
     pub newest_first: bool,
-    /// With their payloads.
+    /// Whether payloads are read too.
     pub payload: bool,
 }
 
@@ -56,10 +56,10 @@ pub enum By {
     Age,
 }
 
-/// How many letters have one thing in common.
+/// The letters that have one property in common, counted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Group {
-    /// What.
+pub struct LetterGroup {
+    /// The value of the property.
     pub name: String,
     /// The code, where all of them have one.
     pub code: String,
@@ -67,13 +67,13 @@ pub struct Group {
     pub class: String,
     /// The message without what differs, where all of them have one.
     pub message: String,
-    /// How many,
+    /// The number of letters,
     pub count: u64,
     /// and of these still open.
     pub open: u64,
-    /// The first failure of any.
+    /// Time of the first failure, in milliseconds since 1970.
     pub first_ms: i64,
-    /// The last.
+    /// Time of the last failure, in milliseconds since 1970.
     pub last_ms: i64,
 }
 
@@ -105,12 +105,12 @@ pub(super) const CAPACITY: u64 = 5_000_000;
 
 const COLUMNS: &str = "l.seq, l.lease, l.lease_until_ms, l.plan, l.id, l.state, l.not_before_ms, l.retain_ms, l.hold, l.archive";
 
-impl Store {
+impl LetterStore {
     /// Letters of a filter, without their payloads unless asked.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn find(&mut self, filter: &Filter, page: Page) -> Result<Vec<Row>> {
+    pub fn find(&mut self, filter: &LetterFilter, page: LetterPage) -> Result<Vec<StoredLetter>> {
         let mut args = Vec::new();
         let condition = filter.sql(self.dialect(), &mut args);
         let order = if page.newest_first { "DESC" } else { "ASC" };
@@ -127,7 +127,7 @@ impl Store {
         rows.iter().map(|row| self.row(row, page.payload)).collect()
     }
 
-    fn row(&mut self, row: &Vals, payload: bool) -> Result<Row> {
+    fn row(&mut self, row: &Vals, payload: bool) -> Result<StoredLetter> {
         let mut letter: Letter = serde_json::from_str(&row.text(10)).map_err(broken)?;
         letter.state = LetterState::from_number(row.int(5)).unwrap_or_default();
         letter.not_before_ms = row.maybe_int(6);
@@ -146,7 +146,7 @@ impl Store {
                 _ => letter.payload = Payload { received, current },
             }
         }
-        Ok(Row {
+        Ok(StoredLetter {
             seq: row.int(0),
             lease: row.int(1),
             lease_until_ms: row.int(2),
@@ -167,9 +167,9 @@ impl Store {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn get(&mut self, id: LetterId) -> Result<Option<Row>> {
-        let page = Page { limit: 1, newest_first: false, payload: true };
-        Ok(self.find(&Filter::of_ids([id]), page)?.pop())
+    pub fn get(&mut self, id: LetterId) -> Result<Option<StoredLetter>> {
+        let page = LetterPage { limit: 1, newest_first: false, payload: true };
+        Ok(self.find(&LetterFilter::of_ids([id]), page)?.pop())
     }
 
     /// The letters whose id ends so; two at most.
@@ -178,8 +178,8 @@ impl Store {
     /// When the store cannot be read.
     pub fn ids_ending(&mut self, end: &str) -> Result<Vec<LetterId>> {
         let hex = match self.dialect() {
-            Dialect::Sqlite => "lower(hex(id))",
-            Dialect::Postgres => "encode(id, 'hex')",
+            SqlDialect::Sqlite => "lower(hex(id))",
+            SqlDialect::Postgres => "encode(id, 'hex')",
         };
         let end: String = end.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_lowercase();
         let sql = format!("SELECT id FROM letter WHERE {hex} LIKE ?1 ORDER BY seq LIMIT 2");
@@ -203,7 +203,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn count(&mut self, filter: &Filter) -> Result<u64> {
+    pub fn count(&mut self, filter: &LetterFilter) -> Result<u64> {
         let mut args = Vec::new();
         let condition = filter.sql(self.dialect(), &mut args);
         let rows = self.db.query(&format!("SELECT count(*) FROM letter l WHERE {condition}"), &args)?;
@@ -214,7 +214,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn stats(&mut self, filter: &Filter, by: By, now_ms: i64) -> Result<Vec<Group>> {
+    pub fn stats(&mut self, filter: &LetterFilter, by: By, now_ms: i64) -> Result<Vec<LetterGroup>> {
         let mut args = Vec::new();
         let condition = filter.sql(self.dialect(), &mut args);
         // The order of the index is that of the groups, so that nothing is sorted; an age is none of
@@ -241,7 +241,7 @@ impl Store {
         let groups =
             self.db.query("SELECT grp, fp, code, service, pipeline, class, stage, normal FROM grp", &[])?;
         let groups: BTreeMap<i64, &Vals> = groups.iter().map(|row| (row.int(0), row)).collect();
-        let mut all: BTreeMap<String, Group> = BTreeMap::new();
+        let mut all: BTreeMap<String, LetterGroup> = BTreeMap::new();
         for (age, row) in &counts {
             let Some(group) = groups.get(&row.int(0)) else { continue };
             let state = LetterState::from_number(row.int(1)).unwrap_or_default();
@@ -259,7 +259,7 @@ impl Store {
             };
             let (count, first, last) = (row.int(2) as u64, row.int(3), row.int(4));
             let open = if state.is_open() { count } else { 0 };
-            let entry = all.entry(name.clone()).or_insert_with(|| Group {
+            let entry = all.entry(name.clone()).or_insert_with(|| LetterGroup {
                 name,
                 code: group.text(2),
                 class: group.text(5),
@@ -281,7 +281,7 @@ impl Store {
             entry.first_ms = entry.first_ms.min(first);
             entry.last_ms = entry.last_ms.max(last);
         }
-        let mut all: Vec<Group> = all.into_values().collect();
+        let mut all: Vec<LetterGroup> = all.into_values().collect();
         all.sort_by_key(|group| std::cmp::Reverse(group.count));
         Ok(all)
     }
@@ -291,7 +291,7 @@ impl Store {
     /// # Errors
     /// When the store cannot be read.
     pub fn health(&mut self, now_ms: i64) -> Result<Health> {
-        let states = self.stats(&Filter::default(), By::State, now_ms)?;
+        let states = self.stats(&LetterFilter::default(), By::State, now_ms)?;
         let of = |state: LetterState| states.iter().find(|g| g.name == state.as_str()).map_or(0, |g| g.count);
         let open: Vec<LetterState> = LetterState::ALL.into_iter().filter(|s| s.is_open()).collect();
         let spatial = [
@@ -302,14 +302,19 @@ impl Store {
             "UNCLOSED_RING",
             "WRONG_WINDING",
         ];
-        let spatial = Filter { codes: spatial.map(String::from).to_vec(), states: open, ..Filter::default() };
+        let spatial = LetterFilter {
+            codes: spatial.map(String::from).to_vec(),
+            states: open,
+            ..LetterFilter::default()
+        };
         Ok(Health {
             letters: states.iter().map(|g| g.count).sum(),
             open: states.iter().map(|g| g.open).sum(),
             oldest_ms: states.iter().filter(|g| g.open > 0).map(|g| g.first_ms).min(),
             bytes: self.db.bytes()?.max(0) as u64,
             capacity: self.capacity()?,
-            arrived_hour: self.count(&Filter { since_ms: Some(now_ms - 3_600_000), ..Filter::default() })?,
+            arrived_hour: self
+                .count(&LetterFilter { since_ms: Some(now_ms - 3_600_000), ..LetterFilter::default() })?,
             resolved: of(LetterState::Resolved),
             died_again: of(LetterState::Dead),
             spatial: self.count(&spatial)?,

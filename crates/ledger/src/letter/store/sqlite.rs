@@ -4,7 +4,7 @@
 //! would take letters whose source has forgotten them.
 
 use super::schema::{self, VERSION};
-use super::{Db, Dialect, Packed, Result, Val, Vals, broken};
+use super::{Db, Packed, Result, SqlDialect, Val, Vals, broken};
 use crate::letter::LetterError;
 use crate::sql::{SQLITE, Sql};
 use rusqlite::{Connection, OpenFlags, params};
@@ -123,8 +123,8 @@ fn private(path: &Path, fresh: bool) -> std::io::Result<()> {
 }
 
 impl Db for Sqlite {
-    fn dialect(&self) -> Dialect {
-        Dialect::Sqlite
+    fn dialect(&self) -> SqlDialect {
+        SqlDialect::Sqlite
     }
 
     fn begin(&mut self) -> Result<()> {

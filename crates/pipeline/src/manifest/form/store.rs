@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::secret::SecretRef;
-use crate::store::{S3Settings, Settings, Store};
+use crate::store::{ObjectStoreClient, S3Settings, StoreSettings};
 use crate::traffic::Traffic;
 
 /// How to reach the bucket of an `s3://` address. Without keys requests are not signed.
@@ -45,7 +45,7 @@ impl Bucket {
     ///
     /// # Errors
     /// Why it cannot be used, in a sentence.
-    pub fn open(&self, address: &str, traffic: &Traffic) -> Result<(Store, String), String> {
+    pub fn open(&self, address: &str, traffic: &Traffic) -> Result<(ObjectStoreClient, String), String> {
         let rest = address.strip_prefix("s3://").ok_or_else(|| format!("{address} is no s3:// address"))?;
         let (bucket, key) = rest.split_once('/').filter(|(_, key)| !key.is_empty()).unwrap_or((rest, ""));
         if key.is_empty() {
@@ -62,9 +62,10 @@ impl Bucket {
             session_token: secret(&self.session_token).map_err(say)?,
             private: self.allow_private,
         };
-        let settings = Settings { s3, ..Settings::default() };
+        let settings = StoreSettings { s3, ..StoreSettings::default() };
         let name = format!("s3://{bucket}");
-        let store = Store::open_for(&name, &settings, traffic.caller(&name)).map_err(|e| e.to_string())?;
+        let store = ObjectStoreClient::open_for(&name, &settings, traffic.caller(&name))
+            .map_err(|e| e.to_string())?;
         Ok((store, key.to_owned()))
     }
 }

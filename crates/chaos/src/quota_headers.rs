@@ -1,4 +1,4 @@
-//! What a refused or accepted client is told, and what the server holds it to.
+//! Quota headers: what a refused or accepted client is told, and what the server holds it to.
 //!
 //! The truth comes from the throttle, the words from the header dialects of the simulator. Here
 //! the wait that was asked for is read back, and a share of the hints can be made garbage, of the
@@ -30,8 +30,8 @@ const GARBAGE: [&str; 12] = [
     "\u{fffd}\u{fffd}",
 ];
 
-/// The headers for `answer`, and the wait the client was asked for if it was.
-pub(crate) fn tell(
+/// Writes the quota headers for `answer`. Returns the wait that they ask for, if they ask for one.
+pub(crate) fn write_quota_headers(
     dialect: Dialect,
     answer: &ThrottleAnswer,
     wall: Wall,
@@ -80,7 +80,8 @@ mod tests {
         let mut told = None;
         for _ in 0..calls {
             out.clear();
-            told = tell(dialect, &throttle.offer(0, 0), Wall::from_secs(1_800_000_000), &mut out);
+            told =
+                write_quota_headers(dialect, &throttle.offer(0, 0), Wall::from_secs(1_800_000_000), &mut out);
         }
         (out, told)
     }
@@ -103,7 +104,7 @@ mod tests {
         let mut throttle = Throttle::new(&limit);
         throttle.offer(0, 1_500_000_000);
         let mut out = Vec::new();
-        let told = tell(Dialect::Ietf, &throttle.offer(0, 0), Wall::from_secs(0), &mut out);
+        let told = write_quota_headers(Dialect::Ietf, &throttle.offer(0, 0), Wall::from_secs(0), &mut out);
         assert_eq!((out, told), (vec![("Retry-After", "2".into())], Some(Duration::from_secs(2))));
     }
 }
