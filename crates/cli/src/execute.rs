@@ -91,14 +91,24 @@ impl Execution<'_> {
     /// Why it did not begin or broke off.
     fn failed(&self, error: &RunError) -> io::Result<Exit> {
         out::say(&format!("tidegate: {}: {error}", self.subject));
-        let (exit, status) = match error {
-            RunError::Setup(_) => (Exit::Usage, "failed"),
-            RunError::Later(_) => (Exit::TryLater, "waiting"),
-            RunError::Broken(_) => (Exit::Failure, "failed"),
+        let (mut code, mut not_before) = (None, None);
+        let exit = match error {
+            RunError::Setup(_) => Exit::Usage,
+            RunError::Later(_) => Exit::TryLater,
+            RunError::Service { code: why, until, .. } => {
+                (code, not_before) = (Some(why.as_str()), until.map(|until| until.millis()));
+                if until.is_some() { Exit::TryLater } else { Exit::Failure }
+            }
+            RunError::Broken(_) => Exit::Failure,
         };
         if self.format == Format::Json {
-            let pipeline = &self.manifest.pipeline.id;
-            let value = json!({ "pipeline": pipeline, "status": status, "error": error.to_string() });
+            let value = json!({
+                "pipeline": self.manifest.pipeline.id,
+                "status": error.status(),
+                "error": error.to_string(),
+                "code": code,
+                "not_before_ms": not_before,
+            });
             out::data(&format!("{value:#}\n"))?;
         }
         Ok(exit)

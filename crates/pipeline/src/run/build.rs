@@ -155,6 +155,7 @@ pub(super) fn build_from(
     };
     let of_source = |e| match e {
         StepError::Broken(what) => StepError::Broken(format!("source: {what}")),
+        StepError::Failed { code, said } => StepError::Failed { code, said: format!("source: {said}") },
         other => other,
     };
     let afar = from.file.as_deref().is_some_and(is_remote);

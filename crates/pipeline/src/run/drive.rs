@@ -347,12 +347,13 @@ impl Setup<'_> {
             batches,
             elapsed: self.clock.elapsed(),
         };
+        let said = failure.as_ref().map(ToString::to_string);
         trail
-            .end(&checkpoint.run, &report, status, (failure.as_deref(), self.traffic.noted()))
+            .end(&checkpoint.run, &report, status, (said.as_deref(), self.traffic.noted()))
             .map_err(broken)?;
         running.end(status, report.to_json(status)).map_err(broken)?;
         match failure {
-            Some(what) => Err(RunError::Broken(what)),
+            Some(why) => Err(why),
             None => Ok(report),
         }
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
+use tidegate_core::Code;
 use url::Url;
 
 use super::paged::unless;
@@ -113,7 +114,7 @@ pub(super) fn fetch(
         let wire = Wire::new(wire, Clock::system())?;
         while !note.at.done {
             note.at = file::piece(&wire, &url, &path, &note.at).await?;
-            keep(dir, &note).map_err(SourceError::setup)?;
+            keep(dir, &note).map_err(|e| SourceError::broken(Code::UNKNOWN, e))?;
         }
         Ok(())
     };

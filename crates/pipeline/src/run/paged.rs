@@ -41,7 +41,15 @@ pub(super) struct Paged {
 fn stuck(error: SourceError) -> StepError {
     match error.trouble {
         Trouble::TryLater(until) => StepError::TryLater { code: error.code, until, said: error.message },
-        Trouble::Setup | Trouble::Broken | Trouble::Mismatch => StepError::Broken(error.to_string()),
+        // Nobody said until when: it may be asked again at once.
+        Trouble::Down => {
+            let (code, said) = (error.code, error.to_string());
+            StepError::TryLater { code, until: Clock::system().wall(), said }
+        }
+        Trouble::Broken | Trouble::Mismatch => {
+            StepError::Failed { code: error.code, said: error.to_string() }
+        }
+        Trouble::Setup => StepError::Broken(error.to_string()),
     }
 }
 

@@ -92,16 +92,28 @@ pub enum RunError {
     /// Nothing was begun: a service asks for time, the pipeline is suspended, or another run of it
     /// is under way.
     Later(String),
+    /// A service that the source needs did not give what it was asked for.
+    Service {
+        /// Why.
+        code: Code,
+        /// When to come again; `None` if it will not help.
+        until: Option<Wall>,
+        /// The same in a sentence.
+        said: String,
+    },
     /// It broke off; what was committed stays, and `--resume` goes on.
     Broken(String),
 }
 
 impl RunError {
     /// The status that a run ends with that could not begin.
-    pub(super) fn status(&self) -> Status {
+    #[must_use]
+    pub fn status(&self) -> Status {
         match self {
-            RunError::Later(_) => Status::Waiting,
-            RunError::Setup(_) | RunError::Broken(_) => Status::Failed,
+            RunError::Later(_) | RunError::Service { until: Some(_), .. } => Status::Waiting,
+            RunError::Setup(_) | RunError::Service { until: None, .. } | RunError::Broken(_) => {
+                Status::Failed
+            }
         }
     }
 }
@@ -118,7 +130,8 @@ impl From<StateError> for RunError {
 impl From<StepError> for RunError {
     fn from(error: StepError) -> RunError {
         match error {
-            StepError::TryLater { .. } => RunError::Later(error.into()),
+            StepError::TryLater { code, until, said } => RunError::Service { code, until: Some(until), said },
+            StepError::Failed { code, said } => RunError::Service { code, until: None, said },
             StepError::Cancelled => RunError::Broken(error.into()),
             StepError::Broken(what) => RunError::Setup(what),
         }
@@ -128,7 +141,10 @@ impl From<StepError> for RunError {
 impl std::fmt::Display for RunError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            RunError::Setup(what) | RunError::Later(what) | RunError::Broken(what) => f.write_str(what),
+            RunError::Setup(what)
+            | RunError::Later(what)
+            | RunError::Service { said: what, .. }
+            | RunError::Broken(what) => f.write_str(what),
         }
     }
 }
