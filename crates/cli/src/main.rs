@@ -19,6 +19,7 @@ mod stop;
 mod summary;
 mod verb;
 mod web;
+mod yaml;
 
 use std::panic::{self, PanicHookInfo};
 use std::process::ExitCode;

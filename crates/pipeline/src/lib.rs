@@ -8,7 +8,7 @@
 //! | [`gate`] | what must hold before a batch is committed |
 //! | [`sink`] | where records go, with the checkpoint |
 //! | [`run`] | a pipeline from source to sink, resumed where it stopped |
-//! | [`fetch`], [`geocode`] | the same for the verbs of these names |
+//! | [`geocode`] | the same for the verb of this name |
 //! | [`traffic`] | one runtime and one set of lanes for all that a run sends |
 //! | [`telemetry`] | the registry of a run |
 //! | [`alert`] | what a run says when something is wrong |
@@ -18,7 +18,6 @@
 
 pub mod alert;
 pub mod doctor;
-pub mod fetch;
 pub mod gate;
 pub mod geocode;
 pub mod manifest;

@@ -67,6 +67,8 @@ pub struct Report {
     pub rejects: String,
     /// Where the records are.
     pub sink: String,
+    /// Their reference system there.
+    pub crs: String,
     /// Rows in the sink at the end, as the sink counted them; `None` if it has not been asked, or is
     /// a file that was written whole.
     pub sink_rows: Option<u64>,
@@ -101,6 +103,9 @@ pub enum RunError {
         /// The same in a sentence.
         said: String,
     },
+    /// Nothing was begun: it was stopped while the source was looked at. What was received of it is
+    /// kept.
+    Stopped,
     /// It broke off; what was committed stays, and `--resume` goes on.
     Broken(String),
 }
@@ -111,6 +116,7 @@ impl RunError {
     pub fn status(&self) -> Status {
         match self {
             RunError::Later(_) | RunError::Service { until: Some(_), .. } => Status::Waiting,
+            RunError::Stopped => Status::Stopped,
             RunError::Setup(_) | RunError::Service { until: None, .. } | RunError::Broken(_) => {
                 Status::Failed
             }
@@ -132,7 +138,7 @@ impl From<StepError> for RunError {
         match error {
             StepError::TryLater { code, until, said } => RunError::Service { code, until: Some(until), said },
             StepError::Failed { code, said } => RunError::Service { code, until: None, said },
-            StepError::Cancelled => RunError::Broken(error.into()),
+            StepError::Cancelled => RunError::Stopped,
             StepError::Broken(what) => RunError::Setup(what),
         }
     }
@@ -141,6 +147,7 @@ impl From<StepError> for RunError {
 impl std::fmt::Display for RunError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            RunError::Stopped => f.write_str("it was stopped"),
             RunError::Setup(what)
             | RunError::Later(what)
             | RunError::Service { said: what, .. }
@@ -202,6 +209,7 @@ impl Report {
             "warnings": self.warnings,
             "rejects": self.rejects,
             "sink": self.sink,
+            "crs": self.crs,
             "sink_rows": self.sink_rows,
             "run": self.began.run,
             "resumed": self.began.resumed,

@@ -29,6 +29,7 @@ use crate::lane::{Clock, LaneKey, LaneStates, Lanes};
 use crate::letter::now_ms;
 use crate::lock::lock;
 use crate::manifest::{Manifest, Policy};
+use crate::run::source::Told;
 use crate::telemetry::{Line, Telemetry};
 
 /// The traffic of a run. Clones share it.
@@ -50,6 +51,8 @@ struct Shared {
     keep_going: bool,
     /// Who wants more time than there is, in a sentence.
     later: Mutex<Option<String>>,
+    /// What the source has counted so far.
+    told: Arc<Mutex<Option<Told>>>,
 }
 
 impl fmt::Debug for Traffic {
@@ -80,6 +83,7 @@ impl Traffic {
             noted: Mutex::default(),
             keep_going: false,
             later: Mutex::default(),
+            told: Arc::default(),
         };
         Traffic { shared: Arc::new(shared), runtime: Arc::default() }
     }
@@ -114,6 +118,20 @@ impl Traffic {
     #[must_use]
     pub fn later(&self) -> Option<String> {
         lock(&self.shared.later).clone()
+    }
+
+    /// This traffic, whose source tells what it has counted so far in a place for all to see.
+    #[must_use]
+    pub fn telling(mut self, place: &Arc<Mutex<Option<Told>>>) -> Traffic {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.told = Arc::clone(place);
+        }
+        self
+    }
+
+    /// The source has counted so much.
+    pub(crate) fn tell(&self, told: Told) {
+        *lock(&self.shared.told) = Some(told);
     }
 
     /// What all calls run on. It is made when the first one needs it; its threads go on with what is

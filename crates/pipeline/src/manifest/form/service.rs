@@ -13,6 +13,11 @@ pub struct Service {
     #[schemars(with = "String", length(min = 1, max = 64))]
     pub profile: Option<String>,
 
+    /// Own profiles: a file or a directory of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", length(min = 1, max = 4096))]
+    pub profiles: Option<String>,
+
     /// Its address, if it is not that of the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096))]
