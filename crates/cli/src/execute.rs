@@ -12,14 +12,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidegate_client::lane::Snapshot;
+use tidegate_client::lock::lock;
 use tidegate_pipeline::manifest::Manifest;
+use tidegate_pipeline::run::source::Told;
 use tidegate_pipeline::run::{End, Options, Report, RunError, Watch, letters, run as go};
 use tidegate_pipeline::telemetry::{Telemetry, together};
 
 use crate::exit::Exit;
 use crate::observe::{self, Observer, Subject};
 use crate::out::{self, Format};
-use crate::progress::{Progress, span, thousands, waiting};
+use crate::progress::{EVERY, span, thousands};
 use crate::report;
 use crate::stop::Stop;
 
@@ -85,24 +87,43 @@ impl Execution<'_> {
         }
         match result {
             Ok(report) => self.end(&report, &watch.telemetry).map(|exit| exit.or_alerted(seen.exits)),
-            Err(error) => self.failed(&error, &watch.telemetry),
+            Err(error) => self.failed(&error, &watch),
         }
     }
 
     /// Why it did not begin or broke off.
-    fn failed(&self, error: &RunError, telemetry: &Telemetry) -> io::Result<Exit> {
+    fn failed(&self, error: &RunError, watch: &Watch) -> io::Result<Exit> {
+        let told = lock(&watch.source).clone();
+        let said = error.to_string();
         let subject = if self.subject.is_empty() { String::new() } else { format!("{}: ", self.subject) };
-        out::say(&format!("tidegate: {subject}{error}"));
-        let (exit, status) = match error {
-            RunError::Setup(_) => (Exit::Usage, "failed"),
-            RunError::Later(_) => (Exit::TryLater, "waiting"),
-            RunError::Broken(_) => (Exit::Failure, "failed"),
+        out::say(&format!("tidegate: {subject}{said}"));
+        if let RunError::Stopped | RunError::Service { .. } = error {
+            if let Some(told) = &told {
+                let (received, notes) = received(told);
+                out::say(&format!("  received {} ({})", received, notes.join(", ")));
+            }
+            out::say(&format!("  what was received and committed is kept: {}", self.resume));
+        }
+        let (mut code, mut not_before) = (None, None);
+        let exit = match error {
+            RunError::Setup(_) => Exit::Usage,
+            RunError::Later(_) => Exit::TryLater,
+            RunError::Service { code: why, until, .. } => {
+                (code, not_before) = (Some(why.as_str()), until.map(|until| until.millis()));
+                if until.is_some() { Exit::TryLater } else { Exit::Failure }
+            }
+            RunError::Stopped | RunError::Broken(_) => Exit::Failure,
         };
-        // Where nothing was begun there is no result.
-        if self.format == Format::Json && exit != Exit::Usage {
-            let pipeline = &self.manifest.pipeline.id;
-            let mut value = json!({ "pipeline": pipeline, "status": status, "error": error.to_string() });
-            add_counters(&mut value, telemetry);
+        if self.format == Format::Json {
+            let mut value = json!({
+                "pipeline": self.manifest.pipeline.id,
+                "status": error.status(),
+                "error": said,
+                "code": code,
+                "not_before_ms": not_before,
+                "source": told,
+            });
+            add_counters(&mut value, &watch.telemetry);
             out::data(&format!("{value:#}\n"))?;
         }
         Ok(exit)
@@ -112,7 +133,8 @@ impl Execution<'_> {
     fn draw(&self, watch: &Watch, done: &AtomicBool) {
         let quiet = self.quiet;
         let terminal = io::stderr().is_terminal();
-        let mut began = Instant::now();
+        let started = Instant::now();
+        let mut began = started;
         let mut last = Instant::now();
         let mut drawn = false;
         // Whoever asked to resume is told which of the two it is.
@@ -126,7 +148,7 @@ impl Execution<'_> {
         while !done.load(Ordering::Relaxed) {
             std::thread::park_timeout(Duration::from_millis(20));
             announce();
-            let pause = if terminal { Progress::EVERY } else { Duration::from_secs(10) };
+            let pause = if terminal { EVERY } else { Duration::from_secs(10) };
             if quiet || crate::log::is_json() || last.elapsed() < pause {
                 continue;
             }
@@ -134,7 +156,7 @@ impl Execution<'_> {
             if !watch.begun.load(Ordering::Relaxed) {
                 began = last;
             }
-            let now = line(watch, began.elapsed(), out::color());
+            let now = line(watch, (started.elapsed(), began.elapsed()), out::color());
             let mut err = io::stderr().lock();
             // Nobody is left to tell if standard error is closed.
             let _ = if terminal {
@@ -191,13 +213,8 @@ impl Execution<'_> {
             add(format!("  {name:<10}{:>12}{note}", thousands(n)));
         };
         if let Some(source) = &report.source {
-            let declared =
-                source.declared.map_or("not declared".into(), |n| format!("{} declared", thousands(n)));
-            let mut notes = vec![declared, format!("{} pages", thousands(source.pages))];
-            if source.repeated > 0 {
-                notes.push(format!("{} came twice and were left out", thousands(source.repeated)));
-            }
-            row("received", source.received, notes.join(", "));
+            let (_, notes) = received(source);
+            row("received", source.bytes.unwrap_or(source.received), notes.join(", "));
         }
         if counts.read > 0 || report.batches > 0 {
             row("read", counts.read, String::new());
@@ -243,7 +260,7 @@ impl Execution<'_> {
         }
         calls(telemetry).into_iter().for_each(&mut add);
         if report.end == End::Done && counts.read > 0 {
-            add(format!("  written to {}", report.sink));
+            add(format!("  written to {}, {}", report.sink, report.crs));
         }
         if counts.unsuccessful() > 0 {
             let letters = !report.rejects.ends_with(".ndjson");
@@ -276,6 +293,15 @@ impl Execution<'_> {
         }
         text
     }
+}
+
+/// The options of a verb cannot work: says why, and nothing is begun.
+pub(crate) fn refused(why: &str, format: Format) -> io::Result<Exit> {
+    out::say(&format!("tidegate: {why}"));
+    if format == Format::Json {
+        out::data(&format!("{:#}\n", json!({ "status": "failed", "error": why })))?;
+    }
+    Ok(Exit::Usage)
 }
 
 /// What was counted besides, for machines.
@@ -345,49 +371,160 @@ fn listen(stop: &Arc<AtomicBool>) {
     let _ = std::thread::Builder::new().name("signals".into()).spawn(heard);
 }
 
+/// What a remote source has brought, and what there is to say of it.
+fn received(source: &Told) -> (String, Vec<String>) {
+    let mut notes = Vec::new();
+    let amount = match source.bytes {
+        Some(bytes) => {
+            notes.push("bytes".to_owned());
+            format!("{} bytes", thousands(bytes))
+        }
+        None => thousands(source.received),
+    };
+    if source.bytes.is_none() {
+        let mut declared =
+            source.declared.map_or("not declared".into(), |n| format!("{} declared", thousands(n)));
+        if let Some(last) = source.declared_last.filter(|last| Some(*last) != source.declared) {
+            declared.push_str(&format!(", then {}", thousands(last)));
+        }
+        notes.extend([declared, format!("{} pages", thousands(source.pages))]);
+    }
+    if source.resumed > 0 {
+        notes.push(format!("{} of them before it was resumed", thousands(source.resumed)));
+    }
+    if source.repeated > 0 {
+        notes.push(format!("{} came twice and were left out", thousands(source.repeated)));
+    }
+    if source.passes > 1 || source.steps_back > 0 {
+        notes.push(format!("{} passes, {} steps back", source.passes, source.steps_back));
+    }
+    match source.verdict.as_deref() {
+        Some("changed") => {
+            notes.push("the layer changed while it was read; nothing that stayed is missing".into())
+        }
+        Some("tolerated") => notes.push(format!("{} off, which is tolerated", thousands(source.difference))),
+        Some("mismatch") => notes.push(format!("{} off", thousands(source.difference))),
+        _ => {}
+    }
+    (amount, notes)
+}
+
 const BAR: usize = 24;
 
-fn line(watch: &Watch, elapsed: Duration, color: bool) -> String {
+fn paint(color: bool, code: &str, text: String) -> String {
+    if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text }
+}
+
+/// How much is done, of how much.
+fn bar((done, total): (u64, u64), color: bool) -> Option<String> {
+    let share = (total > 0).then(|| (done as f64 / total as f64).clamp(0.0, 1.0))?;
+    let full = (share * BAR as f64).round() as usize;
+    let bar = format!("{}{}", "█".repeat(full), "░".repeat(BAR - full));
+    Some(format!("{} {:>3.0} %", paint(color, "36", bar), (share * 100.0).floor()))
+}
+
+/// What a source has brought that is kept before it is read.
+fn keeping(told: &Told, elapsed: Duration, color: bool) -> Vec<String> {
+    let (had, all, noun) = match told.bytes {
+        Some(bytes) => (bytes, told.bytes_declared, "bytes"),
+        None => (told.received, told.declared_last, "features"),
+    };
+    let all = all.unwrap_or(0);
+    let mut parts: Vec<String> = bar((had, all), color).into_iter().collect();
+    parts.push(format!("{} {noun}", thousands(had)));
+    let whole = told.verdict.is_some() || (told.bytes.is_some() && had == all);
+    if whole {
+        parts.push("looking at the fields".to_owned());
+        return parts;
+    }
+    let rate = had.saturating_sub(told.resumed) as f64 / elapsed.as_secs_f64().max(0.001);
+    parts.push(format!("{}/s", thousands(rate.round() as u64)));
+    if all > had && rate > 0.0 {
+        parts.push(format!("{} left", span(Duration::from_secs_f64(((all - had) as f64 / rate).min(1e9)))));
+    }
+    parts
+}
+
+/// What a person should know of pages and of the services that are asked.
+fn services(watch: &Watch, color: bool) -> Vec<String> {
+    let mut parts = Vec::new();
+    if let Some(told) = &*lock(&watch.source) {
+        if told.pages > 0 {
+            parts.push(format!("{} pages", thousands(told.pages)));
+        }
+        if told.passes > 1 {
+            parts.push(paint(color, "33", format!("pass {}", told.passes)));
+        }
+    }
+    let lines = watch.telemetry.lines();
+    let mut lanes: Vec<Snapshot> = lines.iter().flat_map(|line| line.lanes.snapshots()).collect();
+    // Lines of one traffic share their lanes.
+    lanes.sort_by(|a, b| a.key.cmp(&b.key));
+    lanes.dedup_by(|a, b| a.key == b.key);
+    let in_flight: u32 = lanes.iter().map(|lane| lane.in_flight).sum();
+    if in_flight > 0 {
+        parts.push(format!("{in_flight} in flight"));
+    }
+    let throttled: u64 = lanes.iter().map(|lane| lane.counts.throttled).sum();
+    if throttled > 0 {
+        parts.push(paint(color, "33", format!("{} throttled", thousands(throttled))));
+    }
+    if let Some((wait, why)) = lanes.iter().filter_map(waiting).max() {
+        parts.push(paint(color, "35", format!("waiting {}: {why}", span(wait))));
+    }
+    parts
+}
+
+/// What a person should know about a wait: only those that can be felt.
+fn waiting(lane: &Snapshot) -> Option<(Duration, &'static str)> {
+    let told = lane.gate.since(lane.now);
+    let (wait, why) = match lane.due {
+        // Those who were refused wait on their own, and the lane has nobody to wait for.
+        None if lane.in_flight == 0 => (told, "the server asked for it"),
+        None => return None,
+        Some(due) => {
+            let why = match due.shut {
+                Some(code) if code == tidegate_core::Code::QUOTA_EXHAUSTED => "the quota is spent",
+                Some(_) => "the service is failing",
+                None if !told.is_zero() => "the server asked for it",
+                None => "to keep the pace",
+            };
+            (due.at.since(lane.now), why)
+        }
+    };
+    (wait >= Duration::from_millis(800)).then_some((wait, why))
+}
+
+/// The line: since when the source is looked at, and since when it is read.
+fn line(watch: &Watch, (started, elapsed): (Duration, Duration), color: bool) -> String {
     if !watch.begun.load(Ordering::Relaxed) {
-        return "looking at the source and the sink".to_owned();
+        let told = lock(&watch.source).clone();
+        let mut parts = match told {
+            Some(told) => keeping(&told, started, color),
+            None => vec!["looking at the source and the sink".to_owned()],
+        };
+        parts.extend(services(watch, color));
+        return parts.join(" · ");
     }
     let get = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
     let (done, written, dead, total) =
         (get(&watch.done), get(&watch.written), get(&watch.dead), get(&watch.total));
-    let paint = |code: &str, text: String| if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text };
     let mut parts = Vec::new();
     let rate = done.saturating_sub(get(&watch.resumed)) as f64 / elapsed.as_secs_f64().max(0.001);
-    if total > 0 {
-        let share = (done as f64 / total as f64).clamp(0.0, 1.0);
-        let full = (share * BAR as f64).round() as usize;
-        let bar = format!("{}{}", "█".repeat(full), "░".repeat(BAR - full));
-        parts.push(format!("{} {:>3.0} %", paint("36", bar), (share * 100.0).floor()));
-    }
+    parts.extend(bar((done, total), color));
     parts.push(format!("{} read", thousands(get(&watch.read))));
     parts.push(format!("{} written", thousands(written)));
     if dead > 0 {
-        parts.push(paint("31", format!("{} rejected", thousands(dead))));
+        parts.push(paint(color, "31", format!("{} rejected", thousands(dead))));
     }
     parts.push(format!("{}/s", thousands(rate.round() as u64)));
-    // All services of a run share one set of lanes.
-    let lanes: Vec<Snapshot> =
-        watch.telemetry.lines().first().map(|line| line.lanes.snapshots()).unwrap_or_default();
-    if !lanes.is_empty() {
-        parts.push(format!("{} in flight", lanes.iter().map(|lane| lane.in_flight).sum::<u32>()));
-    }
-    let throttled: u64 = lanes.iter().map(|lane| lane.counts.throttled).sum();
-    if throttled > 0 {
-        parts.push(paint("33", format!("{} throttled", thousands(throttled))));
-    }
-    if let Some((wait, why)) = lanes.iter().filter_map(waiting).max_by_key(|(wait, _)| *wait) {
-        parts.push(paint("35", format!("waiting {}: {why}", span(wait))));
-    }
     if total > done && rate > 0.0 {
         parts
             .push(format!("{} left", span(Duration::from_secs_f64(((total - done) as f64 / rate).min(1e9)))));
     } else if total > 0 && done >= total {
         parts.push("completing".to_owned());
     }
+    parts.extend(services(watch, color));
     parts.join(" · ")
 }
 
@@ -398,8 +535,20 @@ mod tests {
     #[test]
     fn the_line_says_what_happens() {
         let watch = Watch::default();
-        let line = |watch: &Watch| line(watch, Duration::from_secs(2), false);
+        let two = Duration::from_secs(2);
+        let line = |watch: &Watch| line(watch, (two, two), false);
         assert_eq!(line(&watch), "looking at the source and the sink");
+        let told =
+            Told { received: 300, resumed: 100, declared_last: Some(600), pages: 3, ..Told::default() };
+        *lock(&watch.source) = Some(told);
+        assert_eq!(
+            line(&watch),
+            "████████████░░░░░░░░░░░░  50 % · 300 features · 100/s · 3.0 s left · 3 pages"
+        );
+        let told = Told { bytes: Some(1000), bytes_declared: Some(1000), ..Told::default() };
+        *lock(&watch.source) = Some(told);
+        assert!(line(&watch).ends_with("1,000 bytes · looking at the fields"));
+        *lock(&watch.source) = None;
         watch.begun.store(true, Ordering::Relaxed);
         for (n, value) in [
             (&watch.total, 1000),

@@ -1,33 +1,6 @@
-//! The progress line: what a person wants to know while it runs.
-//!
-//! On a terminal one line is redrawn ten times a second; elsewhere a plain line is written every
-//! ten seconds, so that a log stays readable. The line is made by a pure function of what is
-//! known, so that it can be tested; drawing is all that this module does besides.
+//! How numbers and spans of time are written for people.
 
-use std::io::{self, IsTerminal, Write};
-use std::time::{Duration, Instant};
-
-use tidegate_client::lane::Snapshot;
-
-/// What a person should know about a wait: only those that can be felt.
-pub(crate) fn waiting(lane: &Snapshot) -> Option<(Duration, &'static str)> {
-    let told = lane.gate.since(lane.now);
-    let (wait, why) = match lane.due {
-        // Those who were refused wait on their own, and the lane has nobody to wait for.
-        None if lane.in_flight == 0 => (told, "the server asked for it"),
-        None => return None,
-        Some(due) => {
-            let why = match due.shut {
-                Some(code) if code == tidegate_core::Code::QUOTA_EXHAUSTED => "the quota is spent",
-                Some(_) => "the service is failing",
-                None if !told.is_zero() => "the server asked for it",
-                None => "to keep the pace",
-            };
-            (due.at.since(lane.now), why)
-        }
-    };
-    (wait >= Duration::from_millis(800)).then_some((wait, why))
-}
+use std::time::Duration;
 
 /// `1,234,567`.
 pub(crate) fn thousands(n: u64) -> String {
@@ -56,50 +29,8 @@ pub(crate) fn span(d: Duration) -> String {
     }
 }
 
-/// Draws the line.
-pub(crate) struct Progress {
-    terminal: bool,
-    color: bool,
-    drawn: bool,
-    last: Option<Instant>,
-}
-
-impl Progress {
-    /// Draws on standard error, unless `quiet`.
-    pub(crate) fn new(quiet: bool, color: bool) -> Option<Progress> {
-        let terminal = io::stderr().is_terminal();
-        (!quiet && !crate::log::is_json()).then_some(Progress { terminal, color, drawn: false, last: None })
-    }
-
-    /// How long to wait between two looks.
-    pub(crate) const EVERY: Duration = Duration::from_millis(100);
-
-    /// Draws a line, if it is time.
-    pub(crate) fn draw_line(&mut self, line: impl Fn(bool) -> String) {
-        let pause = if self.terminal { Duration::ZERO } else { Duration::from_secs(10) };
-        let at = Instant::now();
-        if self.last.get_or_insert(at).elapsed() < pause {
-            return;
-        }
-        self.last = Some(at);
-        let mut out = io::stderr().lock();
-        // Nobody is left to tell if standard error is closed.
-        let _ = if self.terminal {
-            self.drawn = true;
-            write!(out, "\r\x1b[2K{}", line(self.color)).and_then(|()| out.flush())
-        } else {
-            writeln!(out, "{}", line(false))
-        };
-    }
-
-    /// Takes the line away.
-    pub(crate) fn clear(&mut self) {
-        if self.drawn {
-            let _ = write!(io::stderr().lock(), "\r\x1b[2K");
-            self.drawn = false;
-        }
-    }
-}
+/// How long to wait between two looks at a run, on a terminal.
+pub(crate) const EVERY: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

@@ -8,8 +8,7 @@
 //! | [`gate`] | what must hold before a batch is committed |
 //! | [`sink`] | where records go, with the checkpoint |
 //! | [`run`] | a pipeline from source to sink, resumed where it stopped |
-//! | [`preset`] | manifests made of the options of a command: `geocode` |
-//! | [`fetch`] | a layer or file into a local file |
+//! | [`preset`] | manifests made of the options of a command |
 //! | [`traffic`] | one runtime and one set of lanes for all that a run sends |
 //! | [`telemetry`] | the registry of a run |
 //! | [`alert`] | what a run says when something is wrong |
@@ -18,7 +17,6 @@
 
 pub mod alert;
 pub mod doctor;
-pub mod fetch;
 pub mod gate;
 pub mod manifest;
 pub mod preset;

@@ -31,6 +31,9 @@ pub(crate) fn pipeline(
             End::Halted(halt) => (format!("halted: {halt}"), Tone::Bad),
             End::Stopped => ("stopped from outside; --resume goes on".to_owned(), Tone::Fair),
             End::Suspended(what) => (what.clone(), Tone::Bad),
+            End::TryLater(code, until) if until.millis() <= now_ms() => {
+                (format!("{code}: a service is down or refuses for now; try again later"), Tone::Bad)
+            }
             End::TryLater(code, until) => {
                 (format!("{code}: a service asks for no calls before {}", rfc3339(until.millis())), Tone::Bad)
             }

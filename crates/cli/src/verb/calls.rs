@@ -6,14 +6,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate_client::http::{Allow, ClientConfig};
 use tidegate_client::profile::{Profile, Profiles};
-use tidegate_client::secret::{Secret, SecretRef};
-use tidegate_core::call::CallPolicy;
-use tidegate_core::lane::LaneConfig;
 use tidegate_pipeline::manifest::duration;
-use tidegate_pipeline::preset;
-use url::Url;
 
 /// How often, how long and how fast to ask.
 #[derive(clap::Args)]
@@ -38,14 +32,7 @@ pub(super) struct Calls {
     /// If the service asks for a longer wait than this, stop with exit code 75
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time)]
     pub(super) patience: Duration,
-
-    /// Decides all jitter, for a run that can be repeated
-    #[arg(long, value_name = "N", display_order = LAST)]
-    seed: Option<u64>,
 }
-
-/// Behind everything that a verb adds, before `--help`.
-const LAST: usize = 900;
 
 /// Whom to ask, and where that may lead.
 #[derive(clap::Args)]
@@ -62,51 +49,6 @@ pub(super) struct Reach {
     /// A further host that redirects may lead to
     #[arg(long, value_name = "HOST")]
     pub(super) allow_host: Vec<String>,
-}
-
-/// What the calls of a job are held to.
-pub(super) struct Held {
-    /// Where the key came from, and its value.
-    pub(super) key: Option<(String, Secret)>,
-    pub(super) client: ClientConfig,
-    pub(super) policy: CallPolicy,
-    pub(super) lane: LaneConfig,
-    pub(super) patience: Duration,
-    pub(super) seed: u64,
-}
-
-impl Calls {
-    /// What calls with this profile to `url` are held to.
-    pub(super) fn held(
-        &self,
-        reach: &Reach,
-        key: Option<&SecretRef>,
-        profile: &Profile,
-        url: &Url,
-    ) -> Result<Held, String> {
-        let key = match key {
-            None => None,
-            Some(from) => Some((from.to_string(), from.fetch().map_err(|e| format!("--key: {e}"))?)),
-        };
-        let allow = Allow::meant(url, reach.allow_private, &reach.allow_host);
-        let mut client = ClientConfig { allow, ..ClientConfig::default() };
-        client.body.bytes_max = profile.body_bytes_max();
-        let policy = CallPolicy {
-            attempts_max: self.attempts,
-            deadline: self.deadline,
-            attempt_timeout: self.timeout.unwrap_or(profile.timeout()),
-            ..preset::policy()
-        };
-        let mut lane = preset::lane();
-        lane.limit.rate_max = self.rate;
-        lane.limit.in_flight_max = profile.in_flight();
-        Ok(Held { key, client, policy, lane, patience: self.patience, seed: self.seed.unwrap_or_else(seed) })
-    }
-
-    /// The rate, in words.
-    pub(super) fn pace(&self) -> String {
-        self.rate.map_or_else(|| "learned".into(), |rate| format!("{rate} per second at most"))
-    }
 }
 
 impl Reach {
@@ -132,12 +74,6 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
         Ok(n) if n > 0.0 && n.is_finite() => Ok(n / seconds),
         _ => Err(format!("{text:?} is no rate; say 10/s")),
     }
-}
-
-/// A seed from the operating system's own randomness, through the hasher of the standard library.
-fn seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use tidegate_pipeline::run::{Options, csv_delimiter, csv_encoding};
 
 use super::calls::{Calls, Reach, time};
 use super::plan;
-use crate::execute::Execution;
+use crate::execute::{Execution, refused};
 use crate::exit::Exit;
 use crate::observe;
 use crate::out::{self, Format};
@@ -165,11 +165,11 @@ fn encoding(text: &str) -> Result<String, String> {
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let input = match Input::open(&args.input, &args.state) {
         Ok(input) => input,
-        Err(why) => return Ok(usage(&why)),
+        Err(why) => return refused(&why, args.format),
     };
     let preset = match preset(args, &input.path) {
         Ok(preset) => preset,
-        Err(why) => return Ok(usage(&why)),
+        Err(why) => return refused(&why, args.format),
     };
     if args.print_manifest {
         out::data(&to_yaml(&preset.keys))?;
@@ -197,11 +197,6 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         resume: "the same command with --resume continues".into(),
     }
     .run()
-}
-
-fn usage(why: &str) -> Exit {
-    out::say(&format!("tidegate: {why}"));
-    Exit::Usage
 }
 
 /// The manifest that these options make.
@@ -250,7 +245,7 @@ fn preset(args: &Args, input: &Path) -> Result<Preset, String> {
             attempts: args.calls.attempts,
             timeout: args.calls.timeout.unwrap_or(profile.timeout()),
             deadline: args.calls.deadline,
-            in_flight_max: args.in_flight.unwrap_or(in_flight_max),
+            in_flight_max: Some(args.in_flight.unwrap_or(in_flight_max)),
         },
         patience: args.calls.patience,
         output: args.output.clone(),

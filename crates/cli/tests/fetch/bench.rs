@@ -51,13 +51,14 @@ impl Bench {
     /// `tidegate fetch` into `out.geojsonl`, unless told otherwise, with the summary as JSON.
     pub(crate) fn command(&self, url: &str, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        command.args(["fetch", url, "--quiet", "--format", "json", "--seed", "7"]);
+        command.args(["fetch", url, "--quiet", "--format", "json"]);
         if !args.contains(&"-o") {
             command.args(["-o", "out.geojsonl"]);
         }
         command
             .args(args)
             .current_dir(self.dir.path())
+            .env_remove("TIDEGATE_CRASH")
             .env("COLUMNS", "100")
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
@@ -89,7 +90,8 @@ impl Bench {
         all
     }
 
-    /// All files below the directory.
+    /// All files below the directory, without what a run keeps of itself in its state. What it keeps
+    /// of its source is among them.
     pub(crate) fn files(&self) -> Vec<String> {
         let (mut files, mut dirs) = (Vec::new(), vec![self.dir.path().to_path_buf()]);
         while let Some(dir) = dirs.pop() {
@@ -102,9 +104,20 @@ impl Bench {
                 }
             }
         }
+        files.retain(|name| !name.starts_with(".tidegate/") || name.contains("/source/"));
         files.sort();
         files
     }
+}
+
+/// What the source counted, by its name in the result.
+pub(crate) fn counted(ran: &Ran, name: &str) -> u64 {
+    ran.json()["source"][name].as_u64().unwrap_or_else(|| panic!("{name} of the source in {}", ran.stdout))
+}
+
+/// How declared and received compare.
+pub(crate) fn verdict(ran: &Ran) -> String {
+    ran.json()["source"]["verdict"].as_str().unwrap_or_else(|| panic!("{}", ran.stdout)).to_owned()
 }
 
 /// The number of a parcel.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tidegate_chaos::{Config, Handle, ROOM, Unrest};
 
-use crate::bench::{Bench, chaos, each_way, layer};
+use crate::bench::{Bench, chaos, each_way, layer, verdict};
 
 const N: u64 = 900;
 
@@ -30,7 +30,7 @@ fn stays_whole(unrest: Unrest, seeds: std::ops::Range<u64>) {
             let ran = bench.fetch(&format!("{}{path}", server.url()), args);
             let at = format!("{name}, seed {seed}, {unrest:?}: {} {}", ran.stdout, ran.stderr);
             assert_eq!(ran.code, 0, "{at}");
-            assert_eq!(ran.word("agreement"), "changed", "{at}");
+            assert_eq!(verdict(&ran), "changed", "{at}");
             assert_eq!(lost(&server, &bench, step, &at), [0; 0], "lost: {at}");
             // It was a test: the layer did change.
             assert!(server.layer()["pages"].as_u64().unwrap() >= 18, "{at}");
@@ -67,7 +67,7 @@ fn features_come_and_go_between_pages() {
             // By keys several pages are under way at once, and as many may come as go: then the
             // counts agree, and say nothing of the change.
             let keyed = matches!(name, "esri ids" | "esri geojson");
-            let agreement = ran.word("agreement");
+            let agreement = verdict(&ran);
             assert!(agreement == "changed" || (keyed && agreement == "exact"), "{at}");
             assert_eq!(lost(&server, &bench, ROOM, &at), [0; 0], "lost: {at}");
         });

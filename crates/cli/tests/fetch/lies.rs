@@ -2,7 +2,7 @@
 
 use tidegate_chaos::{Config, Unrest};
 
-use crate::bench::{Bench, WAYS, chaos, layer};
+use crate::bench::{Bench, WAYS, chaos, counted, layer, verdict};
 
 const N: u64 = 500;
 
@@ -14,8 +14,13 @@ fn a_wrong_count_is_an_error_unless_tolerated() {
             let url = format!("{}{path}", server.url());
             let bench = Bench::new();
             let ran = bench.fetch(&url, args);
-            assert_eq!((ran.code, ran.word("ended").as_str()), (1, "mismatch"), "{name}: {}", ran.stdout);
-            let counts = ["declared", "received", "difference"].map(|c| ran.count(c));
+            assert_eq!(
+                (ran.code, ran.word("status").as_str(), verdict(&ran).as_str()),
+                (1, "failed", "mismatch"),
+                "{name}: {}",
+                ran.stdout
+            );
+            let counts = ["declared", "received", "difference"].map(|c| counted(&ran, c));
             assert_eq!(counts, [N.saturating_add_signed(miscount), N, 7], "{name} {miscount}");
             assert_eq!(ran.word("code"), "COUNT_MISMATCH");
             assert!(!bench.path("out.geojsonl").exists(), "{name}");
@@ -23,13 +28,8 @@ fn a_wrong_count_is_an_error_unless_tolerated() {
             let asked = server.stats().executed;
             let more: Vec<&str> = args.iter().copied().chain(["--resume", "--tolerate", "2%"]).collect();
             let ran = bench.fetch(&url, &more);
-            assert_eq!(
-                (ran.code, ran.word("agreement").as_str()),
-                (0, "tolerated"),
-                "{name}: {}",
-                ran.stdout
-            );
-            assert_eq!((ran.count("written"), ran.count("resumed")), (N, N), "{name}");
+            assert_eq!((ran.code, verdict(&ran).as_str()), (0, "tolerated"), "{name}: {}", ran.stdout);
+            assert_eq!((ran.count("written"), counted(&ran, "resumed")), (N, N), "{name}");
             assert!(server.stats().executed - asked <= 4, "{name}: pages were read again");
         }
     }
@@ -43,7 +43,7 @@ fn a_service_that_does_not_count_is_taken_at_its_word() {
     {
         let bench = Bench::new();
         let ran = bench.fetch(&format!("{}{path}", server.url()), args);
-        assert_eq!((ran.code, ran.word("agreement").as_str()), (0, "undeclared"), "{name}: {}", ran.stdout);
+        assert_eq!((ran.code, verdict(&ran).as_str()), (0, "undeclared"), "{name}: {}", ran.stdout);
         assert_eq!(bench.parcels().len() as u64, N, "{name}");
     }
 }
@@ -55,7 +55,7 @@ fn links_that_lead_in_circles_are_noticed() {
         let bench = Bench::new();
         let ran = bench.fetch(&format!("{}{path}", server.url()), args);
         assert_eq!((ran.code, ran.word("code").as_str()), (1, "PAGE_LOOP"), "{path}: {}", ran.stdout);
-        assert!(ran.count("received") <= 300 && !bench.path("out.geojsonl").exists());
+        assert!(counted(&ran, "received") <= 300 && !bench.path("out.geojsonl").exists());
         assert!(server.stats().requests < 20, "{:?}", server.stats().requests);
         server.reset();
     }

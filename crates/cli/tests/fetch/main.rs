@@ -9,6 +9,7 @@ mod faults;
 mod files;
 mod lane_state;
 mod lies;
+mod preset;
 mod resume;
 #[path = "../common/running.rs"]
 mod running;

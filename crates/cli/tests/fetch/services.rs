@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::bench::{Bench, SEED, WAYS, chaos, is_true, layer, number};
+use crate::bench::{Bench, SEED, WAYS, chaos, counted, is_true, layer, number, verdict};
 
 const N: u64 = 1037;
 
@@ -13,15 +13,16 @@ fn every_way_brings_every_feature_once_and_unharmed() {
         let bench = Bench::new();
         let ran = bench.fetch(&format!("{}{path}", server.url()), args);
         assert_eq!(ran.code, 0, "{name}: {} {}", ran.stdout, ran.stderr);
-        assert_eq!((ran.word("ended"), ran.word("agreement")), ("done".into(), "exact".into()), "{name}");
-        let counts = ["declared", "received", "written", "repeated", "rejected", "passes"];
-        assert_eq!(counts.map(|c| ran.count(c)), [N, N, N, 0, 0, 1], "{name}");
+        assert_eq!((ran.word("status"), verdict(&ran)), ("done".into(), "exact".into()), "{name}");
+        assert_eq!(["read", "written", "rejected"].map(|c| ran.count(c)), [N, N, 0], "{name}");
+        let counts = ["declared", "declared_last", "received", "repeated", "passes", "steps_back"];
+        assert_eq!(counts.map(|c| counted(&ran, c)), [N, N, N, 0, 1, 0], "{name}");
         let features = bench.features();
         assert_eq!(features.iter().map(number).collect::<Vec<_>>(), (1..=N).collect::<Vec<_>>(), "{name}");
         for feature in &features {
             assert!(is_true(SEED, feature), "{name}: {feature}");
         }
-        // The state is swept up; what is left is the output and an empty directory.
+        // The pages are swept up; what is left is the output, and what a run keeps of itself.
         assert_eq!(bench.files(), ["out.geojsonl"], "{name}");
     }
 }

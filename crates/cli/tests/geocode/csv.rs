@@ -20,7 +20,7 @@ fn refused(bytes: &[u8], args: &[&str], words: &[&str]) {
         assert!(ran.stderr.contains(word), "{word:?} is missing in {}", ran.stderr);
     }
     assert!(!bench.path("out.csv").exists());
-    assert_eq!(ran.stdout, "");
+    assert_eq!(ran.word("status"), "failed");
 }
 
 #[test]

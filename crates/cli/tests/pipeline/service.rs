@@ -206,8 +206,33 @@ fn the_lists_of_the_manifest_say_which_status_is_tried_again() {
             &(from(&server, WAYS[3])
                 + "circuit_breaker: { minimum_calls: 1000 }\nsink: { file: out.gpkg, mode: append }"),
         );
-        assert_eq!(bench.run(&[]).code, if code == 0 { 0 } else { 2 }, "{status}");
+        assert_eq!(bench.run(&[]).code, code, "{status}");
     }
+}
+
+/// Whether the first page fails or a later one: the same end gives the same exit code.
+#[test]
+fn a_service_that_is_down_is_75_and_one_that_refuses_is_1_however_late() {
+    for (status, exit, word) in [(503, 75, "waiting"), (404, 1, "failed")] {
+        for from in [1, 4] {
+            let faults = vec![fault(FaultKind::Status(status), &format!("@{from}..9999"))];
+            let server = chaos(Config { faults, ..layer(N) });
+            let bench = Bench::new();
+            bench.manifest(
+                &(from_slowly(&server)
+                    + "circuit_breaker: { minimum_calls: 1000 }\nsink: { file: out.gpkg, mode: append }"),
+            );
+            let ran = bench.run(&[]);
+            let at = format!("{status} from {from}: {} {}", ran.stdout, ran.stderr);
+            assert_eq!((ran.code, &ran.json()["status"]), (exit, &json!(word)), "{at}");
+            assert!(ran.stderr.contains("SERVICE_UNAVAILABLE") || ran.stderr.contains("NOT_FOUND"), "{at}");
+        }
+    }
+}
+
+/// By links, one request at a time.
+fn from_slowly(server: &Handle) -> String {
+    from(server, WAYS[3]) + "rate_limit: { max_in_flight: 1 }\n"
 }
 
 #[test]

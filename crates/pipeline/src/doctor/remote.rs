@@ -103,7 +103,7 @@ fn places(manifest: &Manifest) -> Vec<Place> {
 /// Where a service is, and how it speaks in headers.
 fn address(service: &Service, source: bool) -> Result<(Url, HintProfile), String> {
     let profile = match &service.profile {
-        Some(name) => Some(Profiles::one(name, None)?),
+        Some(name) => Some(Profiles::one(name, service.profiles.as_deref().map(std::path::Path::new))?),
         None => None,
     };
     let hints = profile.as_ref().map(Profile::hints).unwrap_or_default();

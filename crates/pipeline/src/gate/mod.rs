@@ -110,7 +110,14 @@ impl Gates {
     /// A field that the records do not have.
     pub fn new(manifest: &Manifest, flow: &Flow) -> Result<Gates, String> {
         let mut live = Vec::new();
-        let implied = implied(&manifest.pipeline.tolerance, flow);
+        let mut implied = implied(&manifest.pipeline.tolerance, flow);
+        // Whoever writes out what becomes of an invalid geometry is taken at their word, unless it
+        // is to halt the run.
+        if !manifest.pipeline.tolerance.halt_on_geometry_invalid
+            && manifest.pipeline.gates.iter().any(|gate| gate.check == Check::IsValid)
+        {
+            implied.retain(|(gate, _)| gate.check != Check::IsValid);
+        }
         let own = manifest
             .pipeline
             .gates

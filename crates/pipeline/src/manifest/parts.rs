@@ -98,6 +98,7 @@ impl Parts<'_> {
             "key",
             "service",
             "paging",
+            "spool",
             "tolerate",
             "patience",
             "patience_seconds",
@@ -164,9 +165,9 @@ impl Parts<'_> {
 
     fn source(&mut self, source: &Node, services: &[&str]) {
         self.service(source.at(&["service"]), services);
-        if let (Some((key, _)), None) =
-            (source.entries().iter().find(|(key, _)| key.name == "paging"), source.at(&["service"]))
-        {
+        let of_pages = ["paging", "spool"];
+        let paged = source.entries().iter().find(|(key, _)| of_pages.contains(&key.name.as_str()));
+        if let (Some((key, _)), None) = (paged, source.at(&["service"])) {
             let help = "remove it, or name the `service` whose pages are meant";
             self.report("range", key.place.clone(), "only a service has pages", help);
         }

@@ -47,13 +47,14 @@ pub struct CallOptions {
     pub timeout: Duration,
     /// Time for one record, from its first attempt.
     pub deadline: Duration,
-    /// Calls under way at once, at most.
-    pub in_flight_max: u32,
+    /// Calls under way at once, at most, if that is to be said.
+    pub in_flight_max: Option<u32>,
 }
 
 impl CallOptions {
     /// The sections of a manifest that hold this: `retry_policy`, `circuit_breaker`, `rate_limit`.
-    fn sections(&self) -> [(&'static str, Value); 3] {
+    #[must_use]
+    pub fn sections(&self) -> Vec<(&'static str, Value)> {
         let (call, lane) = (policy(), lane());
         let retry = json!({
             "max_attempts": self.attempts,
@@ -69,8 +70,8 @@ impl CallOptions {
             "cooldown_max_seconds": lane.breaker.cooldown_max.as_secs_f64(),
             "probes": lane.breaker.probes,
         });
-        let limit = json!({ "max_in_flight": self.in_flight_max });
-        [("retry_policy", retry), ("circuit_breaker", breaker), ("rate_limit", limit)]
+        let limit = self.in_flight_max.map(|max| ("rate_limit", json!({ "max_in_flight": max })));
+        [("retry_policy", retry), ("circuit_breaker", breaker)].into_iter().chain(limit).collect()
     }
 }
 

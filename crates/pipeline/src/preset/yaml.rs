@@ -75,13 +75,13 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// A text, in quotes where YAML would take it for something else.
+/// A text, in quotes where YAML would take it for something else; `${` is no variable.
 fn scalar(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '_'))
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
     let word = text.to_ascii_lowercase();
     let taken = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&word.as_str());
-    if plain && !taken { text.to_owned() } else { Value::String(text.to_owned()).to_string() }
+    if plain && !taken { text.to_owned() } else { Value::from(text.replace("${", "$${")).to_string() }
 }
 
 #[cfg(test)]
@@ -105,5 +105,29 @@ mod tests {
             text,
             "pipeline:\n  id: \"geocode:in\"\n  codes: [408, 429]\n  \"yes\": \"no\"\n  steps:\n    - rename:\n        \"a b\": x\n    - drop: [row_error]\n    - plain\n  none: {}\n"
         );
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_it_was() {
+        let pipeline = json!({
+            "id": "fetch:a ${b}: $${c} \"d\" # é",
+            "retry_policy": { "max_attempts": 5, "base_delay_seconds": 1.0, "retryable_status_codes": [429] },
+            "tolerance": { "max_null_rate": 1.0, "halt_on_geometry_invalid": false },
+            "source": { "file": "no", "layer": "1.50", "tolerate": "0.1%" },
+            "steps": [{ "rename": { "a b": "c: d", "yes": "- x" } }, { "reproject": "EPSG:4326" }],
+            "sink": { "file": "a/b.gpkg", "key": ["yes"] },
+        });
+        let text = to_yaml(&json!({ "pipeline": pipeline }));
+        let read = crate::manifest::from_bytes("test", text.as_bytes());
+        let read = read.unwrap_or_else(|e| panic!("{text}{}", e.render(false)));
+        let read = serde_json::to_value(read.pipeline).unwrap();
+        for (name, section) in pipeline.as_object().unwrap() {
+            match section {
+                Value::Object(keys) => {
+                    keys.iter().for_each(|(key, value)| assert_eq!(&read[name][key], value, "{text}"));
+                }
+                other => assert_eq!(&read[name], other, "{text}"),
+            }
+        }
     }
 }

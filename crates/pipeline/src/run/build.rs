@@ -12,10 +12,11 @@ use tidegate_geo::{Batch, Crs};
 
 use super::csv_rows::RowSource;
 use super::described::{Described, Memory};
-use super::fetched::{Fetched, Scratch, fetch, is_remote};
-use super::paged::Paged;
+use super::fetched::{DIR, Fetched, Scratch, fetch, is_remote};
+use super::paged::{Make, Paged};
 use super::service;
 use super::source::{FileSource, Source};
+use super::spooled::spool;
 #[cfg(feature = "postgres")]
 use super::table::TableSource;
 use crate::gate::Gates;
@@ -85,6 +86,18 @@ fn open_source(
 ) -> Result<Box<dyn Source>, String> {
     let rows = form.batch_size as usize;
     let tolerance = service::tolerance(form)?;
+    if let Some(Fetched { path, stamp, told, features: Some(features) }) = fetched {
+        let source = FileSource::open(path, None, rows)?.stamped(stamp.clone()).brought(told.clone());
+        let found = source.layer().records;
+        if found != Some(*features) {
+            return Err(format!(
+                "{features} records were received, and {} holds {}; please report this",
+                path.display(),
+                found.unwrap_or(0)
+            ));
+        }
+        return Ok(Box::new(source));
+    }
     match (&form.file, &form.postgis) {
         (Some(file), _) => {
             let path = fetched.map_or_else(|| step::path(folder, file), |fetched| fetched.path.clone());
@@ -93,7 +106,8 @@ fn open_source(
             }
             let source = FileSource::open(&path, form.layer.clone(), rows)?;
             let stamp = fetched.and_then(|fetched| fetched.stamp.clone());
-            Ok(Box::new(source.tolerating(tolerance).stamped(stamp)))
+            let told = fetched.and_then(|fetched| fetched.told.clone());
+            Ok(Box::new(source.tolerating(tolerance).stamped(stamp).brought(told)))
         }
         #[cfg(not(feature = "postgres"))]
         (None, Some(_)) => Err(crate::sink::NO_POSTGRES.into()),
@@ -178,16 +192,23 @@ pub(super) fn build_from(
     };
     let of_source = |e| match e {
         StepError::Broken(what) => StepError::Broken(format!("source: {what}")),
+        StepError::Failed { code, said } => StepError::Failed { code, said: format!("source: {said}") },
         other => other,
     };
     let afar = from.file.as_deref().is_some_and(is_remote);
     let scratch = if afar && cache.is_none() { Some(Scratch::new()?) } else { None };
-    let dir = cache.as_deref().or(scratch.as_ref().map(Scratch::path)).unwrap_or(folder).join("source");
-    let fetched = match from.file.as_deref().filter(|name| is_remote(name)) {
-        Some(address) if !matches!(begin, Start::Replay(_)) => {
-            let resume = matches!(begin, Start::Resumed(_));
-            let ways = (&stop, &traffic);
+    let dir = cache.as_deref().or(scratch.as_ref().map(Scratch::path)).unwrap_or(folder).join(DIR);
+    let resume = matches!(begin, Start::Resumed(_));
+    let ways = (&stop, &traffic);
+    let fetched = match (from.file.as_deref(), &from.service) {
+        _ if matches!(begin, Start::Replay(_)) => None,
+        (Some(address), _) if is_remote(address) => {
             Some(fetch(manifest, from, (address, &dir), resume, ways).map_err(of_source)?)
+        }
+        // Whoever only looks takes the first page.
+        (None, Some(name)) if from.spool && cache.is_some() => {
+            let make = job(manifest, from, name, &traffic);
+            Some(spool(&make, &dir, resume, ways).map_err(of_source)?)
         }
         _ => None,
     };
@@ -258,17 +279,23 @@ fn open(
     (stop, traffic): (&Arc<AtomicBool>, &Traffic),
     begin: &Start<'_>,
 ) -> Result<Box<dyn Source>, StepError> {
-    let Some(name) = from.service.as_ref().filter(|_| from.file.is_none()) else {
+    let paged = from.file.is_none() && fetched.is_none();
+    let Some(name) = from.service.as_ref().filter(|_| paged) else {
         return Ok(open_source(from, folder, fetched)?);
     };
     let described = match begin {
         Start::Resumed(described) => *described,
         Start::New | Start::Replay(_) => None,
     };
-    let (manifest, form, name) = (manifest.clone(), from.clone(), name.clone());
-    let shared = traffic.clone();
-    let make = Box::new(move || service::job(&manifest, &form, &name, &shared));
+    let make = job(manifest, from, name, traffic);
     Ok(Box::new(Paged::new(make, described, stop.clone(), traffic)?))
+}
+
+/// How the layer of a service is opened, as often as it has to be.
+fn job(manifest: &Manifest, from: &manifest::Source, name: &str, traffic: &Traffic) -> Make {
+    let (manifest, form, name) = (manifest.clone(), from.clone(), name.to_owned());
+    let traffic = traffic.clone();
+    Box::new(move || service::job(&manifest, &form, &name, &traffic))
 }
 
 /// What is known of the records before the first step.
@@ -288,7 +315,7 @@ fn first_pass(
     steps: &[manifest::Step],
     look: &mut dyn FnMut(&Batch),
 ) -> Option<Result<(), String>> {
-    let afar = from.file.is_none() && from.service.is_some();
+    let afar = from.file.is_none() && from.service.is_some() && fetched.is_none();
     if afar || steps.iter().any(|form| form.geocode.is_some() || form.http.is_some()) {
         return None;
     }
@@ -320,10 +347,18 @@ fn first_pass(
 }
 
 /// Of what a checkpoint is: the source, the steps and the sink, but not the policies and gates,
-/// which may change between a halt and its resume.
+/// which may change between a halt and its resume. How patient and how tolerant a run is with its
+/// source are policies too.
 pub(super) fn fingerprint(manifest: &Manifest) -> String {
     let pipeline = &manifest.pipeline;
-    let mut json = serde_json::json!([pipeline.source, pipeline.steps, pipeline.sink]);
+    let mut source = pipeline.source.clone();
+    if let Some(source) = &mut source {
+        (source.tolerate, source.patience_seconds) = (None, manifest::Source::PATIENCE_SECONDS);
+        if let Some(paging) = &mut source.paging {
+            paging.at_once = None;
+        }
+    }
+    let mut json = serde_json::json!([source, pipeline.steps, pipeline.sink]);
     if let (Some(list), false) = (json.as_array_mut(), pipeline.grids.is_empty()) {
         list.push(serde_json::json!(pipeline.grids));
     }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use serde_json::json;
@@ -13,6 +13,7 @@ use super::begin::{self, Begin, Found};
 use super::build::{Folders, Named, Parts, Start, build_from, fingerprint, run_number};
 use super::crash;
 use super::described::Described;
+use super::fetched;
 use super::landing::{Landing, check_rows};
 use super::letters::{self, DeadRejects};
 use super::lifecycle::{Entry, Started, Status};
@@ -23,6 +24,7 @@ use super::state::{Checkpoint, State};
 use super::trail::Trail;
 use super::transform::{Ended, Read, transform};
 use crate::gate::Gates;
+use crate::lock::lock;
 use crate::manifest::{self, Manifest, Mode, Policy};
 use crate::sink::{Sink, Standing, Target};
 use crate::telemetry::{Telemetry, Teller};
@@ -64,6 +66,8 @@ pub struct Watch {
     pub begun: AtomicBool,
     /// Records in the source; 0 if that is unknown.
     pub total: AtomicU64,
+    /// What a remote source has counted so far, also while it is kept before it is read.
+    pub source: Arc<Mutex<Option<Told>>>,
     /// Set to stop: what is under way is committed.
     pub stop: Arc<AtomicBool>,
     /// What is counted.
@@ -88,7 +92,8 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     let traffic = Traffic::new(manifest, None, Some(watch.telemetry.clone()))
         .keeping(&options.state)
         .going_on(options.keep_going)
-        .from_options(options.from_options);
+        .from_options(options.from_options)
+        .telling(&watch.source);
     let before = last.status();
     let setup = Setup { manifest, options, watch, state: &state, clock, before, traffic: traffic.clone() };
     let fingerprint = fingerprint(manifest);
@@ -122,6 +127,7 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
         Err(why) => Err(started.fail(why)),
         Ok(Opened::Completed(report)) => {
             started.done(report.to_json(Status::Done)).map_err(RunError::Broken)?;
+            fetched::sweep(state.dir());
             Ok(*report)
         }
         Ok(Opened::Ready(ready)) => setup.go(*ready, began, started, &mut trail),
@@ -348,6 +354,7 @@ impl Setup<'_> {
             warnings,
             rejects: rejects.place(),
             sink: sink.describe(),
+            crs: sink.crs.to_string(),
             resumed_at,
             calls: self.traffic.calls(),
             source: told,
@@ -356,12 +363,16 @@ impl Setup<'_> {
             elapsed: self.clock.elapsed(),
             said,
         };
+        let said = failure.as_ref().map(ToString::to_string);
         trail
-            .end(&checkpoint.run, &report, status, (failure.as_deref(), self.traffic.noted()))
+            .end(&checkpoint.run, &report, status, (said.as_deref(), self.traffic.noted()))
             .map_err(broken)?;
         running.end(status, report.to_json(status)).map_err(broken)?;
+        if status == Status::Done {
+            fetched::sweep(self.state.dir());
+        }
         match failure {
-            Some(what) => Err(RunError::Broken(what)),
+            Some(why) => Err(why),
             None => Ok(report),
         }
     }
@@ -382,10 +393,11 @@ impl Setup<'_> {
             warnings: Vec::new(),
             rejects: rejects.place(),
             sink: parts.sink.describe(),
+            crs: parts.sink.crs.to_string(),
             sink_rows,
             resumed_at: last.counts.read,
             calls: self.traffic.calls(),
-            source: None,
+            source: parts.source.told(),
             operations: parts.flow.operations.clone(),
             batches: 0,
             elapsed: self.clock.elapsed(),
@@ -446,10 +458,17 @@ fn read(mut source: Box<dyn Source>, pages: &SyncSender<Read>, watch: &Watch) ->
             let records = (page.batch.len() + page.rejected.len()) as u64;
             watch.read.fetch_add(records, Ordering::Relaxed);
             watch.telemetry.records.read(records);
+            if let Some(told) = source.told() {
+                *lock(&watch.source) = Some(told);
+            }
         }
         if pages.send(page).is_err() || last {
             break;
         }
     }
-    source.told()
+    let told = source.told();
+    if told.is_some() {
+        lock(&watch.source).clone_from(&told);
+    }
+    told
 }

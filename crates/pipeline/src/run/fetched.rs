@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
+use tidegate_core::Code;
 use url::Url;
 
 use super::paged::unless;
 use super::service;
+use super::source::Told;
 use crate::lane::Clock;
 use crate::manifest::{self, Manifest};
 use crate::source::file::{self, FilePosition};
@@ -28,13 +30,27 @@ struct Note {
     at: FilePosition,
 }
 
-/// A file that was fetched.
+/// A file that was fetched, or made of the pages of a service.
 pub(super) struct Fetched {
     /// Where it is.
     pub(super) path: PathBuf,
     /// What tells this content from another.
     pub(super) stamp: Option<String>,
+    /// What was counted on the way.
+    pub(super) told: Option<Told>,
+    /// Records in it, if they were counted when it was made.
+    pub(super) features: Option<u64>,
 }
+
+/// Takes away what was brought into a state directory for a run that is complete: the next run
+/// brings it anew.
+pub(super) fn sweep(state: &Path) {
+    // What is left of it does no harm, for the same reason.
+    let _ = fs::remove_dir_all(state.join(DIR));
+}
+
+/// The directory for it within a state directory.
+pub(super) const DIR: &str = "source";
 
 /// A directory that goes when it is done with.
 pub(super) struct Scratch(PathBuf);
@@ -82,15 +98,24 @@ pub(super) fn fetch(
     let bare = address.split(['?', '#']).next().unwrap_or_default();
     let name = bare.rsplit('/').next().unwrap_or_default();
     let path = dir.join(file::local_name(name, address).map_err(|e| e.message)?);
+    let mut told = Told { layer: name.to_owned(), ..Told::default() };
+    told.bytes(&note.at);
     if note.at.done && path.exists() {
-        return Ok(done(path, &note));
+        return Ok(done(path, &note, told));
     }
     let runtime = traffic.runtime()?;
     if address.starts_with("s3://") {
-        let (store, key) = from.store.clone().unwrap_or_default().open(address, traffic)?;
-        note.at = runtime.block_on(unless(stop, file::object(&store, &key, &path, |_, _| {})))?;
+        let patience = tidegate_core::time::seconds(from.patience_seconds);
+        let (store, key) = from.store.clone().unwrap_or_default().open(address, patience, traffic)?;
+        let tell = |had, all| {
+            (told.bytes, told.bytes_declared) = (Some(had), Some(all));
+            traffic.tell(told.clone());
+        };
+        note.at = runtime.block_on(unless(stop, file::object(&store, &key, &path, tell)))?;
         keep(dir, &note)?;
-        return Ok(done(path, &note));
+        told.bytes(&note.at);
+        told.calls = traffic.calls();
+        return Ok(done(path, &note, told));
     }
     let url = Url::parse(address).map_err(|e| format!("{address:?} is no URL: {e}"))?;
     let none = manifest::Service::default();
@@ -108,22 +133,25 @@ pub(super) fn fetch(
     let profile = file::profile().map_err(|e| e.message)?;
     let to = from.service.as_deref().or(url.host_str()).unwrap_or_default();
     let caller = traffic.caller(to);
-    let wire = service::wire(manifest, form, (url.clone(), profile), from.patience_seconds, caller)?;
+    let wire = service::wire(manifest, form, (url.clone(), profile), from, caller)?;
     let pieces = async {
         let wire = Wire::new(wire, Clock::system())?;
         while !note.at.done {
             note.at = file::piece(&wire, &url, &path, &note.at).await?;
-            keep(dir, &note).map_err(SourceError::setup)?;
+            keep(dir, &note).map_err(|e| SourceError::broken(Code::UNKNOWN, e))?;
+            told.bytes(&note.at);
+            told.sent(&wire);
+            traffic.tell(told.clone());
         }
         Ok(())
     };
     runtime.block_on(unless(stop, pieces))?;
-    Ok(done(path, &note))
+    Ok(done(path, &note, told))
 }
 
-fn done(path: PathBuf, note: &Note) -> Fetched {
+fn done(path: PathBuf, note: &Note, told: Told) -> Fetched {
     let stamp = note.at.mark.as_ref().map(|mark| format!("{} bytes, {mark}", note.at.bytes));
-    Fetched { path, stamp }
+    Fetched { path, stamp, told: Some(told), features: None }
 }
 
 /// The note takes its place after what it tells of is on the disk.

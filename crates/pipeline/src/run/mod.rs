@@ -17,6 +17,7 @@
 //! | [`source`], `table`, `paged` | where pages come from: files, tables, services |
 //! | `service` | from a service of the manifest to a job |
 //! | `fetched` | files of web servers and buckets |
+//! | `spooled` | pages of services that are kept before they are read |
 //! | `described` | what a source said of itself when the run began |
 //! | [`rejects`], [`letters`] | where rejected records go: a file, or the store of dead letters |
 //! | `again` | dead letters back into the sink |
@@ -51,6 +52,7 @@ pub mod rejects;
 mod report;
 mod service;
 pub mod source;
+mod spooled;
 mod state;
 mod stream;
 #[cfg(feature = "postgres")]

@@ -16,14 +16,14 @@ use tokio::runtime::Runtime;
 use super::described::Described;
 use super::source::{Left, Page, Source, Told};
 use crate::lane::Clock;
-use crate::source::{Agreement, Job, Known, Mark, Position, SourceError, Trouble, Wire};
+use crate::source::{Job, Known, Mark, Position, SourceError, Trouble};
 use crate::step::StepError;
 use crate::traffic::Traffic;
 
 /// How often a wait looks whether the run is being stopped.
 const LOOK: Duration = Duration::from_millis(100);
 
-type Make = Box<dyn Fn() -> Result<Job, String> + Send>;
+pub(super) type Make = Box<dyn Fn() -> Result<Job, String> + Send>;
 
 /// A layer of a service being read.
 pub(super) struct Paged {
@@ -34,14 +34,24 @@ pub(super) struct Paged {
     layer: Layer,
     shape: Option<Shape>,
     id: String,
+    /// Received by an earlier attempt at this run.
+    resumed: u64,
     stop: Arc<AtomicBool>,
 }
 
 /// Why it cannot go on, in the words of a run.
-fn stuck(error: SourceError) -> StepError {
+pub(super) fn stuck(error: SourceError) -> StepError {
     match error.trouble {
         Trouble::TryLater(until) => StepError::TryLater { code: error.code, until, said: error.message },
-        Trouble::Setup | Trouble::Broken | Trouble::Mismatch => StepError::Broken(error.to_string()),
+        // Nobody said until when: it may be asked again at once.
+        Trouble::Down => {
+            let (code, said) = (error.code, error.to_string());
+            StepError::TryLater { code, until: Clock::system().wall(), said }
+        }
+        Trouble::Broken | Trouble::Mismatch => {
+            StepError::Failed { code: error.code, said: error.to_string() }
+        }
+        Trouble::Setup => StepError::Broken(error.to_string()),
     }
 }
 
@@ -76,13 +86,13 @@ impl Paged {
             let layer = described.layer().map_err(broken)?;
             let (shape, crs) = (described.shape(), layer.crs.clone());
             let known = Known { schema: Some(layer.schema.clone()), shape, crs, marks: Vec::new() };
-            return Ok(Paged { open: None, runtime, make, known, layer, shape, id, stop });
+            return Ok(Paged { open: None, runtime, make, known, layer, shape, id, resumed: 0, stop });
         }
         let open = runtime.block_on(unless(&stop, job.source(Clock::system(), None, Known::default())))?;
         let (layer, shape) = (open.layer().clone(), open.shape());
         let known =
             Known { schema: Some(layer.schema.clone()), shape, crs: layer.crs.clone(), marks: Vec::new() };
-        Ok(Paged { open: Some(open), runtime, make, known, layer, shape, id, stop })
+        Ok(Paged { open: Some(open), runtime, make, known, layer, shape, id, resumed: 0, stop })
     }
 
     fn connect(&mut self, from: Option<Position>, marks: Vec<Mark>) -> Result<(), StepError> {
@@ -93,11 +103,6 @@ impl Paged {
         let open = self.runtime.block_on(unless(&self.stop, job.source(Clock::system(), from, known)))?;
         self.open = Some(open);
         Ok(())
-    }
-
-    /// The way to the service, once there is one.
-    fn wire(&self) -> Option<&Wire> {
-        self.open.as_ref().map(|open| open.wire())
     }
 }
 
@@ -116,6 +121,7 @@ impl Source for Paged {
 
     fn seek(&mut self, position: &str, marks: Vec<Mark>) -> Result<(), StepError> {
         let from = Position::from_json(position).map_err(StepError::Broken)?;
+        self.resumed = from.tally.received;
         self.connect(Some(from), marks)
     }
 
@@ -144,20 +150,9 @@ impl Source for Paged {
 
     fn told(&self) -> Option<Told> {
         let open = self.open.as_ref()?;
-        let tally = open.tally();
-        Some(Told {
-            declared: tally.declared,
-            received: tally.received,
-            repeated: tally.repeated,
-            pages: tally.pages,
-            calls: self.wire().map_or(0, |wire| wire.line().calls.attempts()),
-            verdict: open.agreement().map(|agreement| match agreement {
-                Agreement::Exact => "exact",
-                Agreement::Changed => "changed",
-                Agreement::Undeclared => "undeclared",
-                Agreement::Tolerated(_) => "tolerated",
-                Agreement::Mismatch(_) => "mismatch",
-            }),
-        })
+        let mut told = Told { layer: self.layer.name.clone(), resumed: self.resumed, ..Told::default() };
+        told.tally(&open.tally(), open.agreement());
+        told.sent(open.wire());
+        Some(told)
     }
 }

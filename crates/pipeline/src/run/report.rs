@@ -67,6 +67,8 @@ pub struct Report {
     pub rejects: String,
     /// Where the records are.
     pub sink: String,
+    /// Their reference system there.
+    pub crs: String,
     /// Rows in the sink at the end, as the sink counted them; `None` if it has not been asked, or is
     /// a file that was written whole.
     pub sink_rows: Option<u64>,
@@ -94,16 +96,32 @@ pub enum RunError {
     /// Nothing was begun: a service asks for time, the pipeline is suspended, or another run of it
     /// is under way.
     Later(String),
+    /// A service that the source needs did not give what it was asked for.
+    Service {
+        /// Why.
+        code: Code,
+        /// When to come again; `None` if it will not help.
+        until: Option<Wall>,
+        /// The same in a sentence.
+        said: String,
+    },
+    /// Nothing was begun: it was stopped while the source was looked at. What was received of it is
+    /// kept.
+    Stopped,
     /// It broke off; what was committed stays, and `--resume` goes on.
     Broken(String),
 }
 
 impl RunError {
     /// The status that a run ends with that could not begin.
-    pub(super) fn status(&self) -> Status {
+    #[must_use]
+    pub fn status(&self) -> Status {
         match self {
-            RunError::Later(_) => Status::Waiting,
-            RunError::Setup(_) | RunError::Broken(_) => Status::Failed,
+            RunError::Later(_) | RunError::Service { until: Some(_), .. } => Status::Waiting,
+            RunError::Stopped => Status::Stopped,
+            RunError::Setup(_) | RunError::Service { until: None, .. } | RunError::Broken(_) => {
+                Status::Failed
+            }
         }
     }
 }
@@ -120,8 +138,9 @@ impl From<StateError> for RunError {
 impl From<StepError> for RunError {
     fn from(error: StepError) -> RunError {
         match error {
-            StepError::TryLater { .. } => RunError::Later(error.into()),
-            StepError::Cancelled => RunError::Broken(error.into()),
+            StepError::TryLater { code, until, said } => RunError::Service { code, until: Some(until), said },
+            StepError::Failed { code, said } => RunError::Service { code, until: None, said },
+            StepError::Cancelled => RunError::Stopped,
             StepError::Broken(what) => RunError::Setup(what),
         }
     }
@@ -130,7 +149,11 @@ impl From<StepError> for RunError {
 impl std::fmt::Display for RunError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            RunError::Setup(what) | RunError::Later(what) | RunError::Broken(what) => f.write_str(what),
+            RunError::Stopped => f.write_str("it was stopped"),
+            RunError::Setup(what)
+            | RunError::Later(what)
+            | RunError::Service { said: what, .. }
+            | RunError::Broken(what) => f.write_str(what),
         }
     }
 }
@@ -190,6 +213,7 @@ impl Report {
             "warnings": self.warnings,
             "rejects": self.rejects,
             "sink": self.sink,
+            "crs": self.crs,
             "sink_rows": self.sink_rows,
             "run": self.began.run,
             "resumed": self.began.resumed,

@@ -1,6 +1,8 @@
 //! From a service of the manifest to a job: its profile, address and key, and the policies that
 //! hold for it.
 
+use std::path::Path;
+
 use tidegate_geo::Crs;
 use url::Url;
 
@@ -28,7 +30,7 @@ pub(super) fn wire(
     manifest: &Manifest,
     form: &manifest::Service,
     (url, profile): (Url, Profile),
-    patience: f64,
+    from: &manifest::Source,
     caller: Caller,
 ) -> Result<WireConfig, String> {
     let policy = Policy::from(manifest);
@@ -40,7 +42,8 @@ pub(super) fn wire(
     if let Some(agent) = &form.user_agent {
         client.user_agent = agent.parse().map_err(|_| format!("user_agent: {agent:?} cannot be sent"))?;
     }
-    let lane = traffic::of_source(&policy, form, &profile);
+    let at_once = from.paging.as_ref().and_then(|paging| paging.at_once);
+    let lane = traffic::of_source(&policy, form, &profile, at_once);
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).map_err(|e| e.to_string())?;
     Ok(WireConfig {
@@ -51,7 +54,7 @@ pub(super) fn wire(
         policy: policy.call,
         classifier: policy.lists_statuses.then_some(policy.classifier),
         lane,
-        patience: tidegate_core::time::seconds(patience),
+        patience: tidegate_core::time::seconds(from.patience_seconds),
         seed: u64::from_le_bytes(seed),
         caller: Some(caller),
         lane_state: None,
@@ -71,8 +74,7 @@ pub(super) fn job(
     let url = Url::parse(address).map_err(|e| at(format!("{address:?} is no URL: {e}")))?;
     let (which, profile) = match &form.profile {
         Some(name) => {
-            let profile =
-                Profiles::one(name, form.profiles.as_deref().map(std::path::Path::new)).map_err(at)?;
+            let profile = Profiles::one(name, form.profiles.as_deref().map(Path::new)).map_err(at)?;
             let which = Which::of_profile(&profile).ok_or_else(|| {
                 at(format!("the profile {name} has no features to read; use one of {}", Which::names()))
             })?;
@@ -116,7 +118,7 @@ pub(super) fn job(
             )));
         }
     };
-    let wire = wire(manifest, form, (url, profile), from.patience_seconds, traffic.caller(name))?;
+    let wire = wire(manifest, form, (url, profile), from, traffic.caller(name))?;
     let at_once = wire.lane.limit.in_flight_max as usize;
     Ok(Job { wire, ask, pager: PagerConfig { at_once, tolerance: tolerance(from)? } })
 }

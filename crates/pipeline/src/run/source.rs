@@ -4,15 +4,17 @@
 //! and a stamp that tells whether the source is still the one that the position is of. Files are
 //! read here; whatever reads from afar implements the same trait.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tidegate_geo::Batch;
 use tidegate_geo::format::{self, Layer, Reader, Rejected, geojson::ReadOptions};
 use tidegate_geo::wkb::Shape;
 
-use crate::source::{Mark, Tolerance};
+use crate::source::file::FilePosition;
+use crate::source::{Agreement, Mark, Tally, Tolerance, Wire};
 use crate::step::StepError;
 
 /// The scope under which a sink keeps the marks of a source. Those of steps and gates lie below.
@@ -33,21 +35,72 @@ pub struct Page {
 }
 
 /// What a remote source counted.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Told {
+    /// The layer or the file.
+    pub layer: String,
     /// Records that the service declared at the start.
     pub declared: Option<u64>,
+    /// Records that it declared last.
+    pub declared_last: Option<u64>,
     /// Different records received.
     pub received: u64,
+    /// Of those, received before this run was resumed.
+    pub resumed: u64,
     /// Records that came again and were left out.
     pub repeated: u64,
     /// Pages received.
     pub pages: u64,
+    /// How often the layer was read from its start.
+    pub passes: u32,
+    /// How often the place was lost and found again further up.
+    pub steps_back: u64,
+    /// Bytes received of a file, and in all as far as its server says; nothing of a layer.
+    pub bytes: Option<u64>,
+    /// See `bytes`.
+    pub bytes_declared: Option<u64>,
     /// Calls of this run.
     pub calls: u64,
+    /// Of those, repeats.
+    pub retries: u64,
+    /// Answers that asked for fewer calls.
+    pub throttled: u64,
     /// How declared and received compare: `exact`, `changed`, `undeclared`, `tolerated`,
     /// `mismatch`; nothing before the end.
-    pub verdict: Option<&'static str>,
+    pub verdict: Option<Cow<'static, str>>,
+    /// By how many records they differ beyond what the changes of the layer explain.
+    pub difference: u64,
+}
+
+impl Told {
+    /// What a pager has counted, and what it takes as the end.
+    pub(super) fn tally(&mut self, tally: &Tally, agreement: Option<Agreement>) {
+        (self.declared, self.declared_last) = (tally.declared, tally.latest);
+        (self.received, self.repeated) = (tally.received, tally.repeated);
+        (self.pages, self.passes, self.steps_back) = (tally.pages, tally.passes, tally.steps_back);
+        let (word, difference) = match agreement {
+            None => return,
+            Some(Agreement::Exact) => ("exact", 0),
+            Some(Agreement::Changed) => ("changed", 0),
+            Some(Agreement::Undeclared) => ("undeclared", 0),
+            Some(Agreement::Tolerated(off)) => ("tolerated", off),
+            Some(Agreement::Mismatch(off)) => ("mismatch", off),
+        };
+        (self.verdict, self.difference) = (Some(word.into()), difference);
+    }
+
+    /// How far a file is.
+    pub(super) fn bytes(&mut self, at: &FilePosition) {
+        (self.bytes, self.bytes_declared) = (Some(at.bytes), at.total);
+    }
+
+    /// What was sent for it.
+    pub(super) fn sent(&mut self, wire: &Wire) {
+        let calls = &wire.line().calls;
+        (self.calls, self.retries) = (calls.attempts(), calls.retries());
+        self.throttled = wire.lane().snapshot().counts.throttled;
+    }
 }
 
 /// Where pages of records come from.
@@ -135,6 +188,8 @@ pub struct FileSource {
     ended: bool,
     tolerance: Tolerance,
     stamp: Option<String>,
+    layer: Layer,
+    told: Option<Told>,
 }
 
 impl FileSource {
@@ -148,6 +203,8 @@ impl FileSource {
         let tolerance = Tolerance::default();
         Ok(FileSource {
             path: path.into(),
+            layer: reader.layer().clone(),
+            told: None,
             reader,
             options,
             from: 0,
@@ -162,6 +219,16 @@ impl FileSource {
     #[must_use]
     pub fn stamped(mut self, stamp: Option<String>) -> FileSource {
         self.stamp = stamp;
+        self
+    }
+
+    /// The same file, with what was counted when it was brought here.
+    #[must_use]
+    pub fn brought(mut self, told: Option<Told>) -> FileSource {
+        if let Some(told) = &told {
+            self.layer.name.clone_from(&told.layer);
+        }
+        self.told = told;
         self
     }
 
@@ -182,7 +249,11 @@ fn open(path: &Path, options: &ReadOptions) -> Result<Box<dyn Reader>, String> {
 
 impl Source for FileSource {
     fn layer(&self) -> &Layer {
-        self.reader.layer()
+        &self.layer
+    }
+
+    fn told(&self) -> Option<Told> {
+        self.told.clone()
     }
 
     fn stamp(&self) -> String {

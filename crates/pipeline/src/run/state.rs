@@ -157,7 +157,7 @@ impl State {
 }
 
 /// Waits until the names in a directory are on the disk.
-fn sync_dir(dir: &Path) -> std::io::Result<()> {
+pub(super) fn sync_dir(dir: &Path) -> std::io::Result<()> {
     // Windows has no such thing, and needs none.
     if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
 }

@@ -12,7 +12,7 @@ use tidegate_geo::Batch;
 use super::build::Named;
 use super::counts::Counts;
 use super::lifecycle::Status;
-use super::report::End;
+use super::report::{End, RunError};
 use super::source::Page;
 use super::stream::{InTransit, Upstream, stages};
 use crate::audit::AuditEvent;
@@ -68,19 +68,24 @@ pub(super) enum Ended {
     TryLater(Code, Wall),
     /// An incident was opened.
     Suspended(String),
+    /// A service did not give what it was asked for.
+    Failed(Code, String),
     Broken(String),
 }
 
 impl Ended {
     /// The end, the status and the failure that it means.
-    pub(super) fn into_end(self) -> (End, Status, Option<String>) {
+    pub(super) fn into_end(self) -> (End, Status, Option<RunError>) {
         match self {
             Ended::Done => (End::Done, Status::Done, None),
             Ended::Halted(halt) => (End::Halted(halt), Status::Halted, None),
             Ended::Stopped => (End::Stopped, Status::Stopped, None),
             Ended::TryLater(code, until) => (End::TryLater(code, until), Status::Waiting, None),
             Ended::Suspended(what) => (End::Suspended(what), Status::Suspended, None),
-            Ended::Broken(what) => (End::Stopped, Status::Failed, Some(what)),
+            Ended::Failed(code, said) => {
+                (End::Stopped, Status::Failed, Some(RunError::Service { code, until: None, said }))
+            }
+            Ended::Broken(what) => (End::Stopped, Status::Failed, Some(RunError::Broken(what))),
         }
     }
 }
@@ -93,6 +98,7 @@ pub(super) fn ended(why: StepError, label: &str) -> Ended {
     match why {
         StepError::TryLater { code, until, .. } => Ended::TryLater(code, until),
         StepError::Cancelled => Ended::Stopped,
+        StepError::Failed { code, said } => Ended::Failed(code, format!("{label}: {said}")),
         StepError::Broken(what) => Ended::Broken(format!("{label}: {what}")),
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn open(
     format: Format,
     (address, bucket): (&str, &Bucket),
 ) -> Result<Box<dyn Sink>, String> {
-    let (store, key) = bucket.open(address, &spec.traffic)?;
+    let (store, key) = bucket.open(address, tidegate_core::patience::DEFAULT, &spec.traffic)?;
     let runtime = spec.traffic.runtime()?;
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;

@@ -14,6 +14,10 @@ use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions, infer};
 use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
 
+/// What helps if a record does not fit the fields that the description and the first page showed.
+const LATE: &str = "; the fields were taken from the description and the first page, `source.spool: true` \
+    takes them from all pages";
+
 /// A pager whose pages come as batches.
 pub(super) struct Batches {
     pager: Pager,
@@ -110,6 +114,10 @@ impl Source for Batches {
         let mut reader = GeoJsonReader::new(text.as_slice(), schema.clone(), self.options.clone());
         let mut rejected = Vec::new();
         let batch = reader.next_batch(&mut rejected).map_err(unreadable)?;
+        let problems = rejected.iter_mut().flat_map(|rejected| &mut rejected.problems);
+        for problem in problems.filter(|problem| problem.code == Code::SCHEMA_MISMATCH) {
+            problem.message.push_str(LATE);
+        }
         let first_record = self.records;
         self.records += pulled.len() as u64;
         let batch = batch.unwrap_or_else(|| Batch::new(schema));

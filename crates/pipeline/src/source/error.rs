@@ -12,6 +12,8 @@ pub enum Trouble {
     Broken,
     /// The service wants no calls for longer than our patience.
     TryLater(Wall),
+    /// The service is down or refuses for now: all attempts failed in a way that can heal by itself.
+    Down,
     /// What was received is not what was declared.
     Mismatch,
 }
@@ -43,7 +45,7 @@ impl SourceError {
     /// Whether it may only be that the service has forgotten a link.
     #[must_use]
     pub fn is_forgotten(&self) -> bool {
-        self.trouble == Trouble::Broken
+        matches!(self.trouble, Trouble::Broken | Trouble::Down)
             && [Code::BAD_REQUEST, Code::NOT_FOUND, Code::UNPROCESSABLE, Code::SERVICE_EXCEPTION]
                 .contains(&self.code)
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
-use tidegate_core::Code;
+use tidegate_core::{Code, VerdictKind};
 use tidegate_geo::format::Format;
 use url::Url;
 
@@ -123,6 +123,11 @@ pub async fn object(
         if error.is_later() {
             let clock = store.lanes().clock();
             out.trouble = Trouble::TryLater(clock.wall_of(error.verdict.until().unwrap_or_default()));
+        } else if matches!(
+            error.verdict.kind,
+            VerdictKind::Throttled { .. } | VerdictKind::Transient { .. } | VerdictKind::QuotaSpent { .. }
+        ) {
+            out.trouble = Trouble::Down;
         }
         out
     };

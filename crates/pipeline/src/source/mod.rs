@@ -4,7 +4,7 @@
 //! Two ways to use one:
 //!
 //! - [`Job::pager`] gives pages: the text of each new feature as GeoJSON, and a [`Position`]. This
-//!   is what `fetch` keeps in its spool.
+//!   is what a run keeps of a source that is spooled.
 //! - [`Job::source`] gives [`Source`]: batches of one schema, and a position after each. This is
 //!   what a pipeline reads.
 //!

@@ -26,7 +26,7 @@ use tidegate_core::classify::Classifier;
 use tidegate_core::lane::LaneConfig;
 use tidegate_core::refusal::RefusalClass;
 use tidegate_core::signal::{Finding, Means};
-use tidegate_core::{Code, Rng};
+use tidegate_core::{Code, Rng, VerdictKind};
 use url::Url;
 
 /// Everything that requests need.
@@ -256,6 +256,10 @@ impl Wire {
     ) -> Result<ParsedResponse<T>, SourceError> {
         let accepted = outcome.is_accepted();
         let (word, code, attempts) = (outcome.word(), outcome.verdict.code, outcome.attempts());
+        let heals = matches!(
+            outcome.verdict.kind,
+            VerdictKind::Throttled { .. } | VerdictKind::Transient { .. } | VerdictKind::QuotaSpent { .. }
+        );
         let advice = match (RefusalClass::of(&outcome.verdict), &self.caller) {
             (Some(class @ RefusalClass::Credential), None) => call::advice(class, &SettingsOf::Options),
             (Some(class @ RefusalClass::Credential), Some(caller)) => call::advice(class, &caller.settings()),
@@ -275,7 +279,14 @@ impl Wire {
         if !advice.is_empty() {
             text.push_str(&format!(". {advice}"));
         }
-        Err(SourceError::broken(code, self.masked(&text)))
+        let mut error = SourceError::broken(code, self.masked(&text));
+        if heals {
+            error.trouble = Trouble::Down;
+            if let Some(caller) = &self.caller {
+                caller.later(&error.message);
+            }
+        }
+        Err(error)
     }
 }
 

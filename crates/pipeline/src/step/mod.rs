@@ -208,6 +208,13 @@ pub enum StepError {
     },
     /// The run is being stopped from outside.
     Cancelled,
+    /// A service did not give what it was asked for, or what it gave is wrong.
+    Failed {
+        /// Why.
+        code: Code,
+        /// The same in a sentence.
+        said: String,
+    },
     /// Something that no record is to blame for.
     Broken(String),
 }
@@ -221,7 +228,7 @@ impl From<String> for StepError {
 impl From<StepError> for String {
     fn from(error: StepError) -> String {
         match error {
-            StepError::TryLater { said, .. } => said,
+            StepError::TryLater { said, .. } | StepError::Failed { said, .. } => said,
             StepError::Cancelled => "it was stopped".into(),
             StepError::Broken(what) => what,
         }

@@ -3,6 +3,8 @@
 //! It is found out before the first call, because whoever comes first makes the lane: a source that
 //! may ask ten times a second must not make it for a step on the same service that may ask twice.
 
+use std::path::Path;
+
 use tidegate_core::lane::LaneConfig;
 use tidegate_core::limit::LimitConfig;
 use url::Url;
@@ -13,10 +15,16 @@ use crate::profile::{Profile, Profiles};
 use crate::source::{Which, file};
 
 /// The lane of a service that is a source: its pages are large, and its profile says how many it
-/// can make at once.
-pub(crate) fn of_source(policy: &Policy, form: &Service, profile: &Profile) -> LaneConfig {
+/// can make at once, unless the source says it.
+pub(crate) fn of_source(
+    policy: &Policy,
+    form: &Service,
+    profile: &Profile,
+    at_once: Option<u32>,
+) -> LaneConfig {
     let mut lane = told(policy, form);
-    lane.limit.in_flight_max = lane.limit.in_flight_max.min(profile.in_flight()).max(1);
+    let most = at_once.unwrap_or(profile.in_flight());
+    lane.limit.in_flight_max = lane.limit.in_flight_max.min(most).max(1);
     lane
 }
 
@@ -98,7 +106,9 @@ fn source(manifest: &Manifest, policy: &Policy) -> Option<Use> {
         None => of(form, &url)?,
     };
     let service = source.service.as_deref().or(url.host_str()).unwrap_or_default().to_owned();
-    let (key, lane) = (key(&url, form, profile.form().auth.is_some()), of_source(policy, form, &profile));
+    let at_once = source.paging.as_ref().and_then(|paging| paging.at_once);
+    let lane = of_source(policy, form, &profile, at_once);
+    let key = key(&url, form, profile.form().auth.is_some());
     Some(Use { service, source: true, key, lane, profile: Some(profile) })
 }
 
@@ -107,9 +117,8 @@ fn key(url: &Url, form: &Service, keyed: bool) -> LaneKey {
 }
 
 fn named(form: &Service) -> Option<Profile> {
-    form.profile
-        .as_ref()
-        .and_then(|name| Profiles::one(name, form.profiles.as_deref().map(std::path::Path::new)).ok())
+    let own = form.profiles.as_deref().map(Path::new);
+    form.profile.as_ref().and_then(|name| Profiles::one(name, own).ok())
 }
 
 fn of(form: &Service, url: &Url) -> Option<Profile> {

@@ -29,6 +29,7 @@ use crate::lane::{Clock, LaneKey, LaneStates, Lanes};
 use crate::letter::now_ms;
 use crate::lock::lock;
 use crate::manifest::{Manifest, Policy};
+use crate::run::source::Told;
 use crate::telemetry::{ServiceMetrics, Telemetry};
 
 /// The traffic of a run. Clones share it.
@@ -52,6 +53,8 @@ struct Shared {
     from_options: bool,
     /// Who wants more time than there is, in a sentence.
     later: Mutex<Option<String>>,
+    /// What the source has counted so far.
+    told: Arc<Mutex<Option<Told>>>,
 }
 
 impl fmt::Debug for Traffic {
@@ -83,6 +86,7 @@ impl Traffic {
             keep_going: false,
             from_options: false,
             later: Mutex::default(),
+            told: Arc::default(),
         };
         Traffic { shared: Arc::new(shared), runtime: Arc::default() }
     }
@@ -132,6 +136,20 @@ impl Traffic {
     #[must_use]
     pub fn later(&self) -> Option<String> {
         lock(&self.shared.later).clone()
+    }
+
+    /// This traffic, whose source tells what it has counted so far in a place for all to see.
+    #[must_use]
+    pub fn telling(mut self, place: &Arc<Mutex<Option<Told>>>) -> Traffic {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.told = Arc::clone(place);
+        }
+        self
+    }
+
+    /// The source has counted so much.
+    pub(crate) fn tell(&self, told: Told) {
+        *lock(&self.shared.told) = Some(told);
     }
 
     /// What all calls run on. It is made when the first one needs it; its threads go on with what is

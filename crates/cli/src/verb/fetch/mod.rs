@@ -1,32 +1,31 @@
 //! `tidegate fetch`: a remote layer or file into a local one, whole or loudly not.
+//!
+//! A preset over `run`: the options become a manifest, which is executed like any other.
 
-mod job;
-mod tell;
+mod preset;
 
 use std::io;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use tidegate_client::lane::Clock;
 use tidegate_client::secret::SecretRef;
-use tidegate_pipeline::fetch::{End, Job, Run};
-use tidegate_pipeline::source::{SourceError, Tolerance, Trouble};
+use tidegate_pipeline::manifest;
+use tidegate_pipeline::run::Options;
+use tidegate_pipeline::source::Tolerance;
 use url::Url;
 
 use super::calls::{Calls, Reach};
+use super::plan;
+use crate::execute::{Execution, refused};
 use crate::exit::Exit;
-use crate::observe::{self, Observer, Subject};
+use crate::observe;
 use crate::out::{self, Format};
-use crate::progress::Progress;
-use crate::stop::Stop;
 
 /// Fetch a layer of a service, or a file, into a local file
 ///
 /// Page by page, each retried and checkpointed; features that come twice are left out, and what
 /// was received is compared with what the service declared. The output appears when it is whole.
-/// A run that was cut off goes on with --resume.
+/// A run that was cut off continues with --resume.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -39,9 +38,11 @@ Examples:
 
 A filter goes into the URL, in the service's own words: ?cql_filter=…, ?where=…, ?bbox=….
 
-Exit codes: 0 all features are in the output; 4 some cannot be held by it, a file beside it says which and
-why; 75 the service asks for time, run again with --resume; 2 the job cannot work as given; 1 a page
-could not be had, or received is not declared.")]
+The options become a manifest, which --print-manifest shows and `tidegate run` takes.
+
+Exit codes: 0 all features are in the output; 4 some cannot be held by it, the summary says where they
+are; 75 the service is down or asks for time, or the same fetch is under way: run again with --resume;
+2 the options cannot work as given; 1 a page could not be had, or received is not declared.")]
 #[command(
     mut_arg("attempts", |a| a.help("Attempts per page, at most; throttles and outages do not count")),
     mut_arg("deadline", |a| a.help("Time for one page, from its first attempt").default_value("10m")),
@@ -99,17 +100,37 @@ pub(crate) struct Args {
     crs: Option<tidegate_geo::Crs>,
 
     /// How far received may be from declared: a number such as 5, or a share such as 0.1%
-    #[arg(long, value_name = "N", default_value = "0", value_parser = Tolerance::parse)]
-    tolerate: Tolerance,
+    #[arg(long, value_name = "N", default_value = "0", value_parser = tolerance)]
+    tolerate: String,
 
     #[command(flatten)]
     calls: Calls,
 
-    /// Go on with a run that was cut off
+    /// Continue the last run if it did not finish; otherwise start a new one
     #[arg(long)]
     resume: bool,
 
-    /// Where pages are kept until the output is whole
+    /// Ask for every record, also when a service refuses one after the other and accepts none
+    #[arg(long)]
+    keep_going: bool,
+
+    /// Only show what would happen, as `tidegate plan` does
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Only print the manifest that these options mean, for `tidegate run`
+    #[arg(long)]
+    print_manifest: bool,
+
+    /// Keep features that cannot be written as dead letters: a file, or postgres://…; see `tidegate dlq`
+    #[arg(long, value_name = "STORE")]
+    dead_letters: Option<String>,
+
+    /// Keep dead letters so many days, 30 to 90
+    #[arg(long, value_name = "DAYS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(30..=90))]
+    retention: u32,
+
+    /// Where state is kept: lock, result, rejects, pages until the output is whole
     #[arg(long, value_name = "DIR", default_value = ".tidegate")]
     state: PathBuf,
 
@@ -131,11 +152,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     observe: observe::Args,
 
-    /// How to say what happened: words on standard error, or JSON on standard output
+    /// What goes to standard output: nothing, or the result as JSON
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 
-    /// Draw no progress
+    /// No progress and no summary
     #[arg(short, long)]
     quiet: bool,
 }
@@ -159,79 +180,42 @@ fn crs(text: &str) -> Result<tidegate_geo::Crs, String> {
     text.parse().map_err(|problem: tidegate_geo::Problem| problem.message)
 }
 
+fn tolerance(text: &str) -> Result<String, String> {
+    Tolerance::parse(text).map(|_| text.trim().to_owned())
+}
+
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    let stem = args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let run = Arc::new(Run::new(&format!("fetch:{stem}")));
-    let began = Instant::now();
-    // Two threads: pages are read on one while they are written from the other.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let ended = match job::job(args) {
-        Ok(job) => match Observer::start(subject(&run), &args.observe) {
-            Ok(observer) => {
-                let ended = runtime.block_on(watched(job, args, &run));
-                let failed = ended.is_err();
-                let seen = observer.end(if failed { "failed" } else { "done" }, failed);
-                tell::report(args, &run, &ended, &seen);
-                ended
-            }
-            Err(why) => Err(SourceError::setup(why)),
+    let text = match preset::manifest(args) {
+        Ok(text) => text,
+        Err(why) => return refused(&why, args.format),
+    };
+    if args.print_manifest {
+        out::data(&text)?;
+        return Ok(Exit::Done);
+    }
+    let manifest = match manifest::from_bytes("the manifest of these options", text.as_bytes()) {
+        Ok(manifest) => manifest,
+        Err(rejection) => return refused(rejection.render(out::color()).trim_end(), args.format),
+    };
+    if args.dry_run {
+        return plan::tell(&manifest, Path::new("fetch"), args.format, (None, None));
+    }
+    Execution {
+        manifest: &manifest,
+        options: Options {
+            folder: PathBuf::new(),
+            state: args.state.clone(),
+            resume: args.resume,
+            atomic: true,
+            keep_going: args.keep_going,
+            from_options: true,
         },
-        Err(error) => Err(error),
-    };
-    runtime.shutdown_background();
-    let exit = match &ended {
-        Ok(End::Done(outcome)) if outcome.rejected > 0 => Exit::DeadLetters,
-        Ok(End::Done(_)) => Exit::Done,
-        Ok(End::Cancelled) => Exit::Failure,
-        Ok(End::TryLater { .. }) => Exit::TryLater,
-        Err(error) if error.trouble == Trouble::Setup => Exit::Usage,
-        Err(_) => Exit::Failure,
-    };
-    match args.format {
-        Format::Table => out::say(&tell::words(args, &run.seen(), &ended, began.elapsed())),
-        Format::Json => out::data(&tell::json(args, &run.seen(), &ended, began.elapsed()))?,
+        observe: &args.observe,
+        quiet: args.quiet,
+        format: args.format,
+        verb: "fetch",
+        subject: args.output.display().to_string(),
+        resume: "the same command with --resume goes on".to_owned(),
     }
-    Ok(exit)
-}
-
-fn subject(run: &Run) -> Subject<'_> {
-    Subject { telemetry: &run.telemetry, task: "fetch", alerts: None, letters: None }
-}
-
-/// Runs the job, drawing progress and listening for Ctrl-C.
-async fn watched(job: Job, args: &Args, run: &Arc<Run>) -> Result<End, SourceError> {
-    let mut progress = Progress::new(args.quiet, out::color());
-    let mut pace = tell::Pace::new();
-    let going = job.go(Clock::system(), Arc::clone(run));
-    tokio::pin!(going);
-    let mut interrupts = Stop::listen().map_err(|e| SourceError::setup(e.to_string()))?;
-    let mut interrupted = false;
-    loop {
-        tokio::select! {
-            end = &mut going => {
-                if let Some(progress) = &mut progress {
-                    progress.clear();
-                }
-                return end;
-            }
-            () = tokio::time::sleep(Progress::EVERY) => {
-                if let Some(progress) = &mut progress {
-                    let seen = run.seen();
-                    pace.look(&seen);
-                    progress.draw_line(|color| tell::line(&seen, &pace, color));
-                }
-            }
-            _ = interrupts.asked() => {
-                if interrupted {
-                    return Ok(End::Cancelled);
-                }
-                interrupted = true;
-                run.stop();
-                if let Some(progress) = &mut progress {
-                    progress.clear();
-                }
-                out::say("stopping: what was received is kept; once more to stop at once");
-            }
-        }
-    }
+    .run()
 }

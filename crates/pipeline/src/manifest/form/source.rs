@@ -53,6 +53,16 @@ pub struct Source {
     #[schemars(with = "Paging")]
     pub paging: Option<Paging>,
 
+    /// Whether all pages of a service are kept in the state directory before the first record is
+    /// read. Then every field is known before anything is written, also one that the service does
+    /// not describe and only the last page has. Without it the fields are those of the description
+    /// and the first page, and a record with another field is rejected. A run that is cut off goes
+    /// on at the page.
+    ///
+    /// Touch it for a service that does not describe all its fields.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spool: bool,
+
     /// How far the number of records may be from the one that the source declared: a number such
     /// as `5`, or a share such as `0.1%`. Beyond it the run fails with
     /// `COUNT_MISMATCH`.
@@ -110,6 +120,11 @@ pub struct CsvRows {
     pub required: Vec<String>,
 }
 
+impl Source {
+    /// How long a service may ask us to wait where the manifest says nothing.
+    pub const PATIENCE_SECONDS: f64 = 900.0;
+}
+
 /// How the pages of a service are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -120,6 +135,13 @@ pub struct Paging {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64", range(min = 1, max = 1_000_000))]
     pub size: Option<u64>,
+
+    /// Requests under way at one time, where they can be foreseen. By default what the profile says.
+    ///
+    /// Touch it downwards for a weak server, upwards for one that is yours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32", range(min = 1, max = 64))]
+    pub at_once: Option<u32>,
 
     /// How the pages of an ArcGIS layer go on.
     pub by: PagingBy,
@@ -217,7 +239,7 @@ fn batch() -> u32 {
     4096
 }
 fn quarter() -> f64 {
-    900.0
+    Source::PATIENCE_SECONDS
 }
 pub(super) fn public() -> String {
     "public".to_owned()

@@ -1,5 +1,7 @@
 //! `store`: how to reach a bucket.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -41,11 +43,17 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// The store of an `s3://bucket/key` address in the traffic of a run, and the key in it.
+    /// The store of an `s3://bucket/key` address in the traffic of a run, and the key in it. It may
+    /// ask for so long a wait.
     ///
     /// # Errors
     /// Why it cannot be used, in a sentence.
-    pub fn open(&self, address: &str, traffic: &Traffic) -> Result<(ObjectStoreClient, String), String> {
+    pub fn open(
+        &self,
+        address: &str,
+        patience: Duration,
+        traffic: &Traffic,
+    ) -> Result<(ObjectStoreClient, String), String> {
         let rest = address.strip_prefix("s3://").ok_or_else(|| format!("{address} is no s3:// address"))?;
         let (bucket, key) = rest.split_once('/').filter(|(_, key)| !key.is_empty()).unwrap_or((rest, ""));
         if key.is_empty() {
@@ -62,7 +70,7 @@ impl Bucket {
             session_token: secret(&self.session_token).map_err(say)?,
             private: self.allow_private,
         };
-        let settings = StoreSettings { s3, ..StoreSettings::default() };
+        let settings = StoreSettings { s3, patience, ..StoreSettings::default() };
         let name = format!("s3://{bucket}");
         let store = ObjectStoreClient::open_for(&name, &settings, traffic.caller(&name))
             .map_err(|e| e.to_string())?;

@@ -14,7 +14,7 @@ pub struct Tolerance {
     pub max_null_rate: f64,
 
     /// Whether an invalid geometry halts the run. If `false`, the record becomes a dead letter
-    /// and the run goes on.
+    /// and the run goes on; a gate `is_valid` with another severity overrules that.
     ///
     /// Touch it when a few broken shapes must not hold up the rest.
     #[schemars(example = true)]

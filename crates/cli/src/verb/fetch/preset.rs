@@ -1,0 +1,210 @@
+//! From options to the manifest that they mean.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use tidegate_client::profile::Profile;
+use tidegate_core::hex::hex;
+use tidegate_geo::format::Format;
+use tidegate_pipeline::preset::{CallOptions, to_yaml};
+use tidegate_pipeline::source::{Which, file};
+
+use super::{Args, Body, Paging};
+
+/// The only service.
+const SERVICE: &str = "source";
+
+/// Where it comes from.
+struct From {
+    source: Map<String, Value>,
+    service: Option<Map<String, Value>>,
+    /// How the service speaks.
+    profile: Profile,
+}
+
+/// The manifest, as text.
+///
+/// # Errors
+/// Why there is none, in a sentence.
+pub(super) fn manifest(args: &Args) -> Result<String, String> {
+    let output = output(&args.output)?;
+    let From { mut source, service, profile } = match args.url.scheme() {
+        "http" | "https" => remote(args)?,
+        "s3" => object(args)?,
+        other => return Err(format!("{other}: is neither http(s): nor s3:")),
+    };
+    let calls = &args.calls;
+    let id = id(args, &source, service.as_ref())?;
+    source.insert("patience_seconds".into(), calls.patience.as_secs_f64().into());
+    if args.tolerate != "0" {
+        let number = args.tolerate.parse::<u32>().map(Value::from);
+        source.insert("tolerate".into(), number.unwrap_or_else(|_| args.tolerate.clone().into()));
+    }
+    let mut sections = vec![("id", json!(id)), ("source", Value::Object(source))];
+    if let Some(service) = service {
+        sections.push(("services", json!({ SERVICE: service })));
+    }
+    // These formats hold longitude and latitude.
+    if matches!(
+        Format::of_path(&args.output),
+        Some(Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq)
+    ) {
+        sections.push(("steps", json!([{ "reproject": "EPSG:4326" }])));
+    }
+    // A copy: what is there is written, and an invalid geometry is only told of.
+    let tolerance = json!({
+        "max_null_rate": 1.0, "halt_on_geometry_invalid": false, "precision_decimal_threshold": 0,
+    });
+    sections.extend([
+        ("gates", json!([{ "check": "is_valid", "severity": "warn" }])),
+        ("tolerance", tolerance),
+        ("sink", json!({ "file": output })),
+    ]);
+    if let Some(store) = &args.dead_letters {
+        sections.push(("dead_letters", json!({ "store": store, "retention_days": args.retention })));
+    }
+    let calls = CallOptions {
+        attempts: calls.attempts,
+        timeout: calls.timeout.unwrap_or(profile.timeout()),
+        deadline: calls.deadline,
+        in_flight_max: None,
+    };
+    sections.extend(calls.sections());
+    let pipeline: Map<String, Value> =
+        sections.into_iter().map(|(name, section)| (name.to_owned(), section)).collect();
+    Ok(to_yaml(&json!({ "pipeline": pipeline })))
+}
+
+/// The output, if it can be written at all.
+fn output(path: &Path) -> Result<&str, String> {
+    let name = path.display();
+    match Format::of_path(path) {
+        None => {
+            return Err(format!(
+                "{name}: the name tells no format; use .gpkg, .geojson, .geojsonl, .fgb or .csv"
+            ));
+        }
+        Some(Format::Shapefile) => return Err("Shapefiles are read, not written; use .gpkg".into()),
+        Some(_) => {}
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        return Err(format!("there is no folder {}", folder.display()));
+    }
+    path.to_str().ok_or_else(|| format!("{name}: the name is not UTF-8"))
+}
+
+/// A name of its own for each source and output, still telling: another fetch must not go on with
+/// what this one keeps.
+fn id(
+    args: &Args,
+    source: &Map<String, Value>,
+    service: Option<&Map<String, Value>>,
+) -> Result<String, String> {
+    let path = std::path::absolute(&args.output).map_err(|e| e.to_string())?;
+    let mut source = source.clone();
+    if let Some(Value::Object(paging)) = source.get_mut("paging") {
+        paging.remove("at_once");
+    }
+    let service = service.map(|service| ["url", "profile"].map(|key| service.get(key).cloned()));
+    let all = json!([source, service, path.to_string_lossy()]).to_string();
+    let hash: [u8; 32] = Sha256::digest(all.as_bytes()).into();
+    let stem = args.output.file_stem().unwrap_or_default().to_string_lossy();
+    let stem: String = stem.chars().filter(|c| !c.is_control()).take(100).collect();
+    Ok(format!("fetch:{stem}-{}", hex(&hash[..4])))
+}
+
+fn remote(args: &Args) -> Result<From, String> {
+    let name = match &args.profile {
+        Some(name) => name.as_str(),
+        None => Which::of_url(&args.url)
+            .ok_or_else(|| {
+                format!("{} does not show what it is; say it with --profile: {}", args.url, Which::names())
+            })?
+            .name(),
+    };
+    let mut service = Map::new();
+    let mut put = |name: &str, value: Option<Value>| {
+        service.extend(value.map(|value| (name.to_owned(), value)));
+    };
+    put("key", args.key.as_ref().map(|key| key.to_string().into()));
+    put("requests_per_second", args.calls.rate.map(Value::from));
+    put("allow_private", args.reach.allow_private.then_some(true.into()));
+    put("allow_hosts", (!args.reach.allow_host.is_empty()).then(|| json!(args.reach.allow_host)));
+    if name == Which::File.name() {
+        let profile = file::profile().map_err(|e| e.message)?;
+        let mut source = Map::from_iter([("file".to_owned(), args.url.as_str().into())]);
+        file::local_name(&file::file_name(&args.url), args.url.as_str()).map_err(|e| e.message)?;
+        if !service.is_empty() {
+            source.insert("service".into(), SERVICE.into());
+        }
+        source.extend(args.layer.as_ref().map(|layer| ("layer".to_owned(), layer.as_str().into())));
+        return Ok(From { source, service: (!service.is_empty()).then_some(service), profile });
+    }
+    let profile = args.reach.profile(name)?;
+    if Which::of_profile(&profile).is_none() {
+        return Err(format!("profile {name} has no features to fetch; use one of {}", Which::names()));
+    }
+    service.insert("url".into(), args.url.as_str().into());
+    service.insert("profile".into(), name.into());
+    if let Some(path) = &args.reach.profiles {
+        let path = std::path::absolute(path).map_err(|e| e.to_string())?;
+        service.insert("profiles".into(), path.to_string_lossy().into());
+    }
+    let mut source = Map::from_iter([
+        ("service".to_owned(), SERVICE.into()),
+        // Services describe their fields badly: all are known when the last page has come.
+        ("spool".to_owned(), true.into()),
+    ]);
+    source.extend(args.layer.as_ref().map(|layer| ("layer".to_owned(), layer.as_str().into())));
+    let paging = paging(args);
+    if !paging.is_empty() {
+        source.insert("paging".into(), Value::Object(paging));
+    }
+    Ok(From { source, service: Some(service), profile })
+}
+
+fn paging(args: &Args) -> Map<String, Value> {
+    let all = [
+        ("size", args.page_size.map(Value::from)),
+        ("at_once", args.at_once.map(Value::from)),
+        ("by", (args.paging == Paging::Offset).then(|| "offset".into())),
+        (
+            "body",
+            match args.body {
+                Body::Auto => None,
+                Body::Geojson => Some("geojson".into()),
+                Body::Gml => Some("gml".into()),
+            },
+        ),
+        ("sort_by", args.sort_by.as_deref().map(Value::from)),
+        ("version", args.wfs_version.as_deref().map(Value::from)),
+        ("crs", args.crs.as_ref().map(|crs| crs.to_string().into())),
+    ];
+    all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+fn object(args: &Args) -> Result<From, String> {
+    let own = |name: &str| {
+        let set = std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        (set && !args.anonymous).then(|| Value::from(format!("env:{name}")))
+    };
+    let region = args.region.clone().or_else(|| std::env::var("AWS_REGION").ok());
+    let store = [
+        ("endpoint", args.endpoint.as_ref().map(|endpoint| endpoint.as_str().into())),
+        ("region", region.map(Value::from)),
+        ("access_key", own("AWS_ACCESS_KEY_ID")),
+        ("secret_key", own("AWS_SECRET_ACCESS_KEY")),
+        ("session_token", own("AWS_SESSION_TOKEN")),
+        ("allow_private", args.reach.allow_private.then_some(true.into())),
+    ];
+    let store: Map<String, Value> =
+        store.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+    let mut source = Map::from_iter([("file".to_owned(), args.url.as_str().into())]);
+    if !store.is_empty() {
+        source.insert("store".into(), Value::Object(store));
+    }
+    source.extend(args.layer.as_ref().map(|layer| ("layer".to_owned(), layer.as_str().into())));
+    Ok(From { source, service: None, profile: file::profile().map_err(|e| e.message)? })
+}

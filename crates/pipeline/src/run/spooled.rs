@@ -1,0 +1,281 @@
+//! All pages of a service, kept in the state directory before the first record is read.
+//!
+//! Why: a writer needs all fields before the first row, and many services describe theirs badly or
+//! not at all, so the fields are known when the last page has come.
+//!
+//! Two files: the features as one GeoJSON collection that is only ever added to, and a note with the
+//! position and the length that the features had then. The note is replaced by renaming, after the
+//! features are on the disk. So a run that is killed leaves a collection that is at least as long as
+//! its note says; what is beyond is cut off, and only that page is asked for again. A collection that
+//! is complete has a note that says so, on the disk before the first record is read; a resumed run
+//! then asks for nothing.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::Code;
+
+use super::crash;
+use super::fetched::Fetched;
+use super::paged::{Make, unless};
+use super::source::Told;
+use crate::lane::Clock;
+use crate::source::{Pager, Position, Pulled, SourceError};
+use crate::step::StepError;
+use crate::traffic::Traffic;
+
+const FEATURES: &str = "features.geojson";
+const NOTE: &str = "position.json";
+
+/// Keeps all pages of a layer in `dir`, or goes on with those that an earlier attempt kept.
+pub(super) fn spool(
+    make: &Make,
+    dir: &Path,
+    resume: bool,
+    (stop, traffic): (&Arc<AtomicBool>, &Traffic),
+) -> Result<Fetched, StepError> {
+    let job = make().map_err(StepError::Broken)?;
+    let mut spool = Spool::open(dir, &job.id(), resume)?;
+    let mut told = Told::default();
+    if let Some(whole) = &spool.note.whole {
+        told = Told { resumed: whole.received, calls: 0, retries: 0, throttled: 0, ..whole.clone() };
+        traffic.tell(told.clone());
+    } else {
+        let ended = traffic.runtime()?.block_on(unless(stop, async {
+            let from = spool.note.position.clone();
+            let mut pager = job.pager(Clock::system(), from.clone()).await?;
+            told.layer = pager.name().to_owned();
+            told.resumed = pager.tally().received;
+            let ended = pages(&mut pager, &mut spool, from, |pager| {
+                told.tally(pager.tally(), pager.agreement());
+                told.sent(pager.wire());
+                traffic.tell(told.clone());
+            })
+            .await;
+            ended.and_then(|()| spool.close(pager.crs().as_deref(), &told))
+        }));
+        ended?;
+    }
+    Ok(Fetched {
+        path: spool.dir.join(FEATURES),
+        stamp: Some(format!("spool {}", spool.note.id)),
+        told: Some(told),
+        features: Some(spool.note.features),
+    })
+}
+
+/// All pages that are still to be had.
+async fn pages(
+    pager: &mut Pager,
+    spool: &mut Spool,
+    from: Option<Position>,
+    mut tell: impl FnMut(&Pager),
+) -> Result<(), SourceError> {
+    let recall = from.as_ref().is_some_and(|from| !from.is_complete());
+    if recall {
+        spool.each(|feature| pager.remember(feature))?;
+    }
+    tell(pager);
+    let mut fresh = from.is_some();
+    for page in 0.. {
+        let pulled = match pager.next().await {
+            // A service forgets its links; what is known already is left out the second time.
+            Err(error) if fresh && error.is_forgotten() => {
+                if !recall {
+                    spool.each(|feature| pager.remember(feature))?;
+                }
+                pager.rewind();
+                fresh = false;
+                continue;
+            }
+            other => other,
+        };
+        fresh = false;
+        if let Ok(Some(pulled)) = &pulled {
+            spool.add(pulled, pager.crs().as_deref(), page)?;
+        }
+        tell(pager);
+        if pulled?.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What is known of the features.
+#[derive(Default, Serialize, Deserialize)]
+struct Note {
+    /// Which collection this is.
+    id: String,
+    /// Of which job.
+    job: String,
+    bytes: u64,
+    features: u64,
+    /// Where the service stands.
+    position: Option<Position>,
+    /// What was counted, once all pages are there.
+    whole: Option<Told>,
+}
+
+struct Spool {
+    dir: PathBuf,
+    out: Option<BufWriter<File>>,
+    note: Note,
+}
+
+impl Spool {
+    fn open(dir: &Path, job: &str, resume: bool) -> Result<Spool, StepError> {
+        let failed = |path: &Path, e: &io::Error| super::paged::stuck(disk(path, e));
+        fs::create_dir_all(dir).map_err(|e| failed(dir, &e))?;
+        let kept = || -> Option<Note> { serde_json::from_slice(&fs::read(dir.join(NOTE)).ok()?).ok() };
+        // Features that were lost since are no reason to go on behind them.
+        let length = fs::metadata(dir.join(FEATURES)).map_or(0, |about| about.len());
+        let is_there = |note: &Note| match note.whole {
+            Some(_) => length == note.bytes,
+            None => length >= note.bytes,
+        };
+        let note = kept().filter(|note| resume && note.job == job && is_there(note));
+        let note = match note {
+            Some(note) => note,
+            None => {
+                // The note first: features without one are nothing, a note without features is a lie.
+                for name in [NOTE, FEATURES] {
+                    let path = dir.join(name);
+                    match fs::remove_file(&path) {
+                        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(&path, &e)),
+                        _ => {}
+                    }
+                }
+                let mut id = [0; 8];
+                getrandom::fill(&mut id).map_err(|e| e.to_string())?;
+                Note { id: tidegate_core::hex::hex(&id), job: job.to_owned(), ..Note::default() }
+            }
+        };
+        Ok(Spool { dir: dir.to_owned(), out: None, note })
+    }
+
+    /// The collection behind what counts, with its head if it is new.
+    fn out(&mut self, crs: Option<&str>) -> io::Result<&mut BufWriter<File>> {
+        if self.out.is_none() {
+            let mut file = private(&self.dir.join(FEATURES))?;
+            file.set_len(self.note.bytes)?;
+            file.seek(SeekFrom::Start(self.note.bytes))?;
+            let mut file = BufWriter::with_capacity(1 << 20, file);
+            if self.note.bytes == 0 {
+                let crs = crs.unwrap_or("OGC:CRS84");
+                let head = serde_json::json!({"type": "name", "properties": {"name": crs}});
+                let head = format!("{{\"type\":\"FeatureCollection\",\"crs\":{head},\"features\":[");
+                file.write_all(head.as_bytes())?;
+                self.note.bytes = head.len() as u64;
+            }
+            self.out = Some(file);
+        }
+        self.out.as_mut().ok_or_else(|| io::Error::other("it is not open"))
+    }
+
+    /// Adds the new features of a page and the position after it. On return both are on the disk.
+    fn add(&mut self, pulled: &Pulled, crs: Option<&str>, page: u64) -> Result<(), SourceError> {
+        let path = self.dir.join(FEATURES);
+        let mut features = self.note.features;
+        let mut bytes = 0;
+        let mut write = || -> io::Result<()> {
+            let out = self.out(crs)?;
+            for feature in pulled.features() {
+                let between: &[u8] = if features == 0 { b"\n" } else { b",\n" };
+                out.write_all(between)?;
+                // A line per feature, so that they can be read again one by one.
+                if memchr::memchr2(b'\n', b'\r', feature).is_none() {
+                    out.write_all(feature)?;
+                } else {
+                    // White space between tokens; within text JSON has no bare line ends.
+                    let flat: Vec<u8> =
+                        feature.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }).collect();
+                    out.write_all(&flat)?;
+                }
+                bytes += (between.len() + feature.len()) as u64;
+                features += 1;
+            }
+            out.flush()?;
+            out.get_ref().sync_data()
+        };
+        write().map_err(|e| disk(&path, &e))?;
+        crash::point("page", page);
+        self.note.bytes += bytes;
+        self.note.features = features;
+        self.note.position = Some(pulled.position.clone());
+        self.keep()?;
+        crash::point("spooled", page);
+        Ok(())
+    }
+
+    /// The note takes its place after what it tells of is on the disk.
+    fn keep(&self) -> Result<(), SourceError> {
+        let (path, next) = (self.dir.join(NOTE), self.dir.join("position.next"));
+        let write = || -> io::Result<()> {
+            let mut file = private(&next)?;
+            file.set_len(0)?;
+            // Whole: piece by piece it would be a hundred writes.
+            file.write_all(&serde_json::to_vec(&self.note)?)?;
+            file.sync_data()?;
+            fs::rename(&next, &path)
+        };
+        write().map_err(|e| disk(&path, &e))
+    }
+
+    /// Calls `f` with each feature that is in it.
+    fn each(&self, mut f: impl FnMut(&[u8])) -> Result<(), SourceError> {
+        let path = self.dir.join(FEATURES);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(disk(&path, &e)),
+        };
+        let mut reader = BufReader::with_capacity(1 << 20, file.take(self.note.bytes));
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).map_err(|e| disk(&path, &e))? > 0 {
+            let text = line.trim_ascii_end();
+            if !text.starts_with(b"{\"type\":\"FeatureCollection\"") {
+                f(text.strip_suffix(b",").unwrap_or(text));
+            }
+            line.clear();
+        }
+        Ok(())
+    }
+
+    /// Completes the collection. A position in it may be committed from now on, so its note and its
+    /// name are on the disk before.
+    fn close(&mut self, crs: Option<&str>, told: &Told) -> Result<(), SourceError> {
+        let path = self.dir.join(FEATURES);
+        let tail = b"\n]}";
+        let mut write = || -> io::Result<()> {
+            let out = self.out(crs)?;
+            out.write_all(tail)?;
+            out.flush()?;
+            out.get_ref().sync_data()
+        };
+        write().map_err(|e| disk(&path, &e))?;
+        self.note.bytes += tail.len() as u64;
+        self.note.whole = Some(told.clone());
+        self.keep()?;
+        super::state::sync_dir(&self.dir).map_err(|e| disk(&self.dir, &e))?;
+        crash::point("kept", 0);
+        Ok(())
+    }
+}
+
+/// A file that only its owner reads.
+fn private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+fn disk(path: &Path, error: &io::Error) -> SourceError {
+    SourceError::broken(Code::UNKNOWN, format!("{}: {error}", path.display()))
+}
