@@ -461,9 +461,8 @@ fn services(watch: &Watch, color: bool) -> Vec<String> {
     // Lines of one traffic share their lanes.
     lanes.sort_by(|a, b| a.key.cmp(&b.key));
     lanes.dedup_by(|a, b| a.key == b.key);
-    let in_flight: u32 = lanes.iter().map(|lane| lane.in_flight).sum();
-    if in_flight > 0 {
-        parts.push(format!("{in_flight} in flight"));
+    if !lanes.is_empty() {
+        parts.push(format!("{} in flight", lanes.iter().map(|lane| lane.in_flight).sum::<u32>()));
     }
     let throttled: u64 = lanes.iter().map(|lane| lane.counts.throttled).sum();
     if throttled > 0 {

@@ -12,7 +12,8 @@
 //! | request | any other permanent refusal below 500 | code *and* status: these may be about single records |
 //!
 //! An accepted answer, an empty one included, ends the watch for good: from then on a refusal is
-//! about its record. Failures that can heal count neither way.
+//! about its record. An answer of an earlier run, out of the response cache, does so for refusals of
+//! the request: a second run over a table asks only for the rows that were refused. Failures that can heal count neither way.
 //!
 //! A refusal before the first accepted answer says nothing about its record yet, so a driver keeps
 //! none as the end of one while [`RefusalLimit::is_open`]: a later run with the right key asks again.
@@ -79,6 +80,8 @@ pub struct RepeatedRefusal {
 pub struct RefusalLimit {
     /// Whether it still counts.
     open: bool,
+    /// The same service has answered an earlier run.
+    answered_before: bool,
     last: Option<RepeatedRefusal>,
 }
 
@@ -95,13 +98,19 @@ impl RefusalLimit {
     /// Nothing was asked yet.
     #[must_use]
     pub const fn new() -> RefusalLimit {
-        RefusalLimit { open: true, last: None }
+        RefusalLimit { open: true, answered_before: false, last: None }
     }
 
     /// Never stops a run (`--keep-going`).
     #[must_use]
     pub const fn off() -> RefusalLimit {
-        RefusalLimit { open: false, last: None }
+        RefusalLimit { open: false, answered_before: false, last: None }
+    }
+
+    /// An answer to an earlier run is known, so that the form of the request is right: refusals of
+    /// the request are then about their records. Those of key and quota still count.
+    pub const fn answered_before(&mut self) {
+        self.answered_before = true;
     }
 
     /// Whether refusals are still counted: nothing has been accepted so far.
@@ -120,6 +129,10 @@ impl RefusalLimit {
             return None;
         }
         let class = RefusalClass::of(verdict)?;
+        if class == RefusalClass::Request && self.answered_before {
+            self.last = None;
+            return None;
+        }
         let (code, status) = (verdict.code, verdict.status);
         let before = match self.last {
             Some(last) if last.class != class => 0,
@@ -160,6 +173,16 @@ mod tests {
             }
         }
         None
+    }
+
+    #[test]
+    fn an_answer_of_an_earlier_run_speaks_for_the_request_and_not_for_the_key() {
+        let mut limit = RefusalLimit::new();
+        limit.answered_before();
+        let bad = refused(Code::BAD_REQUEST, 400);
+        assert!((0..100).all(|_| limit.count(&bad).is_none()));
+        let stopped = (0..100).find_map(|n| limit.count(&DENIED).map(|why| (n + 1, why.class)));
+        assert_eq!(stopped, Some((RefusalLimit::MAX, RefusalClass::Credential)));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::json;
 use tidegate_client::secret::SecretRef;
 use tidegate_pipeline::manifest::{CsvRows, Service};
 use tidegate_pipeline::preset::{self, CallOptions, GeocodeOptions, Preset, Question, to_yaml};
@@ -215,7 +216,7 @@ fn preset(args: &Args, input: &Path) -> Result<Preset, String> {
     // The profile's limits are what its public service allows; elsewhere the lane learns.
     let in_flight_max = if args.url.is_none() { profile.in_flight() } else { IN_FLIGHT_MAX };
     preset::geocode(&GeocodeOptions {
-        id: pipeline(args),
+        id: pipeline(args)?,
         input: input.to_owned(),
         csv: CsvRows {
             delimiter: args.delimiter.clone(),
@@ -256,10 +257,14 @@ fn preset(args: &Args, input: &Path) -> Result<Preset, String> {
 /// Calls under way at once to a service of one's own, at most.
 const IN_FLIGHT_MAX: u32 = 256;
 
-/// The name of the pipeline.
-fn pipeline(args: &Args) -> String {
+/// A name of its own for each input and output, still telling: another table of the same name must
+/// neither wait for this one nor continue it.
+fn pipeline(args: &Args) -> Result<String, String> {
     let stem = args.input.file_stem().filter(|stem| *stem != "-");
-    format!("geocode:{}", stem.map_or_else(|| "stdin".into(), |stem| stem.to_string_lossy()))
+    let stem = stem.map_or_else(|| "stdin".into(), |stem| stem.to_string_lossy());
+    let absolute = |path: &Path| std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()));
+    let paths = [absolute(&args.input)?, absolute(&args.output)?];
+    Ok(preset::id("geocode", &stem, &json!(paths.map(|path| path.to_string_lossy().into_owned()))))
 }
 
 /// The input as a file: standard input is copied into one, because it is read more than once.

@@ -117,7 +117,8 @@ fn a_key_that_expires_is_one_incident_and_not_a_flood() {
     let suspended = geocode(&desk, &server.url(), &[]);
     assert_eq!(suspended.code, 75, "{}", suspended.stderr);
     let open = desk.dlq(&["incidents", "--format", "json"]).json();
-    assert_eq!((&open[0]["pipeline"], &open[0]["failed"]), (&"geocode:in".into(), &200.into()));
+    assert_eq!(open[0]["failed"], 200);
+    assert!(open[0]["pipeline"].as_str().is_some_and(|id| id.starts_with("geocode:in-")), "{open}");
     assert_eq!(desk.dlq(&["incidents", "--close", "1"]).code, 0);
     assert_eq!(geocode(&desk, &server.url(), &[]).code, 1, "it runs again, and the cause is still there");
 }

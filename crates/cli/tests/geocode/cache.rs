@@ -101,3 +101,23 @@ fn a_state_that_is_no_database_is_refused_and_kept() {
     assert!(ran.code == 2 && ran.stderr.contains("not a database"), "{}", ran.stderr);
     assert_eq!(std::fs::read(bench.path(".tidegate/responses.db")).unwrap(), [b'x'; 9000]);
 }
+
+#[test]
+fn rows_that_stay_bad_do_not_stop_the_next_run() {
+    let server = chaos(Config { bad_rows: 0.3, ..Config::default() });
+    let bench = Bench::of_rows(100);
+    let first = bench.geocode(&server.url(), &[]);
+    assert_eq!(first.code, 4, "{}", first.stderr);
+    let failed = first.ends()[2];
+    assert!(failed > 20);
+    // The good answers are known; what is asked is refused, row after row.
+    for args in [&[][..], &["--resume"]] {
+        let next = bench.geocode(&server.url(), args);
+        assert_eq!(
+            (next.code, next.ends(), next.count("calls")),
+            (4, first.ends(), failed),
+            "{}",
+            next.stderr
+        );
+    }
+}

@@ -74,3 +74,34 @@ fn a_rate_is_kept() {
     // Waiting at least so long is the machine's promise, however busy it is.
     assert!(began.elapsed().as_millis() >= 450, "{:?}", began.elapsed());
 }
+
+#[test]
+fn the_printed_manifest_is_the_same_pipeline() {
+    let server =
+        crate::bench::chaos(tidegate_chaos::Config { no_match: 0.2, ..tidegate_chaos::Config::default() });
+    let bench =
+        Bench::of("in.csv", b"id,lon,A b: ${c},outcome\n007,x,1 Harbour Road,y\n8,x,,y\n9,x,Quay 2,y\n10\n");
+    let args = ["--address", "A b: ${c}"];
+    let ran = bench.geocode(&server.url(), &args);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    let geocoded = std::fs::read_to_string(bench.path("out.csv")).unwrap();
+    assert!(geocoded.contains("\n007,x,"), "cells are as they were: {geocoded}");
+    let calls = server.stats().requests;
+    let printed = bench.geocode(&server.url(), &[&args[..], &["--print-manifest"]].concat());
+    assert_eq!((printed.code, printed.stderr.as_str()), (0, ""));
+    bench.write("m.yaml", printed.stdout.as_bytes());
+    std::fs::remove_file(bench.path("out.csv")).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["run", "m.yaml", "--quiet"]).current_dir(bench.path(""));
+    let ran: crate::bench::Ran = command.output().unwrap().into();
+    assert_eq!((ran.code, server.stats().requests), (4, calls), "answers are shared: {}", ran.stderr);
+    let columns = |text: &str| {
+        text.lines()
+            .map(|line| line.split(',').take(6).map(str::to_owned).collect::<Vec<_>>())
+            .collect::<Vec<_>>()
+    };
+    let run = std::fs::read_to_string(bench.path("out.csv")).unwrap();
+    assert_eq!(columns(&run), columns(&geocoded));
+    let plan = bench.geocode(&server.url(), &[&args[..], &["--dry-run"]].concat());
+    assert_eq!((plan.code, server.stats().requests), (0, calls), "{}", plan.stderr);
+}

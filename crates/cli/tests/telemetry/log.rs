@@ -33,11 +33,8 @@ fn every_line_is_json_with_its_trace_and_without_secrets() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let lines = lines(&ran.stderr);
     for line in &lines {
-        assert_eq!(
-            (line["pipeline"].as_str(), line["task"].as_str()),
-            (Some("geocode:in"), Some("geocode")),
-            "{line}"
-        );
+        assert_eq!(line["task"], "geocode", "{line}");
+        assert!(line["pipeline"].as_str().is_some_and(|id| id.starts_with("geocode:in-")), "{line}");
         assert_eq!(line["trace_id"].as_str().unwrap().len(), 32, "{line}");
         assert!(line["time"].as_str().unwrap().ends_with('Z') && line["message"].is_string(), "{line}");
     }
@@ -46,11 +43,7 @@ fn every_line_is_json_with_its_trace_and_without_secrets() {
         "{}",
         ran.stderr
     );
-    assert!(
-        lines.iter().any(|l| l["message"].as_str().unwrap().contains("geocode:in: done in")),
-        "{}",
-        ran.stderr
-    );
+    assert!(lines.iter().any(|l| l["message"].as_str().unwrap().contains(": done in ")), "{}", ran.stderr);
     assert!(!ran.stderr.contains("correct-horse"), "{}", ran.stderr);
 }
 

@@ -35,6 +35,13 @@ impl RefusalCounter {
         stop
     }
 
+    /// An answer to an earlier run is known: refusals of the request are about their records.
+    pub fn answered_before(&self) {
+        if self.is_open() {
+            lock(&self.limit).answered_before();
+        }
+    }
+
     /// Whether nothing has been accepted so far.
     #[must_use]
     pub fn is_open(&self) -> bool {

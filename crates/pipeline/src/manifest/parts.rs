@@ -192,16 +192,15 @@ impl Parts<'_> {
             let message = "only a file can be read as rows of text";
             self.report("range", csv.place.clone(), message, "remove it, or name a `file`");
         }
-        let checks: [(&str, fn(&str) -> Result<(), String>); 2] = [
-            ("delimiter", |text| crate::run::csv_delimiter(text).map(drop)),
-            ("encoding", |text| crate::run::csv_encoding(text).map(drop)),
-        ];
-        for (name, check) in checks {
-            if let Some(node) = csv.at(&[name])
-                && let Some(Err(why)) = node.text().map(check)
-            {
-                self.report("range", node.place.clone(), why, "remove it to let it be guessed");
-            }
+        if let Some(node) = csv.at(&["delimiter"])
+            && let Some(Err(why)) = node.text().map(crate::run::csv_delimiter)
+        {
+            self.report("range", node.place.clone(), why, "remove it to let it be guessed");
+        }
+        if let Some(node) = csv.at(&["encoding"])
+            && let Some(Err(why)) = node.text().map(crate::run::csv_encoding)
+        {
+            self.report("range", node.place.clone(), why, "name an encoding such as `windows-1252`");
         }
     }
 

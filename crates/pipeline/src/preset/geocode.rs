@@ -122,7 +122,11 @@ pub fn geocode(options: &GeocodeOptions) -> Result<Preset, String> {
         "steps": steps,
         "sink": { "file": options.output, "mode": "replace" },
         // Every row belongs into the output, whatever it holds.
-        "tolerance": { "max_null_rate": 1.0, "halt_on_geometry_invalid": false },
+        "tolerance": {
+            "max_null_rate": 1.0,
+            "halt_on_geometry_invalid": false,
+            "precision_decimal_threshold": 0,
+        },
     });
     for (name, section) in options.calls.sections() {
         merge(&mut pipeline, json!({ name: section }));

@@ -12,7 +12,9 @@ pub use yaml::to_yaml;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tidegate_core::call::{CallPolicy, ThrottleWait};
+use tidegate_core::hex::hex;
 use tidegate_core::lane::LaneConfig;
 
 use crate::manifest::Manifest;
@@ -36,6 +38,15 @@ impl Preset {
             serde_json::from_value(keys.clone()).map_err(|e| format!("the options make no manifest: {e}"))?;
         Ok(Preset { keys, manifest })
     }
+}
+
+/// The id of the pipeline that a verb makes: its stem for people, and a hash of what tells it from
+/// others.
+#[must_use]
+pub fn id(verb: &str, stem: &str, of: &Value) -> String {
+    let stem: String = stem.chars().filter(|c| !c.is_control()).take(100).collect();
+    let hash: [u8; 32] = Sha256::digest(of.to_string().as_bytes()).into();
+    format!("{verb}:{stem}-{}", hex(&hash[..4]))
 }
 
 /// How calls are made, as options of a command say it.

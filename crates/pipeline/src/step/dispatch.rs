@@ -203,6 +203,9 @@ impl<K: RemoteKind> Dispatcher<K> {
         Ok(CachedReply::from_bytes(&stored.answer).and_then(|reply| match reply {
             CachedReply::Response { status, content_type, body } => {
                 let reply = self.shared.kind.read(status, &content_type, &body, None);
+                if reply.is_ok() {
+                    link.refusals.answered_before();
+                }
                 reply.is_ok().then_some(reply)
             }
             CachedReply::Failure { code, message } => Some(Err(Problem::new(code, message))),

@@ -3,11 +3,9 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use tidegate_client::profile::Profile;
-use tidegate_core::hex::hex;
 use tidegate_geo::format::Format;
-use tidegate_pipeline::preset::{CallOptions, to_yaml};
+use tidegate_pipeline::preset::{self, CallOptions, to_yaml};
 use tidegate_pipeline::source::{Which, file};
 
 use super::{Args, Body, Paging};
@@ -108,11 +106,8 @@ fn id(
         paging.remove("at_once");
     }
     let service = service.map(|service| ["url", "profile"].map(|key| service.get(key).cloned()));
-    let all = json!([source, service, path.to_string_lossy()]).to_string();
-    let hash: [u8; 32] = Sha256::digest(all.as_bytes()).into();
     let stem = args.output.file_stem().unwrap_or_default().to_string_lossy();
-    let stem: String = stem.chars().filter(|c| !c.is_control()).take(100).collect();
-    Ok(format!("fetch:{stem}-{}", hex(&hash[..4])))
+    Ok(preset::id("fetch", &stem, &json!([source, service, path.to_string_lossy()])))
 }
 
 fn remote(args: &Args) -> Result<From, String> {
