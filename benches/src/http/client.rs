@@ -174,7 +174,7 @@ fn start(
         Client::Tidegate if scenario.job == Job::Fetch => {
             let mut command = Command::new(&place.tidegate);
             command.args(["fetch", &format!("{url}/ogc/collections/parcels"), "--profile", "ogcapi"]);
-            command.args(["--quiet", "--format", "json", "--seed", &seed.to_string()]);
+            command.args(["--quiet", "--format", "json"]);
             command.arg("--state").arg(place.work.join("state"));
             command.arg("-o").arg(place.work.join("out.geojsonl"));
             command

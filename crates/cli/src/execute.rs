@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tidegate_client::lane::Snapshot;
 use tidegate_client::lock::lock;
+use tidegate_core::Wall;
 use tidegate_pipeline::manifest::Manifest;
 use tidegate_pipeline::run::source::Told;
 use tidegate_pipeline::run::{End, Options, Report, RunError, Watch, letters, run as go};
@@ -109,7 +110,7 @@ impl Execution<'_> {
             RunError::Setup(_) => Exit::Usage,
             RunError::Later(_) => Exit::TryLater,
             RunError::Service { code: why, until, .. } => {
-                (code, not_before) = (Some(why.as_str()), until.map(|until| until.millis()));
+                (code, not_before) = (Some(why.as_str()), until.map(Wall::millis));
                 if until.is_some() { Exit::TryLater } else { Exit::Failure }
             }
             RunError::Stopped | RunError::Broken(_) => Exit::Failure,
@@ -400,7 +401,7 @@ fn received(source: &Told) -> (String, Vec<String>) {
     }
     match source.verdict.as_deref() {
         Some("changed") => {
-            notes.push("the layer changed while it was read; nothing that stayed is missing".into())
+            notes.push("the layer changed while it was read; nothing that stayed is missing".into());
         }
         Some("tolerated") => notes.push(format!("{} off, which is tolerated", thousands(source.difference))),
         Some("mismatch") => notes.push(format!("{} off", thousands(source.difference))),

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_core::Verdict;
@@ -64,6 +65,8 @@ pub struct StoreSettings {
     pub lane: LaneConfig,
     /// For buckets.
     pub s3: S3Settings,
+    /// How long a store may ask us to wait.
+    pub patience: Duration,
 }
 
 /// How to reach a bucket.

@@ -169,7 +169,7 @@ fn calls_that_failed_are_in_the_audit_of_a_run_that_could_not_begin() {
     let bench = Bench::new();
     bench.manifest(&both(&server.url(), ""));
     let ran = bench.run(&[]);
-    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert_eq!(ran.code, 75, "the service is down: {}", ran.stderr);
     assert_eq!((calls(&bench, "far"), server.stats().requests), (3, 3));
     let entry = &attempts(&bench)[0];
     assert_eq!(

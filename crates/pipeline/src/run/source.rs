@@ -225,7 +225,8 @@ impl FileSource {
     /// The same file, with what was counted when it was brought here.
     #[must_use]
     pub fn brought(mut self, told: Option<Told>) -> FileSource {
-        if let Some(told) = &told {
+        // A file names its layers itself.
+        if let Some(told) = told.as_ref().filter(|told| told.bytes.is_none()) {
             self.layer.name.clone_from(&told.layer);
         }
         self.told = told;
