@@ -139,7 +139,7 @@ fn a_file_and_a_bucket_elsewhere_are_asked_without_being_fetched() {
     {
         assert_eq!(health(&found, check).0, "ok", "{check}");
     }
-    assert_eq!(health(&found, "source").1, "20 records of parcels.geojson");
+    assert_eq!(health(&found, "source").1, "20 records of file");
     assert!(!found.iter().any(|f| f["check"] == "sink"), "a bucket is no directory: {found:#?}");
 }
 
