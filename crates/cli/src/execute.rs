@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tidegate_client::lane::Snapshot;
 use tidegate_client::lock::lock;
 use tidegate_core::Wall;
 use tidegate_pipeline::manifest::Manifest;
@@ -22,7 +21,7 @@ use tidegate_pipeline::telemetry::{Telemetry, together};
 use crate::exit::Exit;
 use crate::observe::{self, Observer, Subject};
 use crate::out::{self, Format};
-use crate::progress::{EVERY, span, thousands};
+use crate::progress::{EVERY, line, span, thousands};
 use crate::report;
 use crate::stop::Stop;
 
@@ -408,163 +407,4 @@ fn received(source: &Told) -> (String, Vec<String>) {
         _ => {}
     }
     (amount, notes)
-}
-
-const BAR: usize = 24;
-
-fn paint(color: bool, code: &str, text: String) -> String {
-    if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text }
-}
-
-/// How much is done, of how much.
-fn bar((done, total): (u64, u64), color: bool) -> Option<String> {
-    let share = (total > 0).then(|| (done as f64 / total as f64).clamp(0.0, 1.0))?;
-    let full = (share * BAR as f64).round() as usize;
-    let bar = format!("{}{}", "█".repeat(full), "░".repeat(BAR - full));
-    Some(format!("{} {:>3.0} %", paint(color, "36", bar), (share * 100.0).floor()))
-}
-
-/// What a source has brought that is kept before it is read.
-fn keeping(told: &Told, elapsed: Duration, color: bool) -> Vec<String> {
-    let (had, all, noun) = match told.bytes {
-        Some(bytes) => (bytes, told.bytes_declared, "bytes"),
-        None => (told.received, told.declared_last, "features"),
-    };
-    let all = all.unwrap_or(0);
-    let mut parts: Vec<String> = bar((had, all), color).into_iter().collect();
-    parts.push(format!("{} {noun}", thousands(had)));
-    let whole = told.verdict.is_some() || (told.bytes.is_some() && had == all);
-    if whole {
-        parts.push("looking at the fields".to_owned());
-        return parts;
-    }
-    let rate = had.saturating_sub(told.resumed) as f64 / elapsed.as_secs_f64().max(0.001);
-    parts.push(format!("{}/s", thousands(rate.round() as u64)));
-    if all > had && rate > 0.0 {
-        parts.push(format!("{} left", span(Duration::from_secs_f64(((all - had) as f64 / rate).min(1e9)))));
-    }
-    parts
-}
-
-/// What a person should know of pages and of the services that are asked.
-fn services(watch: &Watch, color: bool) -> Vec<String> {
-    let mut parts = Vec::new();
-    if let Some(told) = &*lock(&watch.source) {
-        if told.pages > 0 {
-            parts.push(format!("{} pages", thousands(told.pages)));
-        }
-        if told.passes > 1 {
-            parts.push(paint(color, "33", format!("pass {}", told.passes)));
-        }
-    }
-    let lines = watch.telemetry.lines();
-    let mut lanes: Vec<Snapshot> = lines.iter().flat_map(|line| line.lanes.snapshots()).collect();
-    // Lines of one traffic share their lanes.
-    lanes.sort_by(|a, b| a.key.cmp(&b.key));
-    lanes.dedup_by(|a, b| a.key == b.key);
-    if !lanes.is_empty() {
-        parts.push(format!("{} in flight", lanes.iter().map(|lane| lane.in_flight).sum::<u32>()));
-    }
-    let throttled: u64 = lanes.iter().map(|lane| lane.counts.throttled).sum();
-    if throttled > 0 {
-        parts.push(paint(color, "33", format!("{} throttled", thousands(throttled))));
-    }
-    if let Some((wait, why)) = lanes.iter().filter_map(waiting).max() {
-        parts.push(paint(color, "35", format!("waiting {}: {why}", span(wait))));
-    }
-    parts
-}
-
-/// What a person should know about a wait: only those that can be felt.
-fn waiting(lane: &Snapshot) -> Option<(Duration, &'static str)> {
-    let told = lane.gate.since(lane.now);
-    let (wait, why) = match lane.due {
-        // Those who were refused wait on their own, and the lane has nobody to wait for.
-        None if lane.in_flight == 0 => (told, "the server asked for it"),
-        None => return None,
-        Some(due) => {
-            let why = match due.shut {
-                Some(code) if code == tidegate_core::Code::QUOTA_EXHAUSTED => "the quota is spent",
-                Some(_) => "the service is failing",
-                None if !told.is_zero() => "the server asked for it",
-                None => "to keep the pace",
-            };
-            (due.at.since(lane.now), why)
-        }
-    };
-    (wait >= Duration::from_millis(800)).then_some((wait, why))
-}
-
-/// The line: since when the source is looked at, and since when it is read.
-fn line(watch: &Watch, (started, elapsed): (Duration, Duration), color: bool) -> String {
-    if !watch.begun.load(Ordering::Relaxed) {
-        let told = lock(&watch.source).clone();
-        let mut parts = match told {
-            Some(told) => keeping(&told, started, color),
-            None => vec!["looking at the source and the sink".to_owned()],
-        };
-        parts.extend(services(watch, color));
-        return parts.join(" · ");
-    }
-    let get = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
-    let (done, written, dead, total) =
-        (get(&watch.done), get(&watch.written), get(&watch.dead), get(&watch.total));
-    let mut parts = Vec::new();
-    let rate = done.saturating_sub(get(&watch.resumed)) as f64 / elapsed.as_secs_f64().max(0.001);
-    parts.extend(bar((done, total), color));
-    parts.push(format!("{} read", thousands(get(&watch.read))));
-    parts.push(format!("{} written", thousands(written)));
-    if dead > 0 {
-        parts.push(paint(color, "31", format!("{} rejected", thousands(dead))));
-    }
-    parts.push(format!("{}/s", thousands(rate.round() as u64)));
-    if total > done && rate > 0.0 {
-        parts
-            .push(format!("{} left", span(Duration::from_secs_f64(((total - done) as f64 / rate).min(1e9)))));
-    } else if total > 0 && done >= total {
-        parts.push("completing".to_owned());
-    }
-    parts.extend(services(watch, color));
-    parts.join(" · ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_line_says_what_happens() {
-        let watch = Watch::default();
-        let two = Duration::from_secs(2);
-        let line = |watch: &Watch| line(watch, (two, two), false);
-        assert_eq!(line(&watch), "looking at the source and the sink");
-        let told =
-            Told { received: 300, resumed: 100, declared_last: Some(600), pages: 3, ..Told::default() };
-        *lock(&watch.source) = Some(told);
-        assert_eq!(
-            line(&watch),
-            "████████████░░░░░░░░░░░░  50 % · 300 features · 100/s · 3.0 s left · 3 pages"
-        );
-        let told = Told { bytes: Some(1000), bytes_declared: Some(1000), ..Told::default() };
-        *lock(&watch.source) = Some(told);
-        assert!(line(&watch).ends_with("1,000 bytes · looking at the fields"));
-        *lock(&watch.source) = None;
-        watch.begun.store(true, Ordering::Relaxed);
-        for (n, value) in [
-            (&watch.total, 1000),
-            (&watch.resumed, 200),
-            (&watch.done, 400),
-            (&watch.read, 600),
-            (&watch.written, 390),
-            (&watch.dead, 10),
-        ] {
-            n.store(value, Ordering::Relaxed);
-        }
-        assert_eq!(
-            line(&watch),
-            "██████████░░░░░░░░░░░░░░  40 % · 600 read · 390 written · 10 rejected · 100/s · 6.0 s left"
-        );
-        watch.done.store(1000, Ordering::Relaxed);
-        assert!(line(&watch).ends_with("400/s · completing"));
-    }
 }
