@@ -24,6 +24,10 @@ pub(crate) fn pipeline(
             End::Done if report.counts.dead() > 0 => {
                 (format!("done; {} records were given up", thousands(report.counts.dead())), Tone::Fair)
             }
+            End::Done if report.counts.failed > 0 => {
+                let failed = thousands(report.counts.failed);
+                (format!("done; {failed} records failed, and a field of each says why"), Tone::Fair)
+            }
             End::Done if report.counts.read == 0 => {
                 ("done: the source had no records".to_owned(), Tone::Fair)
             }

@@ -36,8 +36,10 @@ fn columns_that_differ_only_in_case_survive_a_geopackage() {
 fn a_geopackage_opens() {
     let server = chaos(Config { no_match: 0.2, bad_rows: 0.2, ..Config::default() });
     let bench = Bench::of_rows(2_500);
-    let ran = bench.geocode(&server.url(), &["-o", "out.gpkg", "--no-cache"]);
+    let ran = bench.geocode(&server.url(), &["-o", "out.gpkg", "--no-cache", "--report", "r.html"]);
     assert_eq!(ran.code, 4, "{}", ran.stderr);
+    let page = std::fs::read_to_string(bench.path("r.html")).unwrap();
+    assert!(page.contains("records failed, and a field of each says why"), "a failure is no success");
     let [matched, no_match, failed] = ran.ends();
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
     let db = rusqlite::Connection::open_with_flags(bench.path("out.gpkg"), flags).unwrap();
