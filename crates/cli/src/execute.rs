@@ -193,6 +193,7 @@ impl Execution<'_> {
 
     fn summary(&self, report: &Report, telemetry: &Telemetry) -> String {
         let counts = &report.counts;
+        let asked = calls(telemetry);
         let word = match &report.end {
             End::Done => "done".to_owned(),
             End::Halted(_) => "halted".to_owned(),
@@ -238,8 +239,7 @@ impl Execution<'_> {
             if counts.deduped > 0 {
                 row("deduped", counts.deduped, String::new());
             }
-            let asked = telemetry.summary();
-            if asked.calls + asked.cache_hits + asked.shared > 0 {
+            if !asked.is_empty() {
                 let matched = counts.written().saturating_sub(counts.no_match + counts.failed);
                 row("matched", matched, "of the written".into());
             }
@@ -258,7 +258,7 @@ impl Execution<'_> {
                 add(format!("  adds up: none lost, none doubled{}", holds.unwrap_or_default()));
             }
         }
-        calls(telemetry).into_iter().for_each(&mut add);
+        asked.into_iter().for_each(&mut add);
         if report.end == End::Done && counts.read > 0 {
             add(format!("  written to {}, {}", report.sink, report.crs));
         }

@@ -330,9 +330,7 @@ fn refusal(args: &Args, to_stdout: bool) -> Option<String> {
         let path = args.to.display();
         return Some(format!("{path} exists; say --overwrite, or --append or --upsert FIELD to add to it"));
     }
-    let same =
-        |a: &Path, b: &Path| a.canonicalize().ok().zip(b.canonicalize().ok()).is_some_and(|(a, b)| a == b);
-    if same(&args.from, &args.to) && !args.overwrite {
+    if super::same_file(&args.from, &args.to) && !args.overwrite {
         return Some("IN and OUT are the same file".into());
     }
     None

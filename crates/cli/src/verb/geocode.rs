@@ -12,7 +12,7 @@ use tidegate_pipeline::preset::{self, CallOptions, GeocodeOptions, Preset, Quest
 use tidegate_pipeline::run::{Options, csv_delimiter, csv_encoding};
 
 use super::calls::{Calls, Reach, time};
-use super::plan;
+use super::{plan, same_file};
 use crate::execute::{Execution, refused};
 use crate::exit::Exit;
 use crate::observe;
@@ -181,15 +181,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     }
     Execution {
         manifest: &preset.manifest,
-        options: Options {
-            folder: PathBuf::new(),
-            state: args.state.clone(),
-            resume: args.resume,
-            // The output appears when it is whole.
-            atomic: true,
-            keep_going: args.keep_going,
-            from_options: true,
-        },
+        options: Options::of_preset(&args.state, args.resume, args.keep_going),
         observe: &args.observe,
         quiet: args.quiet,
         format: args.format,
@@ -298,8 +290,4 @@ impl Drop for Input {
             let _ = fs::remove_file(&self.path);
         }
     }
-}
-
-fn same_file(a: &Path, b: &Path) -> bool {
-    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }

@@ -92,3 +92,8 @@ impl Verb {
         }
     }
 }
+
+/// Whether two names are of one file that is there.
+fn same_file(a: &std::path::Path, b: &std::path::Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}

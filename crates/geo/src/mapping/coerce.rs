@@ -56,6 +56,20 @@ impl Owned {
     }
 }
 
+impl From<Value<'_>> for Owned {
+    fn from(value: Value<'_>) -> Owned {
+        match value {
+            Value::Null => Owned::Null,
+            Value::Bool(b) => Owned::Bool(b),
+            Value::Int(i) => Owned::Int(i),
+            Value::Real(x) => Owned::Real(x),
+            Value::Text(text) => Owned::Text(text.to_owned()),
+            Value::Bytes(bytes) => Owned::Bytes(bytes.to_vec()),
+            Value::Json(text) => Owned::Json(text.to_owned()),
+        }
+    }
+}
+
 /// The value in another kind, without loss.
 ///
 /// # Errors

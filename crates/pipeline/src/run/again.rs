@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Cursor;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use tidegate_geo::{Batch, Problem, Schema};
 use super::build::{Folders, Parts, Start, build_from};
 use super::crash;
 use super::described::Described;
-use super::in_place;
+use super::in_place::{self, FileRows};
 use super::lifecycle::Last;
 use super::state::State;
 use crate::gate::Gates;
@@ -58,7 +58,7 @@ pub struct Again {
 struct Ready {
     parts: Parts,
     /// The file whose rows are changed by their number.
-    in_place: Option<PathBuf>,
+    in_place: Option<FileRows>,
     _lock: State,
 }
 
@@ -98,7 +98,7 @@ impl Again {
                 let in_place = in_place::file(&kit.manifest, &parts.sink)?;
                 parts.sink = beside(parts.sink);
                 match &in_place {
-                    Some(path) => in_place::check(path)?,
+                    Some(rows) => in_place::check(&rows.path)?,
                     None => parts.sink.ready_again()?,
                 }
                 Ready { parts, in_place, _lock: lock }
@@ -127,10 +127,9 @@ impl Rerun for Again {
     fn run(&mut self, letters: &[Letter]) -> Result<Vec<ReplayOutcome>, String> {
         let mut last = Vec::new();
         let policy = Policy::from(&self.kit.manifest);
-        let manifest = self.kit.manifest.clone();
         let Ready { parts, in_place, .. } = self.ready()?;
-        if let Some(path) = in_place {
-            return rows_in_place(&manifest, parts, path, letters);
+        if let Some(rows) = in_place {
+            return rows_in_place(parts, rows, letters);
         }
         let mut sink = parts.sink.open_again()?;
         let say = |e: SinkError| e.to_string();
@@ -148,17 +147,8 @@ impl Rerun for Again {
             })
             .collect();
         for (stage, of) in stages(letters, &ended) {
-            let mut aside = Aside { stage: stage.to_owned(), ..Aside::default() };
-            let batch = match through(parts, stage, letters, &of, &mut aside) {
-                Ok(batch) => batch,
-                Err(StepError::TryLater { code, until, .. }) => {
-                    let not_before_ms = Some(until.millis());
-                    for at in of {
-                        set(&mut ended, at, ReplayOutcome::Back { not_before_ms, note: code.to_string() });
-                    }
-                    continue;
-                }
-                Err(other) => return Err(other.into()),
+            let Some((batch, mut aside)) = attempt(parts, (stage, &of), letters, &mut ended)? else {
+                continue;
             };
             let put = land(sink.as_mut(), &batch, letters, (&of, &policy))?;
             aside.stage = "sink".into();
@@ -178,14 +168,13 @@ impl Rerun for Again {
         sink.finish().map_err(say)?;
         crash::point("replayed", 0);
         self.last = last;
-        let lost = || ReplayOutcome::Back { not_before_ms: None, note: "it was not tried".into() };
-        Ok(ended.into_iter().map(|how| how.unwrap_or_else(lost)).collect())
+        Ok(all_ended(ended))
     }
 
     fn verify(&mut self, letters: &[Letter]) -> Result<Vec<bool>, String> {
         let last = std::mem::take(&mut self.last);
         let Ready { parts, in_place, .. } = self.ready()?;
-        if let Some(path) = in_place {
+        if let Some(FileRows { path, .. }) = in_place {
             let rows = letters.iter().map(|letter| in_place::row(letter).map(RowSelector::Row));
             return holds(path, &rows.collect::<Result<Vec<_>, _>>()?);
         }
@@ -212,29 +201,17 @@ impl Rerun for Again {
 
 /// Letters through their stage and all behind it, into the rows that they have in the file.
 fn rows_in_place(
-    manifest: &Manifest,
     parts: &mut Parts,
-    path: &Path,
+    FileRows { path, stages: kept }: &FileRows,
     letters: &[Letter],
 ) -> Result<Vec<ReplayOutcome>, String> {
     let mut ended: Vec<Option<ReplayOutcome>> = vec![None; letters.len()];
     let mut updates = Vec::new();
-    for (stage, of) in stages(letters, &ended.clone()) {
-        if !in_place::keeps(manifest, stage) {
+    for (stage, of) in stages(letters, &ended) {
+        if !kept.iter().any(|label| label == stage) {
             return Err(format!("records of the stage {stage:?} are in no row of {}", path.display()));
         }
-        let mut aside = Aside { stage: stage.to_owned(), ..Aside::default() };
-        let batch = match through(parts, stage, letters, &of, &mut aside) {
-            Ok(batch) => batch,
-            Err(StepError::TryLater { code, until, .. }) => {
-                let not_before_ms = Some(until.millis());
-                for at in of {
-                    set(&mut ended, at, ReplayOutcome::Back { not_before_ms, note: code.to_string() });
-                }
-                continue;
-            }
-            Err(other) => return Err(other.into()),
-        };
+        let Some((batch, aside)) = attempt(parts, (stage, &of), letters, &mut ended)? else { continue };
         for reject in aside.rejected.iter().chain(&aside.failed) {
             let at = reject.record as usize;
             if let Some(letter) = letters.get(at) {
@@ -256,8 +233,35 @@ fn rows_in_place(
     crash::point("replay_put", 0);
     merge(path, &updates)?;
     crash::point("replayed", 0);
+    Ok(all_ended(ended))
+}
+
+/// Letters of one stage through it and all behind it; `None` if a service asks for more time than
+/// there is, which is how they have ended then.
+fn attempt(
+    parts: &mut Parts,
+    (stage, of): (&str, &[usize]),
+    letters: &[Letter],
+    ended: &mut [Option<ReplayOutcome>],
+) -> Result<Option<(Batch, Aside)>, String> {
+    let mut aside = Aside { stage: stage.to_owned(), ..Aside::default() };
+    match through(parts, stage, letters, of, &mut aside) {
+        Ok(batch) => Ok(Some((batch, aside))),
+        Err(StepError::TryLater { code, until, .. }) => {
+            let not_before_ms = Some(until.millis());
+            for at in of {
+                set(ended, *at, ReplayOutcome::Back { not_before_ms, note: code.to_string() });
+            }
+            Ok(None)
+        }
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// How each letter ended; one that no stage took is as it was.
+fn all_ended(ended: Vec<Option<ReplayOutcome>>) -> Vec<ReplayOutcome> {
     let lost = || ReplayOutcome::Back { not_before_ms: None, note: "it was not tried".into() };
-    Ok(ended.into_iter().map(|how| how.unwrap_or_else(lost)).collect())
+    ended.into_iter().map(|how| how.unwrap_or_else(lost)).collect()
 }
 
 fn set(ended: &mut [Option<ReplayOutcome>], at: usize, how: ReplayOutcome) {

@@ -157,6 +157,11 @@ pub fn build(
     build_from(manifest, folders, (stop, traffic), &Start::New)
 }
 
+/// The name of a step as a stage, in rejects and letters.
+pub(super) fn step_label(at: usize, form: &manifest::Step) -> String {
+    format!("steps[{at}] {}", form.name())
+}
+
 /// Where a run finds its files and leaves them.
 pub(super) struct Folders<'a> {
     /// Relative paths of the manifest start here.
@@ -225,7 +230,7 @@ pub(super) fn build_from(
     let mut steps: Vec<Named> = Vec::new();
     let mut remote = Vec::new();
     for (at, form) in pipeline.steps.iter().enumerate() {
-        let label = format!("steps[{at}] {}", form.name());
+        let label = step_label(at, form);
         let earlier = pipeline.steps.get(..at).unwrap_or_default();
         let pass = |look: &mut dyn FnMut(&Batch)| first_pass(from, (folder, fetched.as_ref()), earlier, look);
         let tools = Tools { folder, services: &services, pass: &pass };

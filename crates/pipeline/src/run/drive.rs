@@ -1,7 +1,7 @@
 //! A run from its beginning to its end: its identity, what it starts from, its three threads, what
 //! it leaves.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -45,6 +45,16 @@ pub struct Options {
     pub keep_going: bool,
     /// The manifest was made of the options of a command: those are what an error names.
     pub from_options: bool,
+}
+
+impl Options {
+    /// For a manifest that was made of the options of a command: its paths are those of the person
+    /// who typed them, and the output appears when it is whole.
+    #[must_use]
+    pub fn of_preset(state: &Path, resume: bool, keep_going: bool) -> Options {
+        let (folder, state) = (PathBuf::new(), state.to_owned());
+        Options { folder, state, resume, atomic: true, keep_going, from_options: true }
+    }
 }
 
 /// A run as others see it while it goes on.

@@ -7,19 +7,19 @@
 
 use std::path::{Path, PathBuf};
 
-use tidegate_geo::mapping::Owned;
-use tidegate_geo::{Batch, Value};
+use tidegate_geo::Batch;
 
+use super::build::step_label;
 use crate::letter::Letter;
 use crate::letter::replay::{RowSelector, Update};
 use crate::manifest::{Manifest, Missing, Step};
 use crate::sink::{Spec, Target};
 
-/// Whether a stage keeps the records that fail at it.
-pub(super) fn keeps(manifest: &Manifest, stage: &str) -> bool {
-    let steps = manifest.pipeline.steps.iter().enumerate();
-    let mut kept = steps.filter(|(_, step)| keeps_failures(step));
-    kept.any(|(at, step)| format!("steps[{at}] {}", step.name()) == stage)
+/// A file whose rows are changed by their number.
+pub(super) struct FileRows {
+    pub(super) path: PathBuf,
+    /// The stages whose failed records are in it.
+    pub(super) stages: Vec<String>,
 }
 
 fn keeps_failures(step: &Step) -> bool {
@@ -38,7 +38,7 @@ fn is_one_to_one(step: &Step) -> bool {
 ///
 /// # Errors
 /// If neither works, with what to do.
-pub(super) fn file(manifest: &Manifest, sink: &Spec) -> Result<Option<PathBuf>, String> {
+pub(super) fn file(manifest: &Manifest, sink: &Spec) -> Result<Option<FileRows>, String> {
     let pipeline = &manifest.pipeline;
     if !sink.key.is_empty() || !pipeline.steps.iter().any(keeps_failures) {
         return Ok(None);
@@ -53,7 +53,9 @@ pub(super) fn file(manifest: &Manifest, sink: &Spec) -> Result<Option<PathBuf>, 
         }
     };
     if pipeline.gates.is_empty() && pipeline.steps.iter().all(is_one_to_one) {
-        return Ok(Some(path.clone()));
+        let steps = pipeline.steps.iter().enumerate().filter(|(_, step)| keeps_failures(step));
+        let stages = steps.map(|(at, step)| step_label(at, step)).collect();
+        return Ok(Some(FileRows { path: path.clone(), stages }));
     }
     Err(format!(
         "{} has no `key`, and its rows cannot be counted because steps or gates take records away; add `key` to `sink`, run again, then replay",
@@ -74,20 +76,8 @@ pub(super) fn row(letter: &Letter) -> Result<u64, String> {
 /// What a row of the file is to hold.
 pub(super) fn update(batch: &Batch, at: usize, row: u64) -> Update {
     let fields = batch.schema().fields().iter().enumerate();
-    let values = fields.map(|(field, about)| (about.name.clone(), owned(batch.value(at, field)))).collect();
+    let values = fields.map(|(field, about)| (about.name.clone(), batch.value(at, field).into())).collect();
     Update { at: RowSelector::Row(row), wkb: batch.geometry(at).map(<[u8]>::to_vec), crs: None, values }
-}
-
-fn owned(value: Value<'_>) -> Owned {
-    match value {
-        Value::Null => Owned::Null,
-        Value::Bool(b) => Owned::Bool(b),
-        Value::Int(i) => Owned::Int(i),
-        Value::Real(x) => Owned::Real(x),
-        Value::Text(text) => Owned::Text(text.to_owned()),
-        Value::Bytes(bytes) => Owned::Bytes(bytes.to_vec()),
-        Value::Json(text) => Owned::Json(text.to_owned()),
-    }
 }
 
 /// Whether the file can be changed.

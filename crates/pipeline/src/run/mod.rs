@@ -14,13 +14,13 @@
 //! | file | holds |
 //! |---|---|
 //! | `build` | from a manifest to its parts |
-//! | [`source`], `table`, `paged` | where pages come from: files, tables, services |
+//! | [`source`], `csv_rows`, `table`, `paged` | where pages come from: files, tables, services |
 //! | `service` | from a service of the manifest to a job |
 //! | `fetched` | files of web servers and buckets |
 //! | `spooled` | pages of services that are kept before they are read |
 //! | `described` | what a source said of itself when the run began |
 //! | [`rejects`], [`letters`] | where rejected records go: a file, or the store of dead letters |
-//! | `again` | dead letters back into the sink |
+//! | `again`, `in_place` | dead letters back into the sink, or into the row that they have there |
 //! | `lifecycle` | the states of a run, one type each; its id, durable before the first I/O |
 //! | `state`, `last` | lock and files; the results as others read them |
 //! | `begin` | continue the unfinished run, or start a new one |

@@ -35,18 +35,6 @@ fn spelt(value: Value<'_>) -> Option<String> {
     }
 }
 
-fn owned(value: Value<'_>) -> Owned {
-    match value {
-        Value::Null => Owned::Null,
-        Value::Bool(b) => Owned::Bool(b),
-        Value::Int(i) => Owned::Int(i),
-        Value::Real(x) => Owned::Real(x),
-        Value::Text(text) => Owned::Text(text.to_owned()),
-        Value::Bytes(bytes) => Owned::Bytes(bytes.to_vec()),
-        Value::Json(text) => Owned::Json(text.to_owned()),
-    }
-}
-
 pub(super) fn build(form: &Lookup, flow: &mut Flow, folder: &Path) -> Result<Box<dyn Step>, String> {
     let on = flow.field(&form.on)?;
     let path = super::path(folder, &form.file);
@@ -61,7 +49,7 @@ pub(super) fn build(form: &Lookup, flow: &mut Flow, folder: &Path) -> Result<Box
     while let Some(batch) = reader.next_batch(&mut rejected).map_err(|e| fail(e.to_string()))? {
         for row in 0..batch.len() {
             let Some(spelt) = spelt(batch.value(row, key)) else { continue };
-            let values = take.iter().map(|at| owned(batch.value(row, *at))).collect();
+            let values = take.iter().map(|at| Owned::from(batch.value(row, *at))).collect();
             if rows.insert(spelt.clone(), values).is_some() {
                 return Err(fail(format!(
                     "the key {spelt:?} stands there twice, again in record {}",

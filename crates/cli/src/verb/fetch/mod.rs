@@ -202,14 +202,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     }
     Execution {
         manifest: &manifest,
-        options: Options {
-            folder: PathBuf::new(),
-            state: args.state.clone(),
-            resume: args.resume,
-            atomic: true,
-            keep_going: args.keep_going,
-            from_options: true,
-        },
+        options: Options::of_preset(&args.state, args.resume, args.keep_going),
         observe: &args.observe,
         quiet: args.quiet,
         format: args.format,

@@ -102,7 +102,7 @@ pub fn merge(path: &Path, updates: &[Update]) -> Result<u64, String> {
     } else {
         for (name, value) in updates.iter().flat_map(|u| &u.values) {
             if schema.position(name).is_none() {
-                schema.add(name.clone(), kind(value));
+                schema.add(name.clone(), value.kind());
             }
         }
     }
@@ -162,21 +162,10 @@ fn push(out: &mut Batch, update: &Update, crs: &Crs, was: Option<(&Batch, usize)
     let values: Vec<Owned> = fields
         .map(|(i, field)| match update.values.iter().find(|(name, _)| *name == *field.name) {
             Some((_, value)) => fit(value, field.kind),
-            None => was.map_or(Owned::Null, |(batch, row)| own(batch.value(row, i))),
+            None => was.map_or(Owned::Null, |(batch, row)| batch.value(row, i).into()),
         })
         .collect();
     out.push(wkb.as_deref(), values.iter().map(Owned::value)).map_err(|e| e.to_string())
-}
-
-fn kind(value: &Owned) -> Kind {
-    match value {
-        Owned::Bool(_) => Kind::Bool,
-        Owned::Int(_) => Kind::Int,
-        Owned::Real(_) => Kind::Real,
-        Owned::Bytes(_) => Kind::Bytes,
-        Owned::Json(_) => Kind::Json,
-        Owned::Null | Owned::Text(_) => Kind::Text,
-    }
 }
 
 /// A value in the kind of its field; what does not fit is no value.
@@ -200,18 +189,6 @@ fn fit(value: &Owned, kind: Kind) -> Owned {
         (Kind::Json, other) => text(other).map_or(Owned::Null, Owned::Json),
         (Kind::Bytes, other) => other.clone(),
         (_, other) => text(other).map_or(Owned::Null, Owned::Text),
-    }
-}
-
-fn own(value: Value<'_>) -> Owned {
-    match value {
-        Value::Null => Owned::Null,
-        Value::Bool(b) => Owned::Bool(b),
-        Value::Int(n) => Owned::Int(n),
-        Value::Real(x) => Owned::Real(x),
-        Value::Text(text) => Owned::Text(text.to_owned()),
-        Value::Bytes(bytes) => Owned::Bytes(bytes.to_vec()),
-        Value::Json(text) => Owned::Json(text.to_owned()),
     }
 }
 
@@ -244,7 +221,7 @@ mod tests {
             let mut reader = format::open(&path, &ReadOptions::default()).unwrap();
             let batch = reader.next_batch(&mut Vec::new()).unwrap().unwrap();
             let n = batch.schema().position("n").unwrap();
-            let found = fit(&own(batch.value(0, n)), Kind::Int);
+            let found = fit(&batch.value(0, n).into(), Kind::Int);
             assert_eq!(
                 (batch.len(), found, batch.bounds(0).unwrap().min_x),
                 (1, Owned::Int(3), 3.0),
