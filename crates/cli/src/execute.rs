@@ -108,7 +108,7 @@ impl Execution<'_> {
         let (mut code, mut not_before) = (None, None);
         let exit = match error {
             RunError::Setup(_) => Exit::Usage,
-            RunError::Later(_) => Exit::TryLater,
+            RunError::Later(_) | RunError::SinkUnavailable(_) => Exit::TryLater,
             RunError::Service { code: why, until, .. } => {
                 (code, not_before) = (Some(why.as_str()), until.map(Wall::millis));
                 if until.is_some() { Exit::TryLater } else { Exit::Failure }

@@ -13,10 +13,12 @@
 //! | [`telemetry`] | the registry of a run |
 //! | [`alert`] | what a run says when something is wrong |
 //! | [`doctor`] | what could stop a run, looked at before it starts |
+//! | [`error`] | why a part of a pipeline cannot be set up |
 #![forbid(unsafe_code)]
 
 pub mod alert;
 pub mod doctor;
+pub mod error;
 pub mod gate;
 pub mod manifest;
 pub mod preset;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tidegate_client::secret::SecretRef;
+use tidegate_pipeline::error::SetupError;
 use tidegate_pipeline::manifest::{CsvRows, ServiceSpec};
 use tidegate_pipeline::preset::{self, CallOptions, GeocodeOptions, PresetManifest, Question, to_yaml};
 use tidegate_pipeline::run::{RunOptions, csv_delimiter, csv_encoding};
@@ -155,11 +156,11 @@ pub(crate) struct Args {
     retention: u32,
 }
 
-fn delimiter(text: &str) -> Result<String, String> {
+fn delimiter(text: &str) -> Result<String, SetupError> {
     csv_delimiter(text).map(|_| text.to_owned())
 }
 
-fn encoding(text: &str) -> Result<String, String> {
+fn encoding(text: &str) -> Result<String, SetupError> {
     csv_encoding(text).map(|_| text.to_owned())
 }
 
@@ -170,14 +171,14 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     };
     let preset = match preset(args, &input.path) {
         Ok(preset) => preset,
-        Err(why) => return refused(&why, args.format),
+        Err(why) => return refused(&why.to_string(), args.format),
     };
     if args.print_manifest {
         out::data(&to_yaml(&preset.keys))?;
         return Ok(Exit::Done);
     }
     if args.dry_run {
-        return plan::print_plan(&preset.manifest, Path::new(""), args.format, (None, None));
+        return plan::print_plan(&preset.manifest, Path::new(""), args.format, plan::Estimate::default());
     }
     Execution {
         manifest: &preset.manifest,
@@ -193,7 +194,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 }
 
 /// The manifest that these options make.
-fn preset(args: &Args, input: &Path) -> Result<PresetManifest, String> {
+fn preset(args: &Args, input: &Path) -> Result<PresetManifest, SetupError> {
     let mut profile = args.reach.profile(&args.profile)?;
     if let Some(url) = &args.url {
         profile = profile.at(url).map_err(|e| format!("--url: {e}"))?;
@@ -202,7 +203,7 @@ fn preset(args: &Args, input: &Path) -> Result<PresetManifest, String> {
         from.fetch().map_err(|e| format!("--key: {e}"))?;
     }
     if same_file(input, &args.output) {
-        return Err(format!("{} is both input and output; name another output", args.output.display()));
+        return Err(format!("{} is both input and output; name another output", args.output.display()).into());
     }
     let text = |path: &Path| path.display().to_string();
     // The profile's limits are what its public service allows; elsewhere the lane learns.

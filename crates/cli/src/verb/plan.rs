@@ -73,9 +73,23 @@ pub(crate) fn folder(file: &Path) -> PathBuf {
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     match load(&args.file) {
-        Some(manifest) => print_plan(&manifest, &args.file, args.format, (args.price, args.records)),
+        Some(manifest) => print_plan(
+            &manifest,
+            &args.file,
+            args.format,
+            Estimate { price: args.price, records: args.records },
+        ),
         None => Ok(Exit::Usage),
     }
+}
+
+/// What a person knows that the services do not say.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Estimate {
+    /// Of 1,000 calls.
+    price: Option<f64>,
+    /// Records of the source.
+    records: Option<u64>,
 }
 
 /// Plans and prints the plan; `run --dry-run` is the same.
@@ -83,7 +97,7 @@ pub(crate) fn print_plan(
     manifest: &Manifest,
     file: &Path,
     format: OutputFormat,
-    (price, records): (Option<f64>, Option<u64>),
+    Estimate { price, records }: Estimate,
 ) -> io::Result<Exit> {
     match plan(manifest, &folder(file)) {
         Ok(plan) => {

@@ -74,7 +74,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let Some(manifest) = plan::load(&args.file) else { return Ok(Exit::Usage) };
     if args.dry_run {
-        return plan::print_plan(&manifest, &args.file, args.format, (None, None));
+        return plan::print_plan(&manifest, &args.file, args.format, plan::Estimate::default());
     }
     Execution {
         manifest: &manifest,

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
 use tidegate_geo::{Batch, Problem};
 
+use crate::error::SetupError;
 use crate::manifest::{Check, Gate, Manifest, Per, Severity, ToleranceSpec};
 use crate::step::{Aside, Flow, Reject, SeenKey};
 use check::BoundCheck;
@@ -108,7 +109,7 @@ impl Gates {
     ///
     /// # Errors
     /// A field that the records do not have.
-    pub fn new(manifest: &Manifest, flow: &Flow) -> Result<Gates, String> {
+    pub fn new(manifest: &Manifest, flow: &Flow) -> Result<Gates, SetupError> {
         let mut live = Vec::new();
         let mut implied = implied(&manifest.pipeline.tolerance, flow);
         // Whoever writes out what becomes of an invalid geometry is taken at their word, unless it

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use tidegate_core::suggest::nearest;
 
 use super::{CallOptions, PresetManifest};
+use crate::error::SetupError;
 use crate::manifest::{CsvRows, ServiceSpec};
 use crate::run::{csv_fields, csv_header};
 
@@ -61,7 +62,7 @@ const ADDED: [&str; 9] =
 ///
 /// # Errors
 /// If the file cannot be read or has no such column.
-pub fn geocode(options: &GeocodeOptions) -> Result<PresetManifest, String> {
+pub fn geocode(options: &GeocodeOptions) -> Result<PresetManifest, SetupError> {
     let at = |what: String| format!("{}: {what}", options.input.display());
     let header = csv_header(&options.input, &options.csv)?;
     let fields = csv_fields(&header);

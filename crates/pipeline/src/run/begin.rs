@@ -101,10 +101,19 @@ pub(super) fn refuse(entry: &RunEntry, what: &str) -> RunError {
     ))
 }
 
+/// What a run knows of its own commits.
+#[derive(Clone, Copy)]
+pub(super) struct Commits {
+    /// Batches that are committed, as the state directory says.
+    pub(super) batches: u64,
+    /// The sink keeps a checkpoint with each batch.
+    pub(super) keeps: bool,
+}
+
 /// Holds what the sink has against what the run has committed.
 pub(super) fn find(
     entry: &RunEntry,
-    (committed, keeps): (u64, bool),
+    Commits { batches: committed, keeps }: Commits,
     saved: Option<&Saved>,
     standing: Standing,
 ) -> Result<SinkProgress, RunError> {

@@ -15,6 +15,7 @@ use tidegate_geo::format::{Layer, Rejected};
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema, Value};
 
 use super::source::{Page, Source, file_stamp};
+use crate::error::SetupError;
 use crate::manifest::CsvRows;
 use crate::source::IdentifierHash;
 use crate::step::StepError;
@@ -26,7 +27,7 @@ const PAGE_BYTES_MAX: usize = 4 << 20;
 ///
 /// # Errors
 /// If it is none.
-pub fn csv_delimiter(text: &str) -> Result<u8, String> {
+pub fn csv_delimiter(text: &str) -> Result<u8, SetupError> {
     match text {
         "tab" | "\\t" | "\t" => Ok(b'\t'),
         _ => match text.as_bytes() {
@@ -40,13 +41,13 @@ pub fn csv_delimiter(text: &str) -> Result<u8, String> {
 ///
 /// # Errors
 /// If it is unknown, or one in which a delimiter is not one byte.
-pub fn csv_encoding(text: &str) -> Result<&'static Encoding, String> {
+pub fn csv_encoding(text: &str) -> Result<&'static Encoding, SetupError> {
     match Encoding::for_label(text.as_bytes()) {
         Some(encoding) if encoding.is_ascii_compatible() => Ok(encoding),
         Some(encoding) => {
-            Err(format!("{} is not supported: convert the file to UTF-8 first", encoding.name()))
+            Err(format!("{} is not supported: convert the file to UTF-8 first", encoding.name()).into())
         }
-        None => Err(format!("unknown encoding {text:?}")),
+        None => Err(format!("unknown encoding {text:?}").into()),
     }
 }
 
@@ -72,7 +73,7 @@ fn open(path: &Path, options: &CsvOptions) -> Result<RowReader<File>, String> {
 ///
 /// # Errors
 /// If it cannot be read, in a sentence.
-pub fn csv_header(path: &Path, form: &CsvRows) -> Result<Vec<String>, String> {
+pub fn csv_header(path: &Path, form: &CsvRows) -> Result<Vec<String>, SetupError> {
     Ok(open(path, &options(form)?)?.header().to_vec())
 }
 

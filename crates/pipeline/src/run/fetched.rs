@@ -6,13 +6,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
 use url::Url;
 
+use super::build::RunContext;
 use super::paged::unless;
 use super::service;
 use super::source::Told;
@@ -21,7 +20,6 @@ use crate::manifest::{self, Manifest};
 use crate::source::file::{self, FilePosition};
 use crate::source::{SourceError, Wire};
 use crate::step::StepError;
-use crate::traffic::Traffic;
 
 /// How far a file is.
 #[derive(Serialize, Deserialize)]
@@ -85,9 +83,10 @@ pub(super) fn is_remote(name: &str) -> bool {
 pub(super) fn fetch(
     manifest: &Manifest,
     from: &manifest::SourceSpec,
-    (address, dir): (&str, &Path),
+    address: &str,
+    dir: &Path,
     resume: bool,
-    (stop, traffic): (&Arc<AtomicBool>, &Traffic),
+    RunContext { stop, traffic }: &RunContext,
 ) -> Result<Fetched, StepError> {
     let disk = |e: std::io::Error| format!("{}: {e}", dir.display());
     fs::create_dir_all(dir).map_err(disk)?;

@@ -70,7 +70,7 @@ impl Landing<'_, '_> {
             match retry.failed(&mut rng) {
                 CommitNext::RetryAfter(wait) => std::thread::sleep(wait),
                 CommitNext::GiveUp { attempts } => {
-                    return Err(TransformEnd::Broken(format!(
+                    return Err(TransformEnd::SinkUnavailable(format!(
                         "the sink: {error}; gave up after {attempts} attempts, --resume continues after the last batch"
                     )));
                 }
@@ -128,14 +128,15 @@ impl Landing<'_, '_> {
         let finished = flushed
             .and(balanced)
             .and_then(|()| self.rejects.verify(mark, counts))
-            .and_then(|()| self.running.finishing(&self.checkpoint))
-            .and_then(|()| {
-                crash::point("finishing", 0);
-                // What is to be visible at once must be whole.
-                self.sink.finish().map_err(|e| e.to_string())
-            });
+            .and_then(|()| self.running.finishing(&self.checkpoint));
+        if let Err(what) = finished {
+            return TransformEnd::Broken(what);
+        }
+        crash::point("finishing", 0);
+        // What is to be visible at once must be whole.
+        let finished = self.sink.finish();
         crash::point("finish", 0);
-        finished.map_or_else(TransformEnd::Broken, |()| TransformEnd::Done)
+        finished.map_or_else(|error| sink_failed(&error), |()| TransformEnd::Done)
     }
 
     /// Ends a run whose last page is committed already, or that had none: the sink is asked
@@ -146,7 +147,7 @@ impl Landing<'_, '_> {
             let gates = self.checkpoint.gates.clone();
             return self.land(BatchWork::empty(Batch::new(schema.clone()), position, gates));
         }
-        let standing = self.sink.standing().map_err(|e| TransformEnd::Broken(format!("the sink: {e}")))?;
+        let standing = self.sink.standing().map_err(|e| sink_failed(&e))?;
         self.checkpoint.sink = check_rows(&self.checkpoint.sink, standing).map_err(TransformEnd::Broken)?;
         Ok(())
     }
@@ -198,6 +199,15 @@ pub(super) fn check_rows(expected: &Standing, found: Standing) -> Result<Standin
             "the sink holds {found} rows, and at least {expected} were expected: rows were deleted by another program while this run was writing; run again without --resume to write them"
         )),
         _ => Ok(found),
+    }
+}
+
+/// How a run ends whose sink failed, and is not asked once more.
+fn sink_failed(error: &SinkError) -> TransformEnd {
+    let what = format!("the sink: {error}");
+    match error {
+        SinkError::Transient { .. } => TransformEnd::SinkUnavailable(what),
+        SinkError::Fatal(_) => TransformEnd::Broken(what),
     }
 }
 

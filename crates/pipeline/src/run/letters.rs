@@ -17,6 +17,7 @@ use super::build::PipelineParts;
 use super::counts::RecordCounts;
 use super::described::Described;
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
+use crate::error::SetupError;
 use crate::letter::feature::FeaturePayload;
 use crate::letter::{
     Failure, Http, Letter, LetterError, LetterSource, LetterStore, LetterStoreLocation, Letters, Payload,
@@ -34,7 +35,7 @@ pub const KIND: &str = "manifest";
 ///
 /// # Errors
 /// When a reference cannot be read.
-pub fn place(form: &DeadLetters, folder: &Path, state: &Path) -> Result<LetterStoreLocation, String> {
+pub fn place(form: &DeadLetters, folder: &Path, state: &Path) -> Result<LetterStoreLocation, SetupError> {
     let Some(text) = &form.store else { return Ok(LetterStoreLocation::File(state.join("letters.db"))) };
     if let Ok(from) = text.parse::<SecretRef>() {
         return Ok(LetterStoreLocation::from(from.fetch().map_err(|e| e.to_string())?.reveal()));

@@ -18,12 +18,13 @@ use tidegate_geo::format::Rejected;
 use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions};
 use tidegate_geo::{Batch, Problem, Schema};
 
-use super::build::{Folders, PipelineParts, Start, build_from};
+use super::build::{Folders, PipelineParts, RunContext, Start, build_from};
 use super::crash;
 use super::described::Described;
 use super::in_place::{self, FileRows};
 use super::lifecycle::Last;
 use super::state::StateDir;
+use crate::error::SetupError;
 use crate::gate::Gates;
 use crate::letter::replay::{Rerun, RowSelector, holds, merge, replay_failure};
 use crate::letter::store::ReplayOutcome;
@@ -67,7 +68,7 @@ impl ManifestReplay {
     ///
     /// # Errors
     /// When another version kept it.
-    pub fn new(spec: serde_json::Value, rate_max: Option<f64>) -> Result<ManifestReplay, String> {
+    pub fn new(spec: serde_json::Value, rate_max: Option<f64>) -> Result<ManifestReplay, SetupError> {
         let kit = serde_json::from_value(spec).map_err(|e| format!("how it is run cannot be read: {e}"))?;
         Ok(ManifestReplay { kit, ready: None, rate_max, last: Vec::new() })
     }
@@ -93,14 +94,15 @@ impl ManifestReplay {
                     run: 0,
                 };
                 let begin = Start::Replay(&kit.source);
-                let ways = (Arc::default(), Traffic::new(&kit.manifest, self.rate_max, None).going_on(true));
-                let mut parts = build_from(&kit.manifest, folders, ways, &begin)?;
+                let traffic = Traffic::new(&kit.manifest, self.rate_max, None).going_on(true);
+                let context = RunContext { stop: Arc::default(), traffic };
+                let mut parts = build_from(&kit.manifest, folders, context, &begin)?;
                 parts.gates = Gates::new(&kit.manifest, &parts.flow)?.one_by_one();
                 let in_place = in_place::file(&kit.manifest, &parts.sink)?;
                 parts.sink = beside(parts.sink);
                 match &in_place {
                     Some(rows) => in_place::check(&rows.path)?,
-                    None => parts.sink.ready_for_replay()?,
+                    None => parts.sink.ready_for_replay().map_err(|e| e.to_string())?,
                 }
                 PreparedReplay { parts, in_place, _lock: lock }
             }
@@ -132,7 +134,7 @@ impl Rerun for ManifestReplay {
         if let Some(rows) = in_place {
             return rows_in_place(parts, rows, letters);
         }
-        let mut sink = parts.sink.open_for_replay()?;
+        let mut sink = parts.sink.open_for_replay().map_err(|e| e.to_string())?;
         let say = |e: SinkError| e.to_string();
         let known: HashSet<[u8; 16]> = sink
             .saved()
@@ -179,7 +181,7 @@ impl Rerun for ManifestReplay {
             let rows = letters.iter().map(|letter| in_place::row(letter).map(RowSelector::Row));
             return holds(path, &rows.collect::<Result<Vec<_>, _>>()?);
         }
-        let mut sink = parts.sink.open_for_replay()?;
+        let mut sink = parts.sink.open_for_replay().map_err(|e| e.to_string())?;
         let mut missing: HashSet<LetterId> = HashSet::new();
         if parts.sink.mode == WriteMode::Upsert {
             // What is there exactly so is not written again.

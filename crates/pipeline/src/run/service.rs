@@ -6,6 +6,7 @@ use std::path::Path;
 use tidegate_geo::Crs;
 use url::Url;
 
+use crate::error::SetupError;
 use crate::http::{Allow, ClientConfig};
 use crate::manifest::{self, Manifest, PageEncoding, PagingBy, Policy, YamlScalar};
 use crate::profile::{Profile, Profiles};
@@ -16,12 +17,15 @@ use crate::source::{
 use crate::traffic::{self, Caller, Traffic};
 
 /// How far received may be from declared.
-pub(super) fn tolerance(form: &manifest::SourceSpec) -> Result<CountTolerance, String> {
+pub(super) fn tolerance(form: &manifest::SourceSpec) -> Result<CountTolerance, SetupError> {
     match &form.tolerate {
         None | Some(YamlScalar::Null) => Ok(CountTolerance::default()),
         Some(YamlScalar::Int(n)) => CountTolerance::parse(&n.to_string()),
         Some(YamlScalar::Text(text)) => CountTolerance::parse(text),
-        Some(other) => Err(format!("{other:?} is no tolerance; say 5 or 0.1%")),
+        Some(other) => {
+            Err(format!("{other:?} is not a tolerance; write a count such as 5, or a share such as 0.1%")
+                .into())
+        }
     }
 }
 

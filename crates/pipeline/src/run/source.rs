@@ -13,6 +13,7 @@ use tidegate_geo::Batch;
 use tidegate_geo::format::{self, Layer, Reader, Rejected, geojson::ReadOptions};
 use tidegate_geo::wkb::Shape;
 
+use crate::error::SetupError;
 use crate::source::file::FilePosition;
 use crate::source::{Agreement, CountTolerance, FeatureTally, IdentifierHash, Wire};
 use crate::step::StepError;
@@ -197,7 +198,7 @@ impl FileSource {
     ///
     /// # Errors
     /// Why it cannot be read, in a sentence.
-    pub fn open(path: &Path, layer: Option<String>, batch_rows_max: usize) -> Result<FileSource, String> {
+    pub fn open(path: &Path, layer: Option<String>, batch_rows_max: usize) -> Result<FileSource, SetupError> {
         let options = ReadOptions { layer, batch_rows_max, keep_raw: true, ..ReadOptions::default() };
         let reader = open(path, &options)?;
         let tolerance = CountTolerance::default();

@@ -13,12 +13,11 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
 
+use super::build::RunContext;
 use super::crash;
 use super::fetched::Fetched;
 use super::paged::{Make, unless};
@@ -26,7 +25,6 @@ use super::source::Told;
 use crate::lane::Clock;
 use crate::source::{Pager, Position, Pulled, SourceError};
 use crate::step::StepError;
-use crate::traffic::Traffic;
 
 const FEATURES: &str = "features.geojson";
 const NOTE: &str = "position.json";
@@ -36,7 +34,7 @@ pub(super) fn spool(
     make: &Make,
     dir: &Path,
     resume: bool,
-    (stop, traffic): (&Arc<AtomicBool>, &Traffic),
+    RunContext { stop, traffic }: &RunContext,
 ) -> Result<Fetched, StepError> {
     let job = make().map_err(StepError::Broken)?;
     let mut spool = Spool::open(dir, &job.id(), resume)?;

@@ -15,6 +15,7 @@ use tidegate_core::hex::hex;
 use super::counts::RecordCounts;
 use super::lifecycle::Last;
 use super::trail::PendingEntries;
+use crate::error::SetupError;
 use crate::gate::GateTally;
 use crate::sink::Standing;
 
@@ -122,8 +123,8 @@ impl StateDir {
     ///
     /// # Errors
     /// When what is written down of it cannot be read.
-    pub fn last(&self) -> Result<Last, String> {
-        Last::read(self)
+    pub fn last(&self) -> Result<Last, SetupError> {
+        Ok(Last::read(self)?)
     }
 
     /// A file of the state.

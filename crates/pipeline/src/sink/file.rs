@@ -20,7 +20,7 @@ struct FileSink {
     probe: Option<Probe>,
 }
 
-pub(super) fn open(spec: &Spec, path: &Path, format: Format) -> Result<Box<dyn Sink>, String> {
+pub(super) fn open(spec: &Spec, path: &Path, format: Format) -> Result<Box<dyn Sink>, SinkError> {
     let options = Options { format: Some(format), ..Options::default() };
     let at = |e: Error| format!("{}: {e}", path.display());
     let writer = format::create(path, &spec.schema, &spec.crs, &options).map_err(at)?;

@@ -133,7 +133,7 @@ fn fits(kind: Kind, udt: &str) -> bool {
     }
 }
 
-pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, String> {
+pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, SinkError> {
     let srid =
         spec.crs.epsg_code().ok_or_else(|| format!("{} has no number to stand in PostGIS", spec.crs))?;
     let mut table = PostgisTable {
@@ -152,7 +152,7 @@ pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, Strin
         open: false,
         insert: String::new(),
     };
-    table.connect().map_err(|e| format!("the database cannot be used: {e}"))?;
+    table.connect().map_err(|e| e.at("the database cannot be used"))?;
     table.prepare()?;
     Ok(Box::new(table))
 }
@@ -195,12 +195,12 @@ impl PostgisTable {
     }
 
     /// Makes or checks the tables.
-    fn prepare(&mut self) -> Result<(), String> {
-        let say = |e: postgres::Error| judge(&e).to_string();
+    fn prepare(&mut self) -> Result<(), SinkError> {
+        let say = |e: postgres::Error| judge(&e);
         let (name, checkpoint, seen) =
             (self.name()?, self.own("tidegate_checkpoint")?, self.own("tidegate_seen")?);
         let (schema, table) = (self.form.schema.clone(), self.form.table.clone());
-        let client = self.connect().map_err(|e| e.to_string())?;
+        let client = self.connect()?;
         let postgis = client
             .query_opt("SELECT 1 FROM pg_extension WHERE extname = 'postgis'", &[])
             .map_err(say)?
@@ -212,11 +212,11 @@ impl PostgisTable {
             .map(|row| (row.get(0), row.get(1)))
             .collect();
         if columns.is_empty() && self.must_exist {
-            return Err(format!("the table {schema}.{table} is not there any more"));
+            return Err(SinkError::Fatal(format!("the table {schema}.{table} is not there any more")));
         }
         self.postgis = postgis;
         let sql = if columns.is_empty() { self.create(&name)? } else { self.check(&columns)? };
-        let client = self.connect().map_err(|e| e.to_string())?;
+        let client = self.connect()?;
         client
             .batch_execute(&format!(
                 "BEGIN; {sql}

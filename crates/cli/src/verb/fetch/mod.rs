@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use tidegate_client::secret::SecretRef;
+use tidegate_pipeline::error::SetupError;
 use tidegate_pipeline::manifest;
 use tidegate_pipeline::run::RunOptions;
 use tidegate_pipeline::source::CountTolerance;
@@ -180,7 +181,7 @@ fn crs(text: &str) -> Result<tidegate_geo::Crs, String> {
     text.parse().map_err(|problem: tidegate_geo::Problem| problem.message)
 }
 
-fn tolerance(text: &str) -> Result<String, String> {
+fn tolerance(text: &str) -> Result<String, SetupError> {
     CountTolerance::parse(text).map(|_| text.trim().to_owned())
 }
 
@@ -198,7 +199,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Err(rejection) => return refused(rejection.render(out::color()).trim_end(), args.format),
     };
     if args.dry_run {
-        return plan::print_plan(&manifest, Path::new("fetch"), args.format, (None, None));
+        return plan::print_plan(&manifest, Path::new("fetch"), args.format, plan::Estimate::default());
     }
     Execution {
         manifest: &manifest,
