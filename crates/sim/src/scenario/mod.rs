@@ -105,6 +105,10 @@ impl core::fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
+fn invalid(error: impl core::error::Error) -> Error {
+    Error::Invalid(error.to_string())
+}
+
 impl Scenario {
     /// Reads a scenario and refuses what makes no sense.
     ///
@@ -127,7 +131,7 @@ impl Scenario {
         if let Some(world) = &self.world
             && let Err(flaw) = world::cases(world, &self.cases)
         {
-            return Some(flaw);
+            return Some(flaw.to_string());
         }
         if let Some(flaw) = self.limiter.as_ref().and_then(LimiterSpec::flaw) {
             return Some(flaw);
@@ -172,7 +176,7 @@ impl Scenario {
         }
         if let Some(limiter) = &self.limiter {
             let rivals: Result<Vec<Rival>, _> = options.compare.iter().map(|n| Rival::named(n)).collect();
-            let rivals = rivals.map_err(Error::Invalid)?;
+            let rivals = rivals.map_err(invalid)?;
             limiter.run(seed, trials, &mut outcome);
             outcome.check(&self.expect);
             limiter.compare(&rivals, seed, trials, &mut outcome);
@@ -180,10 +184,10 @@ impl Scenario {
             return Ok(outcome);
         }
         let worlds = match &self.world {
-            Some(world) => world::cases(world, &self.cases).map_err(Error::Invalid)?,
+            Some(world) => world::cases(world, &self.cases).map_err(invalid)?,
             None => Vec::new(),
         };
-        let rivals = compare::worlds(&worlds, &options.compare).map_err(Error::Invalid)?;
+        let rivals = compare::worlds(&worlds, &options.compare).map_err(invalid)?;
         world::run(&worlds, seed, trials, &mut outcome);
         outcome.check(&self.expect);
         if !rivals.is_empty() {
