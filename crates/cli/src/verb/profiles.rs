@@ -83,4 +83,5 @@ fn print(what: &What, how: &How, view: ProfileOutputFormat) -> Result<String, St
         What::Ls(_) => show::ls(&all, view),
         What::Show { name, .. } => show::show(&all, name, view),
     }
+    .map_err(|e| e.to_string())
 }

@@ -16,13 +16,14 @@
 //! |---|---|
 //! | `form` | the keys of a profile |
 //! | `value`, [`template`], [`mod@pointer`], `rule` | its values, checked |
-//! | `load` | embedded and own files, complaints |
+//! | `load`, `error` | embedded and own files, complaints |
 //! | `ask` | from question to request |
 //! | `read` | from response to finding and answers |
 //! | `pull`, `xml` | the few values that are wanted out of a body |
 //! | `show` | `tidegate profiles ls` and `show` |
 
 mod ask;
+mod error;
 pub mod form;
 mod load;
 pub mod pointer;
@@ -36,6 +37,7 @@ pub mod value;
 mod xml;
 
 pub use ask::{GeocodeInput, GeocodeQuery, RequestTemplate, SendHeader};
+pub use error::{ProfileError, ProfileRequestError};
 pub use load::{EMBEDDED, ProfileProblem, Profiles};
 pub use read::{GeocodeCandidate, Sniffed};
 pub use rule::SniffRule;
@@ -88,8 +90,8 @@ struct CompiledShape {
 
 impl Profile {
     /// A profile of a whole form, or why it is none.
-    pub fn new(form: ProfileSpec) -> Result<Profile, String> {
-        check(&form)?;
+    pub fn new(form: ProfileSpec) -> Result<Profile, ProfileError> {
+        check(&form).map_err(ProfileError::Invalid)?;
         let mut plan = pull::PointerTrie::default();
         let (mut attributes, mut elements) = (Vec::new(), Vec::new());
         let rules = form.sniff.iter().flatten().map(|rule| {

@@ -351,5 +351,5 @@ fn client(endpoint: &Url, private: bool) -> Result<Client, OpenError> {
     let allow = Allow { hosts: vec![name], addresses: Addresses { private, exact } };
     allow.url(endpoint).map_err(|why| wrong(why.to_string()))?;
     let config = ClientConfig { allow, ..ClientConfig::default() };
-    Client::new(config, [endpoint]).map_err(wrong)
+    Client::new(config, [endpoint]).map_err(|e| wrong(e.to_string()))
 }

@@ -79,7 +79,7 @@ impl Which {
         if self == Which::File {
             return file::profile();
         }
-        Profiles::one(self.name(), None).map_err(SourceError::setup)
+        Profiles::one(self.name(), None).map_err(|e| SourceError::setup(e.to_string()))
     }
 }
 
