@@ -78,8 +78,8 @@ fn sign(args: &One) -> io::Result<Exit> {
         if args.key.exists() {
             return Err(format!("{} is there already", args.key.display()));
         }
-        let signer = Signer::generate()?;
-        signer.keep(&args.key)?;
+        let signer = Signer::generate().map_err(|e| e.to_string())?;
+        signer.keep(&args.key).map_err(|e| e.to_string())?;
         Ok(signer)
     };
     match made() {

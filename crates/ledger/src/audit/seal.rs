@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::AuditError;
 use crate::sql::{Sql, Val, Vals};
 use tidegate_core::hex::{hex, unhex_all};
 
@@ -64,7 +65,7 @@ impl Checkpoint {
         self.marks.get(at..at.checked_add(2 * MARK)?)
     }
 
-    pub(super) fn insert<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), String> {
+    pub(super) fn insert<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), AuditError> {
         let bytes = |text: &str| Val::Blob(unhex_all(text).unwrap_or_default());
         sql.exec(
             &format!(
@@ -104,13 +105,13 @@ impl Checkpoint {
 }
 
 /// The last checkpoint of a log.
-pub(super) fn last<S: Sql + ?Sized>(sql: &mut S, log: &str) -> Result<Option<Checkpoint>, String> {
+pub(super) fn last<S: Sql + ?Sized>(sql: &mut S, log: &str) -> Result<Option<Checkpoint>, AuditError> {
     let rows = sql.query(&format!("SELECT {COLUMNS} FROM audit_checkpoint ORDER BY k DESC LIMIT 1"), &[])?;
     Ok(rows.first().map(|row| Checkpoint::from_row(row, log)))
 }
 
 /// The checkpoints after one, a thousand at most.
-pub(super) fn after<S: Sql + ?Sized>(sql: &mut S, log: &str, k: i64) -> Result<Vec<Checkpoint>, String> {
+pub(super) fn after<S: Sql + ?Sized>(sql: &mut S, log: &str, k: i64) -> Result<Vec<Checkpoint>, AuditError> {
     let question = format!("SELECT {COLUMNS} FROM audit_checkpoint WHERE k > ?1 ORDER BY k LIMIT 1000");
     Ok(sql.query(&question, &[k.into()])?.iter().map(|row| Checkpoint::from_row(row, log)).collect())
 }

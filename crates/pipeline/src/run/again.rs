@@ -25,7 +25,7 @@ use super::in_place::{self, FileRows};
 use super::lifecycle::Last;
 use super::state::State;
 use crate::gate::Gates;
-use crate::letter::replay::{Rerun, RowSelector, holds, merge, replay_failure};
+use crate::letter::replay::{ReplayError, Rerun, RowSelector, holds, merge, replay_failure};
 use crate::letter::store::ReplayOutcome;
 use crate::letter::{Letter, Payload, now_ms};
 use crate::manifest::{Manifest, Mode, Policy};
@@ -120,16 +120,17 @@ fn mark(letter: &Letter) -> Seen {
 }
 
 impl Rerun for Again {
-    fn preflight(&mut self) -> Result<(), String> {
-        self.ready().map(drop)
+    fn preflight(&mut self) -> Result<(), ReplayError> {
+        self.ready()?;
+        Ok(())
     }
 
-    fn run(&mut self, letters: &[Letter]) -> Result<Vec<ReplayOutcome>, String> {
+    fn run(&mut self, letters: &[Letter]) -> Result<Vec<ReplayOutcome>, ReplayError> {
         let mut last = Vec::new();
         let policy = Policy::from(&self.kit.manifest);
         let Ready { parts, in_place, .. } = self.ready()?;
         if let Some(rows) = in_place {
-            return rows_in_place(parts, rows, letters);
+            return Ok(rows_in_place(parts, rows, letters)?);
         }
         let mut sink = parts.sink.open_again()?;
         let say = |e: SinkError| e.to_string();
@@ -171,7 +172,7 @@ impl Rerun for Again {
         Ok(all_ended(ended))
     }
 
-    fn verify(&mut self, letters: &[Letter]) -> Result<Vec<bool>, String> {
+    fn verify(&mut self, letters: &[Letter]) -> Result<Vec<bool>, ReplayError> {
         let last = std::mem::take(&mut self.last);
         let Ready { parts, in_place, .. } = self.ready()?;
         if let Some(FileRows { path, .. }) = in_place {
@@ -231,7 +232,7 @@ fn rows_in_place(
         }
     }
     crash::point("replay_put", 0);
-    merge(path, &updates)?;
+    merge(path, &updates).map_err(|e| e.to_string())?;
     crash::point("replayed", 0);
     Ok(all_ended(ended))
 }

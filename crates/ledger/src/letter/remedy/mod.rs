@@ -12,6 +12,7 @@ mod rules;
 pub use apply::{Fixer, RemedyCounts, gate};
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use tidegate_core::Code;
 
 /// A repair rule with its settings. As YAML or JSON: `{rule: make_valid, tolerance: 0.05}`.
@@ -80,24 +81,56 @@ pub const NAMES: [&str; 10] = [
     "command",
 ];
 
+/// Why there is no such repair rule.
+#[derive(Debug)]
+pub enum RuleError {
+    /// A setting is missing, or is not one of this rule.
+    Settings(serde_json::Error),
+    /// The rule of this name has settings that must be given.
+    NeedsSettings(String),
+    /// There is no rule of this name.
+    Unknown(String),
+}
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RuleError::Settings(e) => e.fmt(f),
+            RuleError::NeedsSettings(name) => write!(f, "the rule {name} needs settings; see --help"),
+            RuleError::Unknown(name) => {
+                write!(f, "there is no rule {name:?}; there are {}", NAMES.join(", "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for RuleError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RuleError::Settings(e) => Some(e),
+            RuleError::NeedsSettings(_) | RuleError::Unknown(_) => None,
+        }
+    }
+}
+
 impl RepairRule {
     /// The rule that a manifest names.
     ///
     /// # Errors
     /// When a setting is missing, or is not one of this rule.
-    pub fn of(form: &impl Serialize) -> Result<RepairRule, String> {
-        serde_json::to_value(form).and_then(serde_json::from_value).map_err(|e| e.to_string())
+    pub fn of(form: &impl Serialize) -> Result<RepairRule, RuleError> {
+        serde_json::to_value(form).and_then(serde_json::from_value).map_err(RuleError::Settings)
     }
 
     /// The rule of this name with its usual settings.
     ///
     /// # Errors
     /// When there is none, or it needs settings.
-    pub fn named(name: &str) -> Result<RepairRule, String> {
+    pub fn named(name: &str) -> Result<RepairRule, RuleError> {
         let value = serde_json::json!({ "rule": name });
         serde_json::from_value(value).map_err(|_| match NAMES.contains(&name) {
-            true => format!("the rule {name} needs settings; see --help"),
-            false => format!("there is no rule {name:?}; there are {}", NAMES.join(", ")),
+            true => RuleError::NeedsSettings(name.to_owned()),
+            false => RuleError::Unknown(name.to_owned()),
         })
     }
 
