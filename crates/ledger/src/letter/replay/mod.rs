@@ -17,7 +17,7 @@ use super::error::{LetterError, Result};
 use super::feature::FeaturePayload;
 use super::remedy::gate;
 use super::seal::Keyring;
-use super::store::{Leased, LetterStore, ReplayOutcome, ReplayPlan};
+use super::store::{FinishedReplay, LetterStore, ReplayOutcome, ReplayPlan};
 use super::writer::{Letters, now_ms};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -108,7 +108,11 @@ pub fn go(
                 }
             }
         }
-        let ended: Vec<(Leased, ReplayOutcome)> = leased.into_iter().zip(ended).collect();
+        let ended: Vec<FinishedReplay> = leased
+            .into_iter()
+            .zip(ended)
+            .map(|(leased, outcome)| FinishedReplay { leased, outcome })
+            .collect();
         store.finish(letters, &ended, now_ms())?;
     }
 }

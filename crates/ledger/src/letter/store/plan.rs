@@ -45,6 +45,15 @@ pub struct Leased {
     pub token: i64,
 }
 
+/// A leased letter and how its replay ended.
+#[derive(Clone, Debug)]
+pub struct FinishedReplay {
+    /// The leased letter.
+    pub leased: Leased,
+    /// How its replay ended.
+    pub outcome: ReplayOutcome,
+}
+
 /// The outcome of a letter in a replay.
 #[derive(Clone, Debug)]
 pub enum ReplayOutcome {
@@ -230,15 +239,10 @@ impl LetterStore {
     ///
     /// # Errors
     /// When the store cannot be written; then nothing has ended.
-    pub fn finish(
-        &mut self,
-        letters: &Letters,
-        ended: &[(Leased, ReplayOutcome)],
-        now_ms: i64,
-    ) -> Result<Vec<bool>> {
+    pub fn finish(&mut self, letters: &Letters, ended: &[FinishedReplay], now_ms: i64) -> Result<Vec<bool>> {
         let packed = ended
             .iter()
-            .map(|(leased, how)| match how {
+            .map(|FinishedReplay { leased, outcome }| match outcome {
                 ReplayOutcome::Dead(child) => letters.pack(&child_of(&leased.row.letter, child)).map(Some),
                 ReplayOutcome::Resolved { .. } | ReplayOutcome::Back { .. } => Ok(None),
             })
@@ -247,13 +251,13 @@ impl LetterStore {
         self.tx(|db, writer| {
             let mut counted = Vec::with_capacity(ended.len());
             let mut entries = Vec::new();
-            for ((leased, how), child) in ended.iter().zip(&packed) {
+            for (FinishedReplay { leased, outcome }, child) in ended.iter().zip(&packed) {
                 let was = db.query(
                     "SELECT was FROM member WHERE plan = ?1 AND seq = ?2",
                     &[leased.plan.into(), leased.row.seq.into()],
                 )?;
                 let was = was.first().map_or(0, |row| row.int(0));
-                let (state, word, not_before, detail) = match how {
+                let (state, word, not_before, detail) = match outcome {
                     ReplayOutcome::Resolved { note } => {
                         (LetterState::Resolved as i64, "resolved", None, serde_json::json!({ "note": note }))
                     }
@@ -300,8 +304,8 @@ impl LetterStore {
                 entries.push(act.code(letter.failure.code.as_str()).to(word));
             }
             audit::append(db, writer, entries)?;
-            if let Some((first, _)) = ended.first() {
-                close(db, writer, first.plan, "done", now_ms)?;
+            if let Some(first) = ended.first() {
+                close(db, writer, first.leased.plan, "done", now_ms)?;
             }
             Ok(counted)
         })
