@@ -12,7 +12,7 @@ use super::spec::{self, SpecError};
 pub struct Preset {
     /// The name on the command line.
     pub name: &'static str,
-    /// What it stands for.
+    /// Its description.
     pub about: &'static str,
     throttle: &'static str,
     headers: Dialect,

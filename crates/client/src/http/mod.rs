@@ -52,17 +52,17 @@ use url::Url;
 /// The settings of a [`Client`].
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// What may be asked.
+    /// The hosts and addresses that may be asked.
     pub allow: Allow,
-    /// Time to resolve, connect and shake hands.
+    /// The timeout of name resolution, connection and TLS handshake together.
     pub connect_timeout: Duration,
-    /// An unused connection is kept this long.
+    /// The time after which an idle connection is closed.
     pub idle_timeout: Duration,
-    /// Limits of an answer.
+    /// The limits of the body of a response.
     pub body: BodyLimits,
-    /// Hops followed in one attempt.
+    /// The most redirects followed in one attempt.
     pub redirects_max: u32,
-    /// Sent when a request names no other.
+    /// The User-Agent of requests that name no other.
     pub user_agent: HeaderValue,
 }
 
@@ -90,7 +90,7 @@ pub struct Response {
     pub status: StatusCode,
     /// Its headers.
     pub headers: HeaderMap,
-    /// Its body, unpacked and complete. Empty if an error's body could not be read.
+    /// Its body, decompressed and complete. Empty if the body of an error could not be read.
     pub body: Bytes,
     /// The URL that gave it, without credentials.
     pub url: Url,

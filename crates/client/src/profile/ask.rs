@@ -67,16 +67,16 @@ pub struct SendHeader {
     pub name: String,
     /// Its value.
     pub value: String,
-    /// It holds the credential.
+    /// Whether it holds the credential.
     pub secret: bool,
 }
 
 /// A request to be sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RequestTemplate {
-    /// The method.
+    /// The HTTP method.
     pub method: RequestMethod,
-    /// The address, credential included.
+    /// The URL, credential included.
     pub url: String,
     /// The headers.
     pub headers: Vec<SendHeader>,

@@ -28,7 +28,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct ProfileProblem {
     /// The file, or the name of an embedded profile.
     pub file: String,
-    /// The line, from 1, where one is to blame.
+    /// The line, from 1, if one is to blame.
     pub line: Option<u64>,
     /// The column, from 1.
     pub column: Option<u64>,

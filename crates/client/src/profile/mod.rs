@@ -313,16 +313,16 @@ pub enum Refusal {
     Blank,
     /// The place is none.
     OffTheGlobe {
-        /// Longitude as given.
+        /// Longitude in degrees, as given.
         lon: f64,
-        /// Latitude as given.
+        /// Latitude in degrees, as given.
         lat: f64,
     },
     /// The service does not answer such questions.
     NoEndpoint {
-        /// The profile.
+        /// The name of the profile.
         profile: String,
-        /// From address to place?
+        /// Whether it is forward geocoding, from address to coordinate.
         forward: bool,
     },
     /// The profile names no address.
@@ -331,9 +331,9 @@ pub enum Refusal {
     NoKey(String),
     /// The service demands a User-Agent that names the caller.
     UserAgent {
-        /// The profile.
+        /// The name of the profile.
         profile: String,
-        /// What to set.
+        /// The advice: which User-Agent to set.
         say: String,
     },
     /// The value cannot stand in this header.

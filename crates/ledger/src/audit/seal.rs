@@ -14,15 +14,15 @@ pub(super) const MARK: usize = 8;
 /// What the log was at a moment. Hashes are in hex.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// Which log.
+    /// The name of the log.
     pub log: String,
     /// Its number, from 1.
     pub k: i64,
-    /// The first entry it covers.
+    /// The number of the first entry it covers.
     pub first: i64,
-    /// The last entry it covers.
+    /// The number of the last entry it covers.
     pub last: i64,
-    /// When.
+    /// Time in milliseconds since 1970.
     pub at_ms: i64,
     /// The Merkle root over the hashes of its entries.
     pub root: String,
@@ -32,7 +32,7 @@ pub struct Checkpoint {
     pub marks: String,
     /// The digest of the checkpoint before; empty for the first.
     pub before: String,
-    /// The name of the key that signed.
+    /// The id of the key that signed.
     pub key: Option<String>,
     /// The signature.
     pub signature: Option<String>,

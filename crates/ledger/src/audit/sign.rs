@@ -27,7 +27,7 @@ pub const PUBLIC_FILE: &str = "audit.pub";
 
 /// The secret half, which signs.
 pub struct Signer {
-    /// The name of the key.
+    /// The id of the key.
     pub key_id: String,
     pair: Ed25519KeyPair,
     seed: Zeroizing<[u8; 32]>,
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Signer {
 /// The public half, which verifies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey {
-    /// The name of the key: the beginning of its hash.
+    /// The id of the key: the first six bytes of its SHA-256, in hex.
     pub key_id: String,
     bytes: [u8; 32],
 }

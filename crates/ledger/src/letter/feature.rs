@@ -10,7 +10,7 @@ use tidegate_geo::{Bounds, Crs, validity};
 /// A payload that is a GeoJSON feature or geometry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeaturePayload {
-    /// The whole payload.
+    /// The payload as JSON.
     pub json: Value,
 }
 

@@ -25,7 +25,7 @@ const NONCE: usize = 24;
 /// To whom payloads are sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipient {
-    /// The name of the key: the beginning of its hash.
+    /// The id of the key: the beginning of its hash, in hex.
     pub key_id: String,
     public: [u8; 32],
 }
@@ -33,7 +33,7 @@ pub struct Recipient {
 /// The secret half.
 #[derive(Clone)]
 pub struct SecretKey {
-    /// The name of the key.
+    /// The id of the key.
     pub key_id: String,
     secret: StaticSecret,
 }
@@ -47,15 +47,15 @@ impl std::fmt::Debug for SecretKey {
 /// A payload as it lies in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed {
-    /// Whose it is.
+    /// The id of the letter.
     pub id: LetterId,
-    /// With which key it is wrapped.
+    /// The id of the recipient's key.
     pub key_id: String,
     /// The wrapped key.
     pub wrap: Vec<u8>,
-    /// As received, sealed.
+    /// The ciphertext of the payload as received.
     pub received: Vec<u8>,
-    /// As it is now, sealed.
+    /// The ciphertext of the current payload.
     pub current: Option<Vec<u8>>,
 }
 

@@ -28,21 +28,22 @@ use workload::Workload;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct WorldSpec {
-    /// Where requests come from.
+    /// The arrivals of requests.
     pub workload: Option<Workload>,
-    /// How many clients; 1 by default.
+    /// The number of clients; 1 by default.
     pub clients: Option<u32>,
-    /// Their policy; the shipped retries alone by default.
+    /// The policy of the clients; the shipped retries alone by default.
     pub client: Option<PolicySpec>,
     /// One-way delay of the network, in seconds; 0 by default.
     pub hop: Option<RandomDuration>,
     /// The server; answers at once by default.
     pub server: Option<ServerSpec>,
-    /// When to stop, in seconds; by default when everything has ended.
+    /// The end of the run, in seconds from the start; by default when all requests have ended.
     pub seconds: Option<f64>,
     /// The length of a tick in seconds, for `peak` and for weak servers; 0.01 by default.
     pub tick: Option<f64>,
-    /// The measured time, in seconds, for `rate` and `peak`; everything by default.
+    /// The start and the end of the measured time for `rate` and `peak`, in seconds from the start; the
+    /// whole run by default.
     pub measure: Option<[f64; 2]>,
 }
 
@@ -50,9 +51,9 @@ pub struct WorldSpec {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct CaseSpec {
-    /// Its name.
+    /// The name of the case.
     pub name: String,
-    /// What differs.
+    /// The sections that replace the world's.
     #[serde(default)]
     pub with: WorldSpec,
 }

@@ -36,9 +36,9 @@ pub struct OtlpConfig {
 /// One endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// Its address.
+    /// Its URL.
     pub url: Url,
-    /// What goes along, such as a key.
+    /// The headers of each export, such as a key.
     pub headers: HeaderMap,
 }
 

@@ -16,28 +16,28 @@ use tidegate_core::letter::lineage::{Replayed, replay_key};
 /// The counts of a fix: what it did, or would do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RemedyCounts {
-    /// Letters that the rule was asked about.
+    /// Letters that the rule was applied to.
     pub seen: u64,
-    /// Repaired, through the gates, ready to be replayed.
+    /// Letters repaired and accepted by the gates, ready to be replayed.
     pub validated: u64,
-    /// To be replayed later.
+    /// Letters to be replayed later.
     pub scheduled: u64,
-    /// For a person: the rule was refused, or its result did not pass the gates.
+    /// Letters for a person: the rule was refused, or its result did not pass the gates.
     pub review: u64,
-    /// Nothing can be done.
+    /// Letters that cannot be repaired.
     pub unrecoverable: u64,
-    /// Nothing to do for this rule.
+    /// Letters that the rule leaves as they are.
     pub untouched: u64,
 }
 
 /// Applies rules to letters.
 #[derive(Debug)]
 pub struct Fixer<'a> {
-    /// Where.
+    /// The store of the letters.
     pub store: &'a mut LetterStore,
-    /// For sealed payloads.
+    /// The keys of sealed payloads.
     pub keys: &'a Keyring,
-    /// Only say what would be done.
+    /// Whether nothing is written, only counted.
     pub dry_run: bool,
 }
 

@@ -21,31 +21,31 @@ use tidegate_core::Code;
 pub enum RepairRule {
     /// Find the system by what the record says, else take this one.
     CrsLookup {
-        /// The system of records that say none.
+        /// The coordinate system of records that name none.
         #[serde(default)]
         default: Option<String>,
     },
     /// Make the geometry valid by its linework.
     MakeValid {
-        /// The largest change of area, as a share; 0.05 if not said.
+        /// The largest change of area, as a share (0 to 1); 0.05 by default.
         #[serde(default)]
         tolerance: Option<f64>,
     },
     /// Replay at the time that the server asked for.
     Wait {
-        /// Seconds to wait where it did not say; an hour if not said.
+        /// The wait where the server named none, in seconds; 3600 by default.
         #[serde(default)]
         seconds: Option<u64>,
     },
     /// Keep what lies in this box: west, south, east, north; the whole earth if not said.
     Clip {
-        /// The box.
+        /// The bounding box: west, south, east, north, in the units of the record.
         #[serde(default)]
         bbox: Option<[f64; 4]>,
     },
     /// Swap latitude and longitude if only that is plausible.
     SwapAxes {
-        /// Where records should lie.
+        /// The bounding box in which records should lie: west, south, east, north.
         #[serde(default)]
         area: Option<[f64; 4]>,
     },
@@ -57,7 +57,7 @@ pub enum RepairRule {
     Flag,
     /// Give fields other names.
     Remap {
-        /// From name to name.
+        /// The new name of each field, by its old one.
         fields: std::collections::BTreeMap<String, String>,
     },
     /// A program of your own: the letter as JSON on its standard input, the payload on its output.

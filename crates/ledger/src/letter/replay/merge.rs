@@ -25,13 +25,13 @@ pub enum RowSelector {
 /// What a row is to hold.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// Selects a row.
+    /// The row to replace or add.
     pub at: RowSelector,
-    /// Its geometry.
+    /// Its geometry, as well-known binary.
     pub wkb: Option<Vec<u8>>,
-    /// In this system, if it is another than the file's.
+    /// The coordinate system of the geometry, if it is not the file's.
     pub crs: Option<String>,
-    /// Its fields; those that the file does not have are left out.
+    /// Its fields by name; those that the file does not have are left out.
     pub values: Vec<(String, Owned)>,
 }
 

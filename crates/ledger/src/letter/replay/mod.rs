@@ -48,13 +48,13 @@ pub trait Rerun {
 /// How to go through a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Letters at a time.
+    /// The number of letters in one lease.
     pub batch: u32,
-    /// How long a lease holds if nothing is heard.
+    /// The duration of a lease.
     pub lease: Duration,
-    /// Take over what somebody else has leased: only when they are known to be dead.
+    /// Whether to take over the leases of others: only when they are known to be dead.
     pub takeover: bool,
-    /// Read the sink back before a letter counts as resolved.
+    /// Whether to read the sink back before a letter counts as resolved.
     pub verify: bool,
 }
 

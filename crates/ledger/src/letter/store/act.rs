@@ -14,22 +14,22 @@ use tidegate_core::letter::{LetterId, LetterState};
 pub struct Amend {
     /// The letter as it was read: the change is refused if somebody changed it since.
     pub row: StoredLetter,
-    /// Its envelope from now on; state, times and hold too.
+    /// The new envelope, with state, times and hold.
     pub letter: Letter,
-    /// Its payload from now on, sealed if the letter is; `None` leaves it.
+    /// The new payload, sealed if the letter is; `None` leaves it.
     pub payload: Option<Vec<u8>>,
-    /// What is entered in the audit.
+    /// The action of the audit entry.
     pub act: &'static str,
-    /// With which words.
+    /// The detail of the audit entry, as JSON.
     pub detail: serde_json::Value,
 }
 
 /// What a purge did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
-    /// Letters gone.
+    /// Letters that were purged.
     pub purged: u64,
-    /// Letters that stay because somebody said so.
+    /// Letters that stay because they are on hold.
     pub held: u64,
 }
 

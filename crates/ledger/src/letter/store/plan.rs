@@ -22,15 +22,15 @@ pub struct ReplayPlan {
     pub spec: String,
     /// Time of creation, in milliseconds since 1970.
     pub made_ms: i64,
-    /// The number of its letters:
+    /// The number of its letters.
     pub members: u64,
-    /// those in the sink,
+    /// The number of letters whose record is in the sink.
     pub resolved: u64,
-    /// those that died again,
+    /// The number of letters that died again.
     pub dead: u64,
-    /// those that went back,
+    /// The number of letters released to the state that they had before.
     pub back: u64,
-    /// and those that are still to do.
+    /// The number of letters still to be replayed.
     pub left: u64,
 }
 
@@ -39,9 +39,9 @@ pub struct ReplayPlan {
 pub struct Leased {
     /// The letter with its payload.
     pub row: StoredLetter,
-    /// The replay.
+    /// The number of the replay plan.
     pub plan: i64,
-    /// What it takes to finish it.
+    /// The fencing token of the lease: a finish must show it.
     pub token: i64,
 }
 
