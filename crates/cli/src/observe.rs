@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tidegate_ledger::letter::{LetterStore, LetterStoreLocation, now_ms};
 use tidegate_pipeline::alert::{Fired, PATIENCE, Watchman};
 use tidegate_pipeline::manifest::AlertsSpec;
-use tidegate_pipeline::telemetry::otlp::{OtlpConfig, Pusher};
+use tidegate_pipeline::telemetry::otlp::{OtlpConfig, PushError, Pusher};
 use tidegate_pipeline::telemetry::trace::{self, Tracer, now_nanos};
 use tidegate_pipeline::telemetry::{Telemetry, together};
 use tokio::sync::oneshot;
@@ -127,7 +127,7 @@ impl Observer {
 
 /// What the environment says about a collector; and every line of the log gets its trace.
 fn pusher(subject: &Subject<'_>) -> Result<Option<Arc<Pusher>>, String> {
-    let config = OtlpConfig::from_env(&|name| std::env::var(name).ok())?;
+    let config = OtlpConfig::from_env(&|name| std::env::var(name).ok()).map_err(|e| e.to_string())?;
     let mut chance = [0; 24];
     // Without chance the trace has a number all the same.
     chance[16..].copy_from_slice(&now_nanos().to_le_bytes());
@@ -144,7 +144,7 @@ fn pusher(subject: &Subject<'_>) -> Result<Option<Arc<Pusher>>, String> {
     if config.traces.is_some() {
         trace::install(tracer);
     }
-    Pusher::new(config).map(|pusher| Some(Arc::new(pusher)))
+    Pusher::new(config).map(|pusher| Some(Arc::new(pusher))).map_err(|e| e.to_string())
 }
 
 struct WatchState {
@@ -274,19 +274,19 @@ async fn push_spans(push: Arc<Pusher>, telemetry: Arc<Telemetry>) {
 }
 
 /// Pushes what the registry reads now.
-async fn metrics_now(push: &Pusher, telemetry: &Telemetry) -> Result<(), String> {
+async fn metrics_now(push: &Pusher, telemetry: &Telemetry) -> Result<(), PushError> {
     push.readings(&[(Some(telemetry.pipeline()), &telemetry.samples())]).await
 }
 
 /// Pushes the spans that have ended since, and counts those that were left out.
-async fn spans_now(push: &Pusher, tracer: &Tracer, telemetry: &Telemetry) -> Result<(), String> {
+async fn spans_now(push: &Pusher, tracer: &Tracer, telemetry: &Telemetry) -> Result<(), PushError> {
     let (spans, dropped) = tracer.drain();
     telemetry.spans_dropped(dropped);
     push.spans(tracer, telemetry.pipeline(), &spans).await
 }
 
 /// A collector that does not listen is told of, and otherwise let be.
-pub(crate) fn warn_if_push_failed(pushed: Result<(), String>) {
+pub(crate) fn warn_if_push_failed(pushed: Result<(), PushError>) {
     if let Err(why) = pushed {
         warn!(target: "tidegate::otlp", "the collector did not take what was pushed: {why}");
     }

@@ -300,6 +300,7 @@ fn a_mistake_is_told_with_its_line() {
         profiles()
             .get("nominatm")
             .unwrap_err()
+            .to_string()
             .starts_with("there is no profile `nominatm`; did you mean `nominatim`?")
     );
 }

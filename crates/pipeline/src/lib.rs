@@ -35,5 +35,5 @@ pub mod traffic;
 // What a pipeline is made on, under the names that it has there.
 #[cfg(feature = "object-store")]
 use tidegate_client::store;
-use tidegate_client::{cache, call, http, lane, lock, profile, secret};
+use tidegate_client::{cache, call, durable, http, lane, lock, profile, secret};
 use tidegate_ledger::{audit, letter};

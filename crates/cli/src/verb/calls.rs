@@ -54,7 +54,7 @@ pub(super) struct Reach {
 impl Reach {
     /// The profile of this name.
     pub(super) fn profile(&self, name: &str) -> Result<Profile, String> {
-        Profiles::one(name, self.profiles.as_deref())
+        Profiles::one(name, self.profiles.as_deref()).map_err(|e| e.to_string())
     }
 }
 

@@ -179,7 +179,11 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 }
 
 fn config(args: &Args) -> Result<Config, String> {
-    let base = args.preset.as_deref().map_or_else(|| Ok(Config::default()), preset::find)?;
+    let base = args
+        .preset
+        .as_deref()
+        .map_or_else(|| Ok(Config::default()), preset::find)
+        .map_err(|e| e.to_string())?;
     let simple = [
         (args.reset, FaultKind::Reset),
         (args.hang, FaultKind::Hang(args.hang_for)),

@@ -72,7 +72,8 @@ fn play(args: &Args) -> Result<Exit, String> {
     }
     let input = path("addresses.csv");
     fs::write(&input, addresses(args.rows)).map_err(|e| fail("addresses.csv", e))?;
-    let provider = Chaos::start(provider(args.seed)?).map_err(|e| fail("chaos", e))?;
+    let provider =
+        Chaos::start(provider(args.seed).map_err(|e| e.to_string())?).map_err(|e| fail("chaos", e))?;
     out::say(&format!("geocoding {} rows through a provider with {FAULTS}\n", thousands(args.rows)));
     let text = |p: &PathBuf| p.display().to_string();
     let line = GeocodeLine::try_parse_from([
@@ -116,7 +117,7 @@ fn play(args: &Args) -> Result<Exit, String> {
     Ok(if meant { Exit::Done } else { Exit::Failure })
 }
 
-fn provider(seed: u64) -> Result<Config, String> {
+fn provider(seed: u64) -> Result<Config, spec::SpecError> {
     Ok(Config {
         seed,
         limit: spec::throttle("bucket:300/s,burst=30")?,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tidegate_ledger::audit::Signer;
-use tidegate_ledger::letter::seal::{Keyring, Recipient, SecretKey, Wrapped};
+use tidegate_ledger::letter::seal::{Keyring, Recipient, RewrappedKey, SecretKey};
 use tidegate_ledger::letter::{LetterError, LetterStore, LetterStoreLocation, now_ms};
 
 use crate::exit::Exit;
@@ -78,8 +78,8 @@ fn sign(args: &One) -> io::Result<Exit> {
         if args.key.exists() {
             return Err(format!("{} is there already", args.key.display()));
         }
-        let signer = Signer::generate()?;
-        signer.keep(&args.key)?;
+        let signer = Signer::generate().map_err(|e| e.to_string())?;
+        signer.keep(&args.key).map_err(|e| e.to_string())?;
         Ok(signer)
     };
     match made() {
@@ -158,11 +158,11 @@ fn rotate(args: &Both) -> Result<String, LetterError> {
     loop {
         let rows = store.wrapped_to_others(&recipient.key_id, after)?;
         let Some(last) = rows.last() else { break };
-        after = last.0;
+        after = last.seq;
         let wrapped = rows
             .iter()
-            .map(|(seq, id, key_id, wrap)| Ok((*seq, keys.rewrap(*id, key_id, wrap, &recipient)?)))
-            .collect::<Result<Vec<(i64, Wrapped)>, LetterError>>()?;
+            .map(|row| keys.rewrap(row, &recipient))
+            .collect::<Result<Vec<RewrappedKey>, LetterError>>()?;
         let detail = json!({ "to": recipient.key_id, "letters": wrapped.len() });
         count += store.rewrap(&wrapped, detail, now_ms())?;
     }

@@ -83,4 +83,5 @@ fn print(what: &Command, how: &ProfileArgs, view: ProfileOutputFormat) -> Result
         Command::Ls(_) => show::ls(&all, view),
         Command::Show { name, .. } => show::show(&all, name, view),
     }
+    .map_err(|e| e.to_string())
 }

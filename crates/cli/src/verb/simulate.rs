@@ -114,7 +114,7 @@ fn against_the_usual(id: &str, policy: &Policy, args: &Args) -> Result<ScenarioO
     let classifier = Classifier { reset_is_wait: !policy.lane.limit.learn, ..policy.classifier };
     let policy = policy::ClientPolicy { classifier, call, lane: policy.lane, retry_gate: None };
     let own = typical_servers::worlds(&policy);
-    let rivals = compare::worlds(&own, &args.compare)?;
+    let rivals = compare::worlds(&own, &args.compare).map_err(|e| e.to_string())?;
     let mut outcome = ScenarioOutcome {
         name: id.to_owned(),
         reason: "The manifest's policy, draining 2,000 records through one lane of the usual servers."

@@ -44,6 +44,7 @@ use http_body_util::Full;
 use pool::Pool;
 use rustls_platform_verifier::BuilderVerifierExt;
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use url::Url;
@@ -51,17 +52,17 @@ use url::Url;
 /// The settings of a [`Client`].
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// What may be asked.
+    /// The hosts and addresses that may be asked.
     pub allow: Allow,
-    /// Time to resolve, connect and shake hands.
+    /// The timeout of name resolution, connection and TLS handshake together.
     pub connect_timeout: Duration,
-    /// An unused connection is kept this long.
+    /// The time after which an idle connection is closed.
     pub idle_timeout: Duration,
-    /// Limits of an answer.
+    /// The limits of the body of a response.
     pub body: BodyLimits,
-    /// Hops followed in one attempt.
+    /// The most redirects followed in one attempt.
     pub redirects_max: u32,
-    /// Sent when a request names no other.
+    /// The User-Agent of requests that name no other.
     pub user_agent: HeaderValue,
 }
 
@@ -89,7 +90,7 @@ pub struct Response {
     pub status: StatusCode,
     /// Its headers.
     pub headers: HeaderMap,
-    /// Its body, unpacked and complete. Empty if an error's body could not be read.
+    /// Its body, decompressed and complete. Empty if the body of an error could not be read.
     pub body: Bytes,
     /// The URL that gave it, without credentials.
     pub url: Url,
@@ -140,7 +141,10 @@ impl Client {
     ///
     /// # Errors
     /// The operating system's certificates cannot be used.
-    pub fn new<'a>(config: ClientConfig, urls: impl IntoIterator<Item = &'a Url>) -> Result<Client, String> {
+    pub fn new<'a>(
+        config: ClientConfig,
+        urls: impl IntoIterator<Item = &'a Url>,
+    ) -> Result<Client, CertificateError> {
         let connector = Connector::new(
             config.allow.clone(),
             Arc::new(SystemResolver),
@@ -148,7 +152,7 @@ impl Client {
             config.connect_timeout,
         );
         if urls.into_iter().any(|url| url.scheme() == "https") {
-            connector.tls().map_err(|e| certificates(&e))?;
+            connector.tls().map_err(CertificateError)?;
         }
         Ok(Client::over(connector, config))
     }
@@ -208,8 +212,20 @@ impl Client {
     }
 }
 
-fn certificates(error: &rustls::Error) -> String {
-    format!("the system's certificates cannot be used: {error}")
+/// The certificates of the operating system cannot be used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CertificateError(rustls::Error);
+
+impl fmt::Display for CertificateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the system's certificates cannot be used: {}", self.0)
+    }
+}
+
+impl std::error::Error for CertificateError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
 }
 
 /// The trust of the operating system, by ring. It is read once: the certificates are more work than

@@ -34,7 +34,7 @@ const LABEL_BYTES_MAX: usize = 4096;
 /// What a response says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sniffed {
-    /// What outranks the status, if anything does.
+    /// The finding in the body, which outranks the status.
     pub finding: Option<Finding>,
     /// The answers in the service's order; none unless the response is a success.
     pub answers: Vec<GeocodeCandidate>,

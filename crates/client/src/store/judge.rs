@@ -116,15 +116,15 @@ fn of_io(error: &io::Error) -> Finding {
 /// Why the store did not do what it was asked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreError {
-    /// The object, or the prefix of a list.
+    /// The key of the object, or the prefix of a list.
     pub key: Box<str>,
     /// The last verdict.
     pub verdict: Verdict,
-    /// What the call decided: parked or given up.
+    /// The decision of the core: parked or given up.
     pub next: Next,
-    /// Attempts sent.
+    /// The number of attempts sent.
     pub attempts: u32,
-    /// The status and the service's word for it, or the operating system's.
+    /// The status and the error code of the service, or the operating system's message.
     pub words: Box<str>,
 }
 

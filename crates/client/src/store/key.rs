@@ -33,9 +33,9 @@ pub enum KeySpread {
 /// Why a text is no key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadKey {
-    /// The text.
+    /// The key as given.
     pub key: String,
-    /// What is wrong with it.
+    /// The broken rule.
     pub why: &'static str,
 }
 

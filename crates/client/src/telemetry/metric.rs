@@ -35,13 +35,13 @@ impl MetricKind {
 pub struct Metric {
     /// Its name.
     pub name: &'static str,
-    /// How it moves.
+    /// Its kind: counter, gauge or histogram.
     pub kind: MetricKind,
     /// Its unit, as UCUM writes it: `s`, `By`, `1` for a share, `{record}` for things counted.
     pub unit: &'static str,
     /// The names of its labels.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// Its description.
     pub help: &'static str,
 }
 

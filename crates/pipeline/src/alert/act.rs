@@ -75,7 +75,7 @@ fn webhook(url: &str, key: Option<&str>) -> Result<(Exchange, Request), String> 
     let allow = Allow::meant(&url, true, &[]);
     allow.url(&url).map_err(|e| format!("`webhook`: {e}"))?;
     let config = ClientConfig { allow, redirects_max: 0, ..ClientConfig::default() };
-    let client = Client::new(config, [&url])?;
+    let client = Client::new(config, [&url]).map_err(|e| e.to_string())?;
     let mut request = Request::new(http::Method::POST, url, Vec::new().into());
     let json = http::HeaderValue::from_static("application/json");
     request.headers.insert(http::header::CONTENT_TYPE, json);

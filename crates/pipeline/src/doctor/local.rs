@@ -253,15 +253,17 @@ fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Diagnosis> 
     let looked = || -> Result<Diagnosis, String> {
         let mut keys = Vec::new();
         if let Ok(text) = std::fs::read_to_string(state.join(PUBLIC_FILE)) {
-            keys = PublicKey::all_from_text(&text)?;
+            keys = PublicKey::all_from_text(&text).map_err(|e| e.to_string())?;
         }
         if let Some(key) = &manifest.pipeline.audit.key {
             let from = key.parse::<SecretRef>().map_err(|e| e.to_string())?;
             let text = from.fetch().map_err(|e| e.to_string())?;
-            keys.push(Signer::from_text(text.reveal())?.public());
+            keys.push(Signer::from_text(text.reveal()).map_err(|e| e.to_string())?.public());
         }
-        let trust = TrustAnchors { keys, copies: Copies::new(&copy, &log).all()? };
-        Ok(match AuditLog::look(&path, &log)?.verify(&trust)? {
+        let copies = Copies::new(&copy, &log).all().map_err(|e| e.to_string())?;
+        let trust = TrustAnchors { keys, copies };
+        let verified = AuditLog::look(&path, &log).and_then(|mut log| log.verify(&trust));
+        Ok(match verified.map_err(|e| e.to_string())? {
             Ok(whole) => Diagnosis::ok(check, format!("{} entries, whole", whole.entries)),
             Err(what) => Diagnosis::fail(
                 check,

@@ -103,16 +103,21 @@ fn places(manifest: &Manifest) -> Vec<ProbeTarget> {
 /// Where a service is, and how it speaks in headers.
 fn address(service: &ServiceSpec, source: bool) -> Result<(Url, HintProfile), String> {
     let profile = match &service.profile {
-        Some(name) => Some(Profiles::one(name, service.profiles.as_deref().map(std::path::Path::new))?),
+        Some(name) => Some(
+            Profiles::one(name, service.profiles.as_deref().map(std::path::Path::new))
+                .map_err(|e| e.to_string())?,
+        ),
         None => None,
     };
     let hints = profile.as_ref().map(Profile::hints).unwrap_or_default();
     let url = match (&service.url, &profile) {
         // The address of a layer is its own; a profile of a source has none.
         (Some(url), _) if source => Url::parse(url).map_err(|e| format!("{url}: {e}"))?,
-        (Some(url), Some(profile)) => profile.at(url)?.base_url()?,
+        (Some(url), Some(profile)) => {
+            profile.at(url).map_err(|e| e.to_string())?.base_url().map_err(|e| e.to_string())?
+        }
         (Some(url), None) => Url::parse(url).map_err(|e| format!("{url}: {e}"))?,
-        (None, Some(profile)) => profile.base_url()?,
+        (None, Some(profile)) => profile.base_url().map_err(|e| e.to_string())?,
         (None, None) => return Err("it names neither `profile` nor `url`".into()),
     };
     Ok((url, hints))
@@ -244,7 +249,7 @@ fn once(
     let allow = Allow::meant(url, private, &[]);
     allow.url(url)?;
     let client = Client::new(ClientConfig { allow, ..ClientConfig::default() }, [url])
-        .map_err(|why| HttpFailure::Network(Network::Tls, why))?;
+        .map_err(|why| HttpFailure::Network(Network::Tls, why.to_string()))?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| broken(&e))?;
     let dialect: ServiceDialect<()> = ServiceDialect { hints: hints.clone(), ..ServiceDialect::default() };

@@ -15,6 +15,7 @@ use super::build::RunContext;
 use super::paged::unless;
 use super::service;
 use super::source::Told;
+use crate::durable;
 use crate::lane::Clock;
 use crate::manifest::{self, Manifest};
 use crate::source::file::{self, FilePosition};
@@ -157,11 +158,7 @@ fn done(path: PathBuf, note: &DownloadProgress, told: Told) -> Fetched {
 
 /// The note takes its place after what it tells of is on the disk.
 fn keep(dir: &Path, note: &DownloadProgress) -> Result<(), String> {
-    let (new, old) = (dir.join("note.new"), dir.join("note.json"));
-    let write = || -> std::io::Result<()> {
-        fs::write(&new, serde_json::to_vec(note)?)?;
-        fs::File::open(&new)?.sync_all()?;
-        fs::rename(&new, &old)
-    };
-    write().map_err(|e| format!("{}: {e}", old.display()))
+    let path = dir.join("note.json");
+    let write = || durable::replace_unsynced_name(&path, &serde_json::to_vec(note)?);
+    write().map_err(|e| format!("{}: {e}", path.display()))
 }

@@ -90,5 +90,5 @@ pub(super) fn check(path: &Path) -> Result<(), String> {
     if !path.exists() {
         return Err(format!("{} is not there; run the pipeline first", path.display()));
     }
-    crate::letter::replay::writable(path)
+    crate::letter::replay::writable(path).map_err(|e| e.to_string())
 }

@@ -26,7 +26,7 @@ use super::lifecycle::Last;
 use super::state::StateDir;
 use crate::error::SetupError;
 use crate::gate::Gates;
-use crate::letter::replay::{Rerun, RowSelector, holds, merge, replay_failure};
+use crate::letter::replay::{ReplayError, Rerun, RowSelector, holds, merge, replay_failure};
 use crate::letter::store::ReplayOutcome;
 use crate::letter::{Letter, Payload, now_ms};
 use crate::manifest::{Manifest, Policy, WriteMode};
@@ -123,16 +123,17 @@ fn mark(letter: &Letter) -> SeenKey {
 }
 
 impl Rerun for ManifestReplay {
-    fn preflight(&mut self) -> Result<(), String> {
-        self.ready().map(drop)
+    fn preflight(&mut self) -> Result<(), ReplayError> {
+        self.ready()?;
+        Ok(())
     }
 
-    fn run(&mut self, letters: &[Letter]) -> Result<Vec<ReplayOutcome>, String> {
+    fn run(&mut self, letters: &[Letter]) -> Result<Vec<ReplayOutcome>, ReplayError> {
         let mut last = Vec::new();
         let policy = Policy::from(&self.kit.manifest);
         let PreparedReplay { parts, in_place, .. } = self.ready()?;
         if let Some(rows) = in_place {
-            return rows_in_place(parts, rows, letters);
+            return Ok(rows_in_place(parts, rows, letters)?);
         }
         let mut sink = parts.sink.open_for_replay().map_err(|e| e.to_string())?;
         let say = |e: SinkError| e.to_string();
@@ -174,7 +175,7 @@ impl Rerun for ManifestReplay {
         Ok(all_ended(ended))
     }
 
-    fn verify(&mut self, letters: &[Letter]) -> Result<Vec<bool>, String> {
+    fn verify(&mut self, letters: &[Letter]) -> Result<Vec<bool>, ReplayError> {
         let last = std::mem::take(&mut self.last);
         let PreparedReplay { parts, in_place, .. } = self.ready()?;
         if let Some(FileRows { path, .. }) = in_place {
@@ -234,7 +235,7 @@ fn rows_in_place(
         }
     }
     crash::point("replay_put", 0);
-    merge(path, &updates)?;
+    merge(path, &updates).map_err(|e| e.to_string())?;
     crash::point("replayed", 0);
     Ok(all_ended(ended))
 }

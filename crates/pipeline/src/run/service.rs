@@ -78,7 +78,8 @@ pub(super) fn job(
     let url = Url::parse(address).map_err(|e| at(format!("{address:?} is no URL: {e}")))?;
     let (which, profile) = match &form.profile {
         Some(name) => {
-            let profile = Profiles::one(name, form.profiles.as_deref().map(Path::new)).map_err(at)?;
+            let profile = Profiles::one(name, form.profiles.as_deref().map(Path::new))
+                .map_err(|e| at(e.to_string()))?;
             let which = ServiceKind::of_profile(&profile).ok_or_else(|| {
                 at(format!("the profile {name} has no features to read; use one of {}", ServiceKind::names()))
             })?;

@@ -47,7 +47,7 @@ pub fn profile() -> Result<Profile, SourceError> {
          timeout: 60s\nin_flight: 4\n",
     );
     form.map_err(|e| SourceError::setup(e.to_string()))
-        .and_then(|form| Profile::new(form).map_err(SourceError::setup))
+        .and_then(|form| Profile::new(form).map_err(|e| SourceError::setup(e.to_string())))
 }
 
 /// Fetches the next piece into `path`.

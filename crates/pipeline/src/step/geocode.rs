@@ -100,9 +100,10 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
         .profile
         .as_deref()
         .ok_or_else(|| format!("the service `{}` names no `profile`", form.service))?;
-    let mut profile = Profiles::one(name, service.profiles.as_deref().map(Path::new))?;
+    let mut profile =
+        Profiles::one(name, service.profiles.as_deref().map(Path::new)).map_err(|e| e.to_string())?;
     if let Some(url) = &service.url {
-        profile = profile.at(url)?;
+        profile = profile.at(url).map_err(|e| e.to_string())?;
     }
     if flow.crs.as_ref().is_some_and(|crs| !crs.is_wgs84()) {
         return Err("geocoders speak longitude and latitude; put this step before `reproject`, or reproject to EPSG:4326 before it".into());
@@ -142,10 +143,10 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
         flow.multi = flow.schema.shape.map(Shape::multi);
         flow.crs = Some(Crs::wgs84());
     }
-    let asker = profile.asker(secret(service)?.as_ref())?;
+    let asker = profile.asker(secret(service)?.as_ref()).map_err(|e| e.to_string())?;
     let lane = traffic::of_step(&services.policy, service, Some(&profile));
     let trace = Trace::of(profile.trace_context());
-    let (base, dialect) = (profile.base_url()?, profile.dialect());
+    let (base, dialect) = (profile.base_url().map_err(|e| e.to_string())?, profile.dialect());
     let kind = Geocoding {
         profile,
         asker,
@@ -158,7 +159,7 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
         schema: flow.schema.clone(),
     };
     // GeocodeInput no record can be asked without is missed before the first one.
-    kind.asker.request(&kind.ask(kind.sample()))?;
+    kind.asker.request(&kind.ask(kind.sample())).map_err(|e| e.to_string())?;
     let on = OnMissing { no_match: form.no_match, failure: form.on_failure };
     let remote = services.open(&form.service, kind, (&base, dialect), (lane, trace), on)?;
     Ok(Box::new(remote))
@@ -266,7 +267,7 @@ impl RemoteKind for Geocoding {
                 GeocodeInput::Forward(&address)
             }
         };
-        self.asker.request(&self.ask(what)).map_err(bad)
+        self.asker.request(&self.ask(what)).map_err(|e| bad(e.to_string()))
     }
 
     fn body_bytes_max(&self) -> Option<u64> {

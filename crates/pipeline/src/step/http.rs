@@ -51,10 +51,10 @@ pub(super) fn build(form: &HttpSpec, flow: &mut Flow, services: &Services) -> Re
         fields.push((name.clone(), Kind::Text));
     }
     flow.with(fields);
-    let credential = secret(service)?.map(|(name, secret)| Credential {
-        name,
+    let credential = secret(service)?.map(|key| Credential {
+        name: key.name,
         place: CredentialLocation::Header(::http::header::AUTHORIZATION, "Bearer ".to_owned()),
-        secret,
+        secret: key.secret,
     });
     let lane = traffic::of_step(&services.policy, service, None);
     let kind = HttpValues {

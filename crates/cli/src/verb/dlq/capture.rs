@@ -49,7 +49,7 @@ fn judge(feature: &FeaturePayload, crs: Option<&str>) -> Option<(Code, String)> 
     }
     let wkb = match feature.wkb() {
         Ok(wkb) => wkb,
-        Err(why) => return Some((Code::INVALID_GEOMETRY, why)),
+        Err(why) => return Some((Code::INVALID_GEOMETRY, why.to_string())),
     };
     let said = feature.said_crs().or_else(|| crs.map(str::to_owned));
     if let Some(Err(problem)) = said.as_deref().map(str::parse::<Crs>) {
@@ -107,7 +107,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     letters.close();
     let new = puts.iter().filter(|put| matches!(put, Put::New(_))).count() as u64;
     let mut sink = IntoFile { output };
-    sink.run(&good).map_err(|why| CommandFailure(Exit::Failure, why))?;
+    sink.run(&good).map_err(|why| CommandFailure(Exit::Failure, why.to_string()))?;
     let told = json!({
         "records": records.len(), "committed": good.len(), "dead": bad.len(), "new_letters": new,
     });
@@ -150,7 +150,7 @@ fn letter(
     let feature = FeaturePayload::parse(record.as_bytes());
     let failed = match &feature {
         Ok(feature) => judge(feature, args.crs.as_deref()),
-        Err(why) => Some((Code::UNEXPECTED_BODY, why.clone())),
+        Err(why) => Some((Code::UNEXPECTED_BODY, why.to_string())),
     };
     let spatial =
         feature.as_ref().ok().and_then(|f| f.spatial(f.said_crs().or_else(|| args.crs.clone()).as_deref()));

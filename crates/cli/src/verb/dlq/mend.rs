@@ -94,7 +94,8 @@ fn rules(args: &Fix) -> Result<(Vec<RepairRule>, Option<String>), String> {
         if form.remedies.is_empty() {
             return Err(format!("{} names no `dead_letters.remedies`", path.display()));
         }
-        let rules = form.remedies.iter().map(RepairRule::of).collect::<Result<_, _>>()?;
+        let rules =
+            form.remedies.iter().map(RepairRule::of).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
         return Ok((rules, Some(manifest.pipeline.id)));
     }
     let name = args.rule.as_deref().unwrap_or_default();
@@ -116,7 +117,7 @@ fn rules(args: &Fix) -> Result<(Vec<RepairRule>, Option<String>), String> {
             let command = args.command.as_deref().ok_or("the rule command needs --command")?;
             RepairRule::Command { command: command.split_whitespace().map(str::to_owned).collect() }
         }
-        name => RepairRule::named(name)?,
+        name => RepairRule::named(name).map_err(|e| e.to_string())?,
     };
     debug_assert!(NAMES.iter().any(|name| rule.id().starts_with(name)));
     Ok((vec![rule], None))

@@ -131,9 +131,9 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Ok(None) => None,
         Ok(Some(config)) => match Pusher::new(config) {
             Ok(push) => Some(Arc::new(push)),
-            Err(why) => return refuse(why),
+            Err(why) => return refuse(why.to_string()),
         },
-        Err(why) => return refuse(why),
+        Err(why) => return refuse(why.to_string()),
     };
     let listener = match TcpListener::bind(args.listen).and_then(|l| l.set_nonblocking(true).map(|()| l)) {
         Ok(listener) => listener,
