@@ -59,7 +59,7 @@ impl Reach {
 }
 
 pub(super) fn time(text: &str) -> Result<Duration, String> {
-    duration::parse(text).ok_or_else(|| format!("{text:?} is no time; say 30s, 5m or 1h30m"))
+    duration::parse(text).ok_or_else(|| format!("{text:?} is not a time; say 30s, 5m or 1h30m"))
 }
 
 pub(super) fn rate(text: &str) -> Result<f64, String> {
@@ -68,11 +68,11 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
         "s" | "sec" | "second" => 1.0,
         "min" | "m" | "minute" => 60.0,
         "h" | "hour" => 3600.0,
-        _ => return Err(format!("{per:?} is no unit of a rate; say /s, /min or /h")),
+        _ => return Err(format!("{per:?} is not a unit of a rate; say /s, /min or /h")),
     };
     match number.trim().parse::<f64>() {
         Ok(n) if n > 0.0 && n.is_finite() => Ok(n / seconds),
-        _ => Err(format!("{text:?} is no rate; say 10/s")),
+        _ => Err(format!("{text:?} is not a rate; say 10/s")),
     }
 }
 

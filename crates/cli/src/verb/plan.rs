@@ -49,8 +49,8 @@ pub(crate) struct Args {
 }
 
 fn price(text: &str) -> Result<f64, String> {
-    let price: f64 = text.parse().map_err(|_| format!("{text:?} is no price"))?;
-    if (0.0..=1e9).contains(&price) { Ok(price) } else { Err(format!("{text:?} is no price")) }
+    let price: f64 = text.parse().map_err(|_| format!("{text:?} is not a price"))?;
+    if (0.0..=1e9).contains(&price) { Ok(price) } else { Err(format!("{text:?} is not a price")) }
 }
 
 /// The manifest of a file, or `None` after its problems have been told.

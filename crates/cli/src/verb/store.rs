@@ -365,7 +365,7 @@ async fn ls(store: &ObjectStoreClient, folder: &str, format: ListingFormat) -> i
 }
 
 fn range(text: &str) -> Result<GetRange, String> {
-    let wrong = || format!("{text:?} is no range such as 0..100, 100.. or ..100");
+    let wrong = || format!("{text:?} is not a range such as 0..100, 100.. or ..100");
     let (from, to) = text.split_once("..").ok_or_else(wrong)?;
     let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
     match (from.trim(), to.trim()) {

@@ -297,7 +297,7 @@ fn what_cannot_work_is_said_before_anything_is_asked() {
         ),
         ("source: { file: a.csv, paging: { size: 5 } }", "only a service has pages"),
         ("services: { far: {} }\nsource: { service: far, file: a.csv }", "says both"),
-        ("services: { far: {} }\nsource: { service: far, tolerate: some }", "this is no tolerance"),
+        ("services: { far: {} }\nsource: { service: far, tolerate: some }", "this is not a tolerance"),
     ] {
         bench.manifest(&format!("{parts}\n{sink}"));
         bench.refused(says);

@@ -95,7 +95,7 @@ impl fmt::Display for ProfileRequestError {
             ProfileRequestError::KeyLocation { profile } => {
                 write!(f, "profile {profile}: its key has no place")
             }
-            ProfileRequestError::HeaderName(name) => write!(f, "{name} is no header"),
+            ProfileRequestError::HeaderName(name) => write!(f, "{name} is not a header"),
             ProfileRequestError::HeaderValue(name) => write!(f, "{name} cannot be sent"),
         }
     }

@@ -89,7 +89,7 @@ impl From<Pointer> for String {
 }
 
 fn invalid(source: &str, rule: &str) -> ProfileError {
-    ProfileError::Invalid(format!("`{source}` is no JSON pointer; {rule}"))
+    ProfileError::Invalid(format!("`{source}` is not a JSON pointer; {rule}"))
 }
 
 fn unescape(step: &str) -> Option<String> {

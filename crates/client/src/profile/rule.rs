@@ -188,7 +188,7 @@ impl TryFrom<String> for MeansName {
         MEANS.iter().find(|(known, _)| *known == name).map(|(_, m)| MeansName(*m)).ok_or_else(|| {
             let names: Vec<&str> = MEANS.iter().map(|(n, _)| *n).collect();
             let guess = tidegate_core::suggest::question(&name, &names);
-            ProfileError::Invalid(format!("`{name}` is no meaning{guess}"))
+            ProfileError::Invalid(format!("`{name}` is not a meaning{guess}"))
         })
     }
 }

@@ -154,7 +154,7 @@ impl TryFrom<String> for Template {
             let name = from.get(1..close).unwrap_or_default();
             let Some((_, place)) = PLACES.iter().find(|(known, _)| *known == name) else {
                 let guess = tidegate_core::suggest::question(name, &names());
-                return Err(ProfileError::Invalid(format!("`{{{name}}}` is no placeholder{guess}")));
+                return Err(ProfileError::Invalid(format!("`{{{name}}}` is not a placeholder{guess}")));
             };
             if !before.is_empty() {
                 parts.push(TemplatePart::Text(before.to_owned()));
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn a_place_must_be_known_and_a_letter_fit() {
         let refuse = |t: &str| Template::try_from(t.to_owned()).unwrap_err().to_string();
-        assert_eq!(refuse("q={adress}"), "`{adress}` is no placeholder; did you mean `address`?");
+        assert_eq!(refuse("q={adress}"), "`{adress}` is not a placeholder; did you mean `address`?");
         assert_eq!(refuse("{lat"), "`{lat`: a `{` without its `}`");
         for bad in ["a b", "a}b", "ü", "a#b", "a\nb"] {
             assert!(refuse(bad).contains("cannot stand in a URL"), "{bad}");

@@ -56,11 +56,11 @@ fn is_token(text: &str) -> bool {
 
 text!(
     /// A plain name.
-    Name, is_token, "is no name; letters, digits, `-`, `.` and `_` may stand here"
+    Name, is_token, "is not a name; letters, digits, `-`, `.` and `_` may stand here"
 );
 text!(
     /// The name of a header.
-    Header, is_token, "is no header name"
+    Header, is_token, "is not a header name"
 );
 text!(
     /// The address of a service: scheme, host and perhaps a path.
@@ -88,7 +88,7 @@ impl TryFrom<u16> for Status {
         if (100..600).contains(&status) {
             Ok(Status(status))
         } else {
-            Err(ProfileError::Invalid(format!("{status} is no HTTP status; they go from 100 to 599")))
+            Err(ProfileError::Invalid(format!("{status} is not an HTTP status; they go from 100 to 599")))
         }
     }
 }
@@ -148,7 +148,7 @@ impl TryFrom<String> for TimeSpan {
         match duration::parse(&text) {
             Some(span) if !span.is_zero() => Ok(TimeSpan(span)),
             _ => {
-                let reason = format!("`{text}` is no time span; write for example 500ms, 30s, 5m or 1h");
+                let reason = format!("`{text}` is not a time span; write for example 500ms, 30s, 5m or 1h");
                 Err(ProfileError::Invalid(reason))
             }
         }
@@ -197,7 +197,7 @@ impl<'de> Deserialize<'de> for Pairs {
                     let mut plain = String::new();
                     percent(&mut plain, &name);
                     if plain != name || name.is_empty() {
-                        return Err(A::Error::custom(format!("`{name}` is no name of a parameter")));
+                        return Err(A::Error::custom(format!("`{name}` is not a name of a parameter")));
                     }
                     pairs.push(name, template);
                 }

@@ -93,7 +93,7 @@ fn embedded(error: &object_store::Error) -> (Finding, String) {
         E::AlreadyExists { .. } => "it exists already",
         E::Precondition { .. } | E::NotModified { .. } => "it has changed meanwhile",
         E::NotSupported { .. } | E::NotImplemented { .. } => "this store cannot do that",
-        E::InvalidPath { .. } => "the store holds a name that is no key",
+        E::InvalidPath { .. } => "the store holds a name that is not a key",
         _ => "the store refused the request",
     };
     (finding, words.to_owned())

@@ -41,7 +41,7 @@ pub struct BadKey {
 
 impl fmt::Display for BadKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no key: {}", self.key, self.why)
+        write!(f, "{:?} is not a key: {}", self.key, self.why)
     }
 }
 

@@ -280,7 +280,7 @@ impl ObjectStoreClient {
 
 /// The library's form of a physical key.
 fn path(key: &str, physical_key: &str) -> Result<Path, StoreError> {
-    Path::parse(physical_key).map_err(|_| StoreError::local(key, Code::BAD_REQUEST, "it is no key"))
+    Path::parse(physical_key).map_err(|_| StoreError::local(key, Code::BAD_REQUEST, "it is not a key"))
 }
 
 fn meta(key: &str, found: &object_store::ObjectMeta) -> Meta {

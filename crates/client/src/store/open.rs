@@ -269,7 +269,7 @@ fn directory(address: &str) -> Result<PathBuf, OpenError> {
     }
     match address.split_once("://") {
         Some((scheme, _)) => wrong(format!(
-            "{scheme}:// is no store; there are s3://bucket, file:///dir and plain directories"
+            "{scheme}:// is not a store; there are s3://bucket, file:///dir and plain directories"
         )),
         None => Ok(PathBuf::from(address)),
     }

@@ -133,7 +133,7 @@ mod tests {
             assert_eq!(m.unit == "s", m.name.contains("seconds"), "{}: the unit is in the name", m.name);
             assert!(ALL[..i].iter().all(|other| other.name != m.name), "{} is there twice", m.name);
             for free in ["url", "path", "address", "lon", "lat", "record", "key"] {
-                assert!(!m.labels.contains(&free), "{}: {free} is no label", m.name);
+                assert!(!m.labels.contains(&free), "{}: {free} is not a label", m.name);
             }
         }
     }

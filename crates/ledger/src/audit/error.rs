@@ -85,11 +85,11 @@ impl fmt::Display for AuditError {
                 "the audit was cut or put back: its checkpoint {checkpoint}, up to entry {entry}, is no longer in \
                  the database; nothing more is entered, look with `tidegate audit verify`"
             ),
-            AuditError::NotASigningKey => f.write_str("that is no audit key: tidegate-audit-key-1 ID HEX"),
+            AuditError::NotASigningKey => f.write_str("that is not an audit key: tidegate-audit-key-1 ID HEX"),
             AuditError::NotAPublicKey => {
-                f.write_str("that is no public key of an audit: tidegate-audit-public-1 ID HEX")
+                f.write_str("that is not a public key of an audit: tidegate-audit-public-1 ID HEX")
             }
-            AuditError::BadKey(e) => write!(f, "the audit key is no key: {e}"),
+            AuditError::BadKey(e) => write!(f, "the audit key is not a key: {e}"),
             AuditError::NoRandomness(e) => write!(f, "the system gives no randomness: {e}"),
         }
     }

@@ -43,11 +43,11 @@ impl fmt::Display for PayloadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PayloadError::Json(e) => write!(f, "the payload is no JSON: {e}"),
-            PayloadError::NotAnObject => f.write_str("the payload is no JSON object"),
+            PayloadError::NotAnObject => f.write_str("the payload is not a JSON object"),
             PayloadError::NoGeometry => f.write_str("the payload has no geometry"),
-            PayloadError::UnknownType(name) => write!(f, "{name:?} is no type of GeoJSON"),
-            PayloadError::NotAList(what) => write!(f, "{what} is no list"),
-            PayloadError::NotAPosition => f.write_str("a position is no pair of numbers"),
+            PayloadError::UnknownType(name) => write!(f, "{name:?} is not a type of GeoJSON"),
+            PayloadError::NotAList(what) => write!(f, "{what} is not a list"),
+            PayloadError::NotAPosition => f.write_str("a position is not a pair of numbers"),
             PayloadError::Write(e) => e.fmt(f),
             PayloadError::Invalid(flaw) => flaw.fmt(f),
             PayloadError::Unplaced => f.write_str("its place on the earth cannot be told"),

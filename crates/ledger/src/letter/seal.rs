@@ -144,7 +144,7 @@ impl Recipient {
         let point = PublicKey::from(&ephemeral).to_bytes();
         let shared = ephemeral.diffie_hellman(&PublicKey::from(self.public));
         if !shared.was_contributory() {
-            return Err(LetterError::Sealed("the recipient's key is no key".into()));
+            return Err(LetterError::Sealed("the recipient's key is not a key".into()));
         }
         let wrapping = wrapping(shared.as_bytes(), &point, &self.public);
         Ok([point.as_slice(), &lock(&wrapping, &bound("key", id, &self.key_id), key)?].concat())
@@ -161,7 +161,7 @@ impl Recipient {
     /// # Errors
     /// When it is none.
     pub fn from_text(text: &str) -> Result<Recipient> {
-        let wrong = || LetterError::Sealed("that is no recipient: tidegate-recipient-1 ID HEX".into());
+        let wrong = || LetterError::Sealed("that is not a recipient: tidegate-recipient-1 ID HEX".into());
         let mut words = text.split_whitespace();
         let (Some("tidegate-recipient-1"), Some(id), Some(public)) =
             (words.next(), words.next(), words.next())
@@ -209,7 +209,7 @@ impl SecretKey {
                 let mut words = line.split_whitespace();
                 let key = (words.next() == Some("tidegate-key-1")).then(|| (words.next(), words.next()));
                 let Some((Some(id), Some(secret))) = key else {
-                    return Err(LetterError::Sealed("that is no key: tidegate-key-1 ID HEX".into()));
+                    return Err(LetterError::Sealed("that is not a key: tidegate-key-1 ID HEX".into()));
                 };
                 let key = unhex(secret).map(|secret| SecretKey::of(StaticSecret::from(secret)));
                 key.filter(|key| key.key_id == id)

@@ -70,7 +70,7 @@ impl PreparedAction {
 }
 
 fn webhook(url: &str, key: Option<&str>) -> Result<(Exchange, Request), String> {
-    let url = Url::parse(url).map_err(|e| format!("`webhook` is no URL: {e}"))?;
+    let url = Url::parse(url).map_err(|e| format!("`webhook` is not a URL: {e}"))?;
     // Whoever wrote the manifest meant this host, wherever it is; it may not send us elsewhere.
     let allow = Allow::meant(&url, true, &[]);
     allow.url(&url).map_err(|e| format!("`webhook`: {e}"))?;

@@ -119,7 +119,7 @@ pub(super) fn fetch(
         told.calls = traffic.calls();
         return Ok(done(path, &note, told));
     }
-    let url = Url::parse(address).map_err(|e| format!("{address:?} is no URL: {e}"))?;
+    let url = Url::parse(address).map_err(|e| format!("{address:?} is not a URL: {e}"))?;
     let none = manifest::ServiceSpec::default();
     let form = match &from.service {
         Some(name) => {

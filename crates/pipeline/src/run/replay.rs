@@ -357,7 +357,7 @@ fn read(
             refuse(rejected.into_iter().flat_map(|rejected| rejected.problems).collect());
         }
         Ok(_) => {
-            let what = "the payload is no GeoJSON feature; edit it into one with `tidegate dlq edit`";
+            let what = "the payload is not a GeoJSON feature; edit it into one with `tidegate dlq edit`";
             refuse(vec![Problem::new(Code::UNEXPECTED_BODY, what)]);
         }
         Err(e) => refuse(vec![Problem::new(e.code(), e.to_string())]),

@@ -75,7 +75,7 @@ pub(super) fn job(
     let at = |e: String| format!("services.{name}: {e}");
     let form = manifest.pipeline.services.get(name).ok_or_else(|| format!("there is no service `{name}`"))?;
     let address = form.url.as_deref().ok_or_else(|| at("it has no `url`".into()))?;
-    let url = Url::parse(address).map_err(|e| at(format!("{address:?} is no URL: {e}")))?;
+    let url = Url::parse(address).map_err(|e| at(format!("{address:?} is not a URL: {e}")))?;
     let (which, profile) = match &form.profile {
         Some(name) => {
             let profile = Profiles::one(name, form.profiles.as_deref().map(Path::new))

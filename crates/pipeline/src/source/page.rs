@@ -119,7 +119,7 @@ impl<'a> Visitor<'a> for Id<'a, '_> {
 pub(super) fn matched(body: &[u8]) -> Result<Option<u64>, String> {
     let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let read: Collection<'_> =
-        serde_json::from_slice(text).map_err(|e| format!("the page is no feature collection: {e}"))?;
+        serde_json::from_slice(text).map_err(|e| format!("the page is not a feature collection: {e}"))?;
     Ok(read.matched())
 }
 
@@ -138,7 +138,7 @@ impl Collection<'_> {
 pub(super) fn geojson(body: &Bytes) -> Result<(FeaturePage, Vec<Link>), String> {
     let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let read: Collection<'_> =
-        serde_json::from_slice(text).map_err(|e| format!("the page is no feature collection: {e}"))?;
+        serde_json::from_slice(text).map_err(|e| format!("the page is not a feature collection: {e}"))?;
     let matched = read.matched();
     let features = read.features.ok_or("the page holds no member `features`")?;
     let said = read.returned.as_ref().and_then(Value::as_u64);

@@ -61,7 +61,7 @@ pub(super) fn bbox(text: &str) -> Result<[f64; 4], String> {
     let numbers: Vec<f64> = text.split(',').filter_map(|n| n.trim().parse().ok()).collect();
     match <[f64; 4]>::try_from(numbers) {
         Ok([w, s, e, n]) if w <= e && s <= n => Ok([w, s, e, n]),
-        _ => Err(format!("{text:?} is no box: say west,south,east,north")),
+        _ => Err(format!("{text:?} is not a box: say west,south,east,north")),
     }
 }
 
@@ -70,7 +70,7 @@ fn generation(text: &str) -> Result<(u32, u32), String> {
     let number = |text: &str, other| if text.is_empty() { Ok(other) } else { text.parse() };
     match (number(from, 0), number(to, u32::MAX)) {
         (Ok(from), Ok(to)) if from <= to => Ok((from, to)),
-        _ => Err(format!("{text:?} is no number of deaths: say 1 or 1..3")),
+        _ => Err(format!("{text:?} is not a number of deaths: say 1 or 1..3")),
     }
 }
 
@@ -79,7 +79,7 @@ pub(in crate::verb) fn time(text: &str, now_ms: i64) -> Result<i64, String> {
     if let Some(ago) = duration::parse(text) {
         return Ok(now_ms - ago.as_millis() as i64);
     }
-    let wrong = || format!("{text:?} is no time: say 24h, 7d, 2026-11-01 or 2026-11-01T12:00:00Z");
+    let wrong = || format!("{text:?} is not a time: say 24h, 7d, 2026-11-01 or 2026-11-01T12:00:00Z");
     let (date, clock) = text.trim_end_matches('Z').split_once('T').unwrap_or((text, "00:00:00"));
     let parts = |text: &str, between: char| -> Option<Vec<i64>> {
         text.split(between).map(|n| n.parse().ok()).collect()

@@ -123,7 +123,7 @@ fn target(get: Get<'_>, signal: &str, path: &str) -> Result<Option<Target>, Otlp
     let shared = "OTEL_EXPORTER_OTLP_ENDPOINT";
     let parse = |name: &str, text: &str| {
         let url =
-            Url::parse(text).map_err(|e| OtlpEnvError::new(name, format!("{text:?} is no URL: {e}")))?;
+            Url::parse(text).map_err(|e| OtlpEnvError::new(name, format!("{text:?} is not a URL: {e}")))?;
         match url.scheme() {
             "http" | "https" => Ok(url),
             _ => Err(OtlpEnvError::new(name, format!("{text:?} is neither http nor https"))),
@@ -155,7 +155,7 @@ fn target(get: Get<'_>, signal: &str, path: &str) -> Result<Option<Target>, Otlp
         for (key, value) in pairs(&name, get(&name).as_deref().unwrap_or_default())? {
             // The value is not quoted in a message: it may be a key.
             let header: HeaderName =
-                key.parse().map_err(|_| OtlpEnvError::new(&name, format!("{key:?} is no header")))?;
+                key.parse().map_err(|_| OtlpEnvError::new(&name, format!("{key:?} is not a header")))?;
             let unsendable = |_| OtlpEnvError::new(&name, format!("the value of {key} cannot be sent"));
             let mut value: HeaderValue = value.parse().map_err(unsendable)?;
             value.set_sensitive(true);
@@ -186,7 +186,7 @@ fn sampled(get: Get<'_>) -> Result<bool, OtlpEnvError> {
                 None => 1.0,
                 Some(text) => {
                     text.parse::<f64>().ok().filter(|r| (0.0..=1.0).contains(r)).ok_or_else(|| {
-                        let reason = format!("{text:?} is no share from 0 to 1");
+                        let reason = format!("{text:?} is not a share from 0 to 1");
                         OtlpEnvError::new("OTEL_TRACES_SAMPLER_ARG", reason)
                     })?
                 }
@@ -261,7 +261,7 @@ fn number(get: Get<'_>, name: &str, default: u64) -> Result<u64, OtlpEnvError> {
     match get(name) {
         None => Ok(default),
         Some(text) => {
-            text.parse().map_err(|_| OtlpEnvError::new(name, format!("{text:?} is no whole number")))
+            text.parse().map_err(|_| OtlpEnvError::new(name, format!("{text:?} is not a whole number")))
         }
     }
 }
