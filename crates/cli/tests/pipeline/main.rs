@@ -21,6 +21,7 @@ mod remote;
 #[path = "../common/running.rs"]
 mod running;
 mod service;
+mod sink_down;
 mod steps;
 mod stranger;
 mod stream;

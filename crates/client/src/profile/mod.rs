@@ -344,7 +344,9 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::Blank => f.write_str("the address is blank"),
-            Refusal::OffTheGlobe { lon, lat } => write!(f, "lon {lon}, lat {lat} is not a place on the globe"),
+            Refusal::OffTheGlobe { lon, lat } => {
+                write!(f, "lon {lon}, lat {lat} is not a place on the globe")
+            }
             Refusal::NoEndpoint { profile, forward } => {
                 let way = if *forward { "forward" } else { "reverse" };
                 write!(f, "profile {profile} has no {way} endpoint")

@@ -89,6 +89,29 @@ pub(crate) fn judge(e: &postgres::Error) -> SinkError {
     }
 }
 
+/// Why there is no connection: what the database said, or where it was looked for in vain.
+fn could_not_connect(config: &postgres::Config, e: &postgres::Error) -> SinkError {
+    use postgres::config::Host;
+    if e.as_db_error().is_some() {
+        return judge(e).at("the database cannot be used");
+    }
+    let ports = config.get_ports();
+    let places: Vec<String> = (config.get_hosts().iter().enumerate())
+        .map(|(at, host)| {
+            let port = ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+            match host {
+                Host::Tcp(name) => format!("{name}:{port}"),
+                Host::Unix(dir) => format!("{}/.s.PGSQL.{port}", dir.display()),
+            }
+        })
+        .collect();
+    let cause = std::error::Error::source(e).map_or_else(|| e.to_string(), ToString::to_string);
+    SinkError::Transient {
+        code: Code::DATABASE_UNAVAILABLE,
+        message: format!("cannot connect to {}: {cause} (is the database running?)", places.join(", ")),
+    }
+}
+
 /// A failure that some row is to blame for.
 fn blame(e: &postgres::Error) -> Option<Problem> {
     let db = e.as_db_error()?;
@@ -152,7 +175,7 @@ pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, SinkE
         open: false,
         insert: String::new(),
     };
-    table.connect().map_err(|e| e.at("the database cannot be used"))?;
+    table.connect()?;
     table.prepare()?;
     Ok(Box::new(table))
 }
@@ -161,7 +184,7 @@ impl PostgisTable {
     fn connect(&mut self) -> Result<&mut Client, SinkError> {
         if self.client.as_ref().is_none_or(Client::is_closed) {
             self.open = false;
-            let mut client = self.config.connect(NoTls).map_err(|e| judge(&e))?;
+            let mut client = self.config.connect(NoTls).map_err(|e| could_not_connect(&self.config, &e))?;
             self.lock(&mut client)?;
             self.client = Some(client);
         }
