@@ -2,12 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::bench::Bench;
-
-fn addresses(n: usize) -> String {
-    let rows: String = (1..=n).map(|i| format!("{i},{i} Harbour Road\n")).collect();
-    format!("id,street\n{rows}")
-}
+use crate::bench::{Bench, addresses};
 
 fn manifest(bench: &Bench, service: &str) {
     bench.manifest(&format!(

@@ -10,9 +10,13 @@ mod files;
 mod lane_state;
 mod lies;
 mod preset;
+#[path = "../common/provider.rs"]
+mod provider;
 mod resume;
 #[path = "../common/running.rs"]
 mod running;
 mod services;
 mod source;
 mod strangers;
+#[path = "../common/workdir.rs"]
+mod workdir;

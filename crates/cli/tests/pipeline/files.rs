@@ -120,7 +120,7 @@ fn every_file_format_takes_all_records_and_shows_them_whole() {
         bench
             .manifest(&format!("source: {{ file: in.geojsonl, batch_size: 100 }}\nsink: {{ file: {name} }}"));
         assert_eq!(bench.runs(0)["written"], 250, "{name}");
-        let hidden = std::fs::read_dir(bench.dir.path())
+        let hidden = std::fs::read_dir(bench.root())
             .unwrap()
             .filter(|e| e.as_ref().unwrap().file_name().to_str().unwrap().starts_with(".out"))
             .count();

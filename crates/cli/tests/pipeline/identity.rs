@@ -310,7 +310,7 @@ fn a_geopackage_that_lost_rows_is_refused() {
             }
             bench.write("in.geojsonl", &version(1));
             kill(&bench, &[], "commit:0");
-            let place = fs::read_dir(bench.dir.path())
+            let place = fs::read_dir(bench.root())
                 .unwrap()
                 .map(|entry| entry.unwrap().path())
                 .find(|path| {

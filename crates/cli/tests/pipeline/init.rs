@@ -1,7 +1,8 @@
 //! `init` makes manifests that run as they are.
 
 use crate::bench::{BOW_TIE, Bench, SQUARE, point, polygon};
-use crate::service::{chaos, layer};
+use crate::provider::chaos;
+use crate::service::layer;
 
 #[test]
 fn what_init_writes_runs() {

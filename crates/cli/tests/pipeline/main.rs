@@ -17,6 +17,8 @@ mod kill;
 mod letters;
 mod manifest;
 mod postgis;
+#[path = "../common/provider.rs"]
+mod provider;
 mod remote;
 #[path = "../common/running.rs"]
 mod running;
@@ -28,3 +30,5 @@ mod stream;
 mod traffic;
 mod twin;
 mod web;
+#[path = "../common/workdir.rs"]
+mod workdir;

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tidegate_chaos::{Chaos, Config, Dialect, FaultKind, FaultRule, Handle, Unrest, spec};
+use tidegate_chaos::{Config, Dialect, FaultKind, Handle, Unrest, spec};
 
 use crate::bench::Bench;
+use crate::provider::{chaos, fault};
 
 const N: u64 = 230;
 
@@ -22,16 +23,8 @@ const WAYS: [(&str, &str, &str, &str); 8] = [
     ("stac", "/stac", "stac", ", paging: { size: 50 }"),
 ];
 
-pub(crate) fn chaos(config: Config) -> Handle {
-    Chaos::start(Config { threads: 1, seed: 1, ..config }).unwrap()
-}
-
 pub(crate) fn layer(features: u64) -> Config {
     Config { features, page_max: 50, ..Config::default() }
-}
-
-fn fault(kind: FaultKind, when: &str) -> FaultRule {
-    FaultRule { kind, when: spec::when(when).unwrap() }
 }
 
 /// Source and service of a manifest.

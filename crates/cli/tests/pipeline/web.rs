@@ -1,16 +1,17 @@
 //! Files of web servers and buckets as sources, and buckets as sinks.
 
 use serde_json::json;
-use tidegate_chaos::{Config, FaultKind, FaultRule, spec};
+use tidegate_chaos::{Config, FaultKind};
 
 use crate::bench::Bench;
-use crate::service::{chaos, layer};
+use crate::provider::{chaos, fault};
+use crate::service::layer;
 
 const MANY: u64 = 3000;
 
 #[test]
 fn a_file_of_a_web_server_is_fetched_read_and_known_again() {
-    let faults = vec![FaultRule { kind: FaultKind::Cut, when: spec::when("first:1").unwrap() }];
+    let faults = vec![fault(FaultKind::Cut, "first:1")];
     let server = chaos(Config { faults, ..layer(MANY) });
     let bench = Bench::new();
     bench.manifest(&format!(
