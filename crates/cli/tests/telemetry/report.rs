@@ -27,7 +27,7 @@ fn a_report_says_what_the_run_did() {
     for part in [
         "<h1>parcels</h1>",
         "30 read = 26 committed + 4 dead",
-        "It adds up: none lost, none doubled",
+        "All records accounted for: none lost, none duplicated",
         "class=\"dot\"",
         "class=\"cross\"",
         "<code>INVALID_GEOMETRY</code>",
