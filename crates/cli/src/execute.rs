@@ -319,7 +319,7 @@ fn add_counters(value: &mut Value, telemetry: &Telemetry) {
 }
 
 /// A number with its noun.
-fn counted(n: u64, one: &str, more: &str) -> String {
+pub(crate) fn counted(n: u64, one: &str, more: &str) -> String {
     format!("{} {}", thousands(n), if n == 1 { one } else { more })
 }
 

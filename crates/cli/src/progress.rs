@@ -187,7 +187,7 @@ mod tests {
         );
         let told = Told { bytes: Some(1000), bytes_declared: Some(1000), ..Told::default() };
         *lock(&watch.source) = Some(told);
-        assert!(line(&watch).ends_with("1,000 bytes · looking at the fields"));
+        assert!(line(&watch).ends_with("1,000 bytes · reading the schema"));
         *lock(&watch.source) = None;
         watch.begun.store(true, Ordering::Relaxed);
         for (n, value) in [

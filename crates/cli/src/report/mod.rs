@@ -155,9 +155,7 @@ fn books(report: &ReportPage<'_>) -> String {
         if report.added > 0 { format!(" + {} out of lists", thousands(report.added)) } else { String::new() };
     let verdict = match offered {
         0 if ended == 0 => "<p class=\"fair\">No records were offered, so there is nothing to add up.</p>",
-        n if n == ended => {
-            "<p class=\"good\">✓ All records accounted for: none lost, none duplicated.</p>"
-        }
+        n if n == ended => "<p class=\"good\">✓ All records accounted for: none lost, none duplicated.</p>",
         n if n > ended => "<p class=\"fair\">! The run ended before these records did.</p>",
         _ => "<p class=\"bad\">✗ It does not add up.</p>",
     };

@@ -29,7 +29,7 @@ pub(super) struct CallArgs {
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
     pub(super) deadline: Duration,
 
-    /// Stop with exit code 75 if the service asks for a longer wait than this
+    /// Stop with exit code 75 if the service asks to wait, or fails, for longer than this
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time)]
     pub(super) patience: Duration,
 }
