@@ -173,7 +173,7 @@ fn what_is_served_is_what_is_there() {
     }
     assert!(!page.contains("<script") && !page.contains("16.37"));
     let map = served.get("/dead-letters");
-    assert!(map.contains("4 of 4 letters, places to a tenth of a degree"), "{map}");
+    assert!(map.contains("4 of 4 letters, coordinates rounded to 0.1 degrees"), "{map}");
     assert!(map.contains("Self-intersection[16.3 48.2]") && !map.contains("16.37"), "places are coarse");
     served.end();
 }
@@ -279,7 +279,7 @@ fn exact_places_are_audited_each_time() {
     let served = Served::start(&bench, &["--dead-letters", "a.db", "--reveal", "ticket 7"], &[]);
     for _ in 0..2 {
         let map = served.get("/dead-letters");
-        assert!(map.contains("exact places") && map.contains("16.3712"), "{map}");
+        assert!(map.contains("exact coordinates") && map.contains("16.3712"), "{map}");
     }
     assert!(!served.get("/").contains("16.3712"), "the overview shows none");
     served.end();
