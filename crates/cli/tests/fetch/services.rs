@@ -86,9 +86,9 @@ fn a_layer_that_is_not_there_is_said_before_anything_is_read() {
         ("/wfs", &["--layer", "roads"][..], "there are tide:parcels"),
         ("/wfs", &["--sort-by", "nix"], "it has id, name, zone, area, updated"),
         ("/arcgis/rest/services/parcels/FeatureServer", &["--layer", "roads"], "there are 0 (parcels)"),
-        ("/api", &[], "say it with --profile"),
+        ("/api", &[], "pass --profile"),
         ("/wfs", &["-o", "out.shp"], "use .gpkg"),
-        ("/wfs", &["-o", "no/out.gpkg"], "there is no folder"),
+        ("/wfs", &["-o", "no/out.gpkg"], "does not exist"),
         ("/ogc", &["--profile", "ogcapi", "--crs", "EPSG:4326"], "north first"),
     ] {
         let ran = bench.fetch(&format!("{}{path}", server.url()), args);

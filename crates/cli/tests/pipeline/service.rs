@@ -293,7 +293,7 @@ fn what_cannot_work_is_said_before_anything_is_asked() {
         ("services: { far: {} }\nsource: { service: far }", "services.far: it has no `url`"),
         (
             "services: { far: { url: \"http://127.0.0.1:1/x\" } }\nsource: { service: far }",
-            "does not show what it is",
+            "cannot detect the protocol",
         ),
         ("source: { file: a.csv, paging: { size: 5 } }", "only a service has pages"),
         ("services: { far: {} }\nsource: { service: far, file: a.csv }", "says both"),

@@ -85,7 +85,9 @@ impl fmt::Display for AuditError {
                 "the audit was cut or put back: its checkpoint {checkpoint}, up to entry {entry}, is no longer in \
                  the database; nothing more is entered, look with `tidegate audit verify`"
             ),
-            AuditError::NotASigningKey => f.write_str("that is not an audit key: tidegate-audit-key-1 ID HEX"),
+            AuditError::NotASigningKey => {
+                f.write_str("that is not an audit key: tidegate-audit-key-1 ID HEX")
+            }
             AuditError::NotAPublicKey => {
                 f.write_str("that is not a public key of an audit: tidegate-audit-public-1 ID HEX")
             }

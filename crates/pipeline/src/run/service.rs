@@ -87,7 +87,10 @@ pub(super) fn job(
         }
         None => {
             let which = ServiceKind::of_url(&url).ok_or_else(|| {
-                at(format!("{url} does not show what it is; say it with `profile`: {}", ServiceKind::names()))
+                at(format!(
+                    "cannot detect the protocol of {url}; set `profile` to one of {}",
+                    ServiceKind::names()
+                ))
             })?;
             (which, which.profile().map_err(|e| at(e.message))?)
         }
