@@ -93,7 +93,9 @@ impl ObjectStoreClient {
     /// # Errors
     /// Always.
     pub fn open_for(address: &str, _: &StoreSettings, _: Caller) -> Result<ObjectStoreClient, SetupError> {
-        Err(format!("{address}: object stores are not in this build: they need the feature `object-store`"))
+        Err(format!(
+            "{address}: this build does not support object stores; build with the feature `object-store`"
+        ))
     }
 
     /// Its lanes.

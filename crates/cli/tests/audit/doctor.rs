@@ -28,7 +28,7 @@ fn a_machine_is_well_and_nothing_is_left_behind() {
     }
     assert_eq!(std::fs::read_dir(bench.root()).unwrap().count(), 0);
     let table = bench.tidegate(&["doctor"]);
-    assert!(table.stdout.contains("3 ok, 0 to look at, 0 in the way"), "{}", table.stdout);
+    assert!(table.stdout.contains("3 ok, 0 warn, 0 fail"), "{}", table.stdout);
 }
 
 #[test]
@@ -64,18 +64,18 @@ fn what_is_wrong_here_is_one_and_what_is_wrong_there_is_seventy_five() {
     bench.manifest(&parts(&format!("url: \"http://{free}\""), "out.gpkg"));
     let found = findings(&bench, 75, &["m.yaml"]);
     let (health_, _, next) = health(&found, "service g: answer");
-    assert_eq!((health_, next.contains("is the service up")), ("fail", true));
+    assert_eq!((health_, next.contains("is the service running")), ("fail", true));
     let refuses = fault(FaultKind::Status(429), "1");
     let server = chaos(Config { faults: vec![refuses], ..Config::default() });
     bench.manifest(&parts(&format!("url: \"{}\"", server.url()), "out.gpkg"));
-    assert_eq!(health(&findings(&bench, 75, &["m.yaml"]), "service g: answer").2, "try later");
+    assert_eq!(health(&findings(&bench, 75, &["m.yaml"]), "service g: answer").2, "try again later");
     bench.manifest(&parts(
         &format!("url: \"{}\", key: \"env:NO_SUCH_KEY_HERE\"", server.url()),
         "nowhere/out.gpkg",
     ));
     let found = findings(&bench, 1, &["m.yaml"]);
     assert_eq!(health(&found, "service g: key").0, "fail");
-    assert!(health(&found, "sink").2.contains("make the directory"));
+    assert!(health(&found, "sink").2.contains("create the directory"));
     bench.write("m.yaml", "pipeline: 1\n");
     assert_eq!(bench.tidegate(&["doctor", "m.yaml"]).code, 2);
 }
@@ -112,7 +112,7 @@ fn a_service_that_is_the_source_is_asked_like_any_other() {
     let found = findings(&bench, 0, &["m.yaml"]);
     assert_eq!(health(&found, "service far: answer").0, "ok");
     let (clock, said, _) = health(&found, "service far: clock");
-    assert_eq!((clock, said.contains("s ahead of ours")), ("warn", true), "{said}");
+    assert_eq!((clock, said.contains("s ahead of this machine")), ("warn", true), "{said}");
     let (quota, said, _) = health(&found, "service far: quota");
     assert_eq!((quota, said.contains("of 1000 calls left")), ("ok", true), "{said}");
     assert_eq!(health(&found, "source").1, "230 records of tide:parcels");
@@ -121,7 +121,7 @@ fn a_service_that_is_the_source_is_asked_like_any_other() {
     manifest(&format!("http://{free}"));
     let found = findings(&bench, 75, &["m.yaml"]);
     assert_eq!(health(&found, "service far: answer").0, "fail");
-    assert!(health(&found, "source").1.contains("its service does not answer"));
+    assert!(health(&found, "source").1.contains("its service does not respond"));
     assert!(!bench.path("out.gpkg").exists() && !bench.path(".tidegate").exists());
 }
 

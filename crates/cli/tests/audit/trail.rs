@@ -253,7 +253,7 @@ fn where_nothing_is_it_says_so() {
     let bench = Bench::new();
     let ran = bench.tidegate(&["audit", "verify"]);
     assert_eq!(ran.code, 2);
-    assert!(ran.stderr.contains("there is no audit in .tidegate"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no audit in .tidegate"), "{}", ran.stderr);
     assert!(!bench.path(".tidegate").exists(), "looking makes nothing");
 }
 

@@ -120,7 +120,7 @@ fn one_spool_is_for_one_run() {
     for args in [&["--at-once", "1"][..], &["--at-once", "1", "--resume"]] {
         let ran = bench.fetch(&url, args);
         assert_eq!((ran.code, ran.word("status").as_str()), (75, "waiting"), "{}", ran.stdout);
-        assert!(ran.word("error").contains("under way"), "{}", ran.stdout);
+        assert!(ran.word("error").contains("is active"), "{}", ran.stdout);
     }
     // The lock goes with its process, however that ends.
     running.signal("KILL");

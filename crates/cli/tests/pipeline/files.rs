@@ -143,7 +143,7 @@ fn a_second_run_at_once_is_refused() {
     lock.lock().unwrap();
     let ran = bench.run(&[]);
     assert_eq!(ran.code, 75, "{}", ran.stderr);
-    assert!(ran.stderr.contains("another run of test is under way"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("another run of test is active"), "{}", ran.stderr);
     drop(lock);
     bench.runs(0);
 }

@@ -322,7 +322,7 @@ fn a_key_that_does_not_tell_records_apart_leaves_the_file_alone() {
     assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, 0);
     let replayed = dlq(&bench, &["replay", "--state", "validated"]);
     assert_eq!(replayed.code, 75, "{}", replayed.stderr);
-    assert!(replayed.stderr.contains("several records have the key"), "{}", replayed.stderr);
+    assert!(replayed.stderr.contains("several records have the same key"), "{}", replayed.stderr);
     assert_eq!(bench.read("out.geojsonl"), before);
 }
 

@@ -180,7 +180,7 @@ fn another_count_than_declared_fails_unless_it_is_tolerated() {
     bench.manifest(&(from(&server, WAYS[0]) + sink));
     let ran = bench.run(&[]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("237 features were declared and 230 received"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("237 features declared, 230 received"), "{}", ran.stderr);
     assert!(ran.stderr.contains("COUNT_MISMATCH") && !bench.path("out.gpkg").exists(), "{}", ran.stderr);
     let tolerant = |more| (WAYS[0].0, WAYS[0].1, WAYS[0].2, more);
     for (more, verdict) in [(", tolerate: 7", 0), (", tolerate: 1%", 1), (", tolerate: 4%", 0)] {
@@ -286,7 +286,7 @@ fn what_cannot_work_is_said_before_anything_is_asked() {
         ("services: { far: {} }\nsource: { service: far }", "services.far: it has no `url`"),
         (
             "services: { far: { url: \"http://127.0.0.1:1/x\" } }\nsource: { service: far }",
-            "does not show what it is",
+            "cannot detect the protocol",
         ),
         ("source: { file: a.csv, paging: { size: 5 } }", "only a service has pages"),
         ("services: { far: {} }\nsource: { service: far, file: a.csv }", "says both"),

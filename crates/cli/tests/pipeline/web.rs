@@ -66,12 +66,12 @@ fn what_cannot_be_fetched_or_added_to_is_said() {
     for (parts, says) in [
         (
             "source: { file: \"http://127.0.0.1:1/a.shp\" }\nsink: { file: a.gpkg }",
-            "a Shapefile is several files",
+            "a Shapefile consists of several files",
         ),
-        ("source: { file: \"http://127.0.0.1:1/a\" }\nsink: { file: a.gpkg }", "no ending of a format"),
+        ("source: { file: \"http://127.0.0.1:1/a\" }\nsink: { file: a.gpkg }", "no supported file extension"),
         (
             "services: { w: { url: \"http://127.0.0.2:1/\" } }\nsource: { file: \"http://127.0.0.1:1/a.csv\", service: w }\nsink: { file: a.gpkg }",
-            "is not at the service",
+            "is not on the host of",
         ),
         (
             "source: { file: a.csv }\nsink: { file: \"s3://b/a.gpkg\", key: [id] }",

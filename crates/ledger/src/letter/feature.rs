@@ -50,9 +50,11 @@ impl fmt::Display for PayloadError {
             PayloadError::NotAPosition => f.write_str("a position is not a pair of numbers"),
             PayloadError::Write(e) => e.fmt(f),
             PayloadError::Invalid(flaw) => flaw.fmt(f),
-            PayloadError::Unplaced => f.write_str("its place on the earth cannot be told"),
+            PayloadError::Unplaced => {
+                f.write_str("the position in longitude and latitude cannot be computed")
+            }
             PayloadError::OutOfBounds([w, s, e, n]) => {
-                write!(f, "it lies outside of the earth: {w} {s} {e} {n}")
+                write!(f, "the bounds {w} {s} {e} {n} are outside the range of longitude and latitude")
             }
         }
     }

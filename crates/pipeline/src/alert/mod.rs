@@ -100,7 +100,7 @@ impl Watchman {
             }
             self.fired.push(Fired { alert: change.alert, at, ended: None, said: said.to_owned() });
         } else {
-            info!(target: "tidegate::alert", alert, store, "over: {said}");
+            info!(target: "tidegate::alert", alert, store, "resolved: {said}");
             if let Some(fired) = self.fired.iter_mut().rev().find(|fired| fired.alert == change.alert) {
                 fired.ended = Some(at);
             }

@@ -269,7 +269,7 @@ impl Gates {
             gate.tally.looked = 1;
             gate.tally.failed = u64::from(!fits);
             if !fits && gate.severity == Severity::Halt {
-                let reason = format!("{committed} records would be committed, and {wanted} are expected");
+                let reason = format!("{committed} records would be committed, but {wanted} are expected");
                 return Err(Halt { gate: gate.label.clone(), record: None, reason });
             }
         }
@@ -322,7 +322,7 @@ impl Live {
         }
         let of = if self.form.per == Per::Batch { "in the batch" } else { "in the run so far" };
         let share = format!(
-            "{failed} of {looked} {of} failed, {} % are allowed",
+            "{failed} of {looked} {of} failed, above the limit of {} %",
             (self.max_rate * 1e8).round() / 1e6
         );
         let (record, reason) = match found.first {

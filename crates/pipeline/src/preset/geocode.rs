@@ -186,9 +186,9 @@ fn find(header: &[String], name: &str) -> Result<usize, String> {
     exact.or_else(loose).ok_or_else(|| {
         let hint = match nearest(name, header.iter().map(String::as_str)) {
             Some(h) => format!("did you mean {h:?}?"),
-            None => format!("it has {}", header.join(", ")),
+            None => format!("expected one of {}", header.join(", ")),
         };
-        format!("there is no column {name:?}; {hint}")
+        format!("no column {name:?}; {hint}")
     })
 }
 
@@ -208,6 +208,6 @@ mod tests {
         assert_eq!(find(&header, "city"), Ok(1));
         assert_eq!(find(&header, "street"), Ok(0));
         assert!(find(&header, "citty").unwrap_err().contains("did you mean \"city\"?"));
-        assert!(find(&header, "zip").unwrap_err().contains("it has Street, city"));
+        assert!(find(&header, "zip").unwrap_err().contains("expected one of Street, city"));
     }
 }

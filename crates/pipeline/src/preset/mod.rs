@@ -35,8 +35,8 @@ impl PresetManifest {
     /// # Errors
     /// If they make none, in a sentence.
     pub fn new(keys: Value) -> Result<PresetManifest, SetupError> {
-        let manifest =
-            serde_json::from_value(keys.clone()).map_err(|e| format!("the options make no manifest: {e}"))?;
+        let manifest = serde_json::from_value(keys.clone())
+            .map_err(|e| format!("cannot build a manifest from the options: {e}"))?;
         Ok(PresetManifest { keys, manifest })
     }
 }

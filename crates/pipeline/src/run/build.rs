@@ -91,7 +91,7 @@ fn open_source(
         let found = source.layer().records;
         if found != Some(*features) {
             return Err(format!(
-                "{features} records were received, and {} holds {}; please report this",
+                "{features} records were received, but {} holds {}; please report this bug",
                 path.display(),
                 found.unwrap_or(0)
             ));
@@ -113,7 +113,7 @@ fn open_source(
         (None, Some(_)) => Err(crate::sink::NO_POSTGRES.into()),
         #[cfg(feature = "postgres")]
         (None, Some(table)) => Ok(Box::new(TableSource::open(table, rows, tolerance)?)),
-        (None, None) => Err("`source` says neither `file` nor `postgis` nor `service`".into()),
+        (None, None) => Err("`source` has none of `file`, `postgis`, `service`".into()),
     }
 }
 
@@ -137,7 +137,7 @@ fn describe(manifest: &Manifest, form: &manifest::SourceSpec, folder: &Path) -> 
 /// # Errors
 /// Why it cannot be read, in a sentence.
 pub fn look(manifest: &Manifest, folder: &Path) -> Result<Box<dyn Source>, StepError> {
-    let Some(from) = &manifest.pipeline.source else { return Err(String::from("there is no source").into()) };
+    let Some(from) = &manifest.pipeline.source else { return Err(String::from("no source").into()) };
     let context = RunContext { stop: Arc::default(), traffic: Traffic::new(manifest, None, None) };
     open(manifest, from, SourceFiles { folder, fetched: None }, &context, &Start::New)
 }
@@ -210,7 +210,7 @@ pub(super) fn build_from(
 ) -> Result<PipelineParts, StepError> {
     let pipeline = &manifest.pipeline;
     let (Some(from), Some(to)) = (&pipeline.source, &pipeline.sink) else {
-        let what = "the manifest holds policies only; add `source` and `sink` to `pipeline` to make it run";
+        let what = "the manifest contains only policies; add `source` and `sink` to `pipeline`";
         return Err(StepError::Broken(what.into()));
     };
     let of_source = |e| match e {
@@ -289,7 +289,7 @@ pub(super) fn build_from(
 pub(crate) fn grids(pipeline: &manifest::Pipeline, folder: &Path) -> Result<Grids, String> {
     let folders: Vec<PathBuf> = pipeline.grids.iter().map(|name| step::path(folder, name)).collect();
     match folders.iter().find(|path| !path.is_dir()) {
-        Some(path) => Err(format!("grids: there is no folder {}", path.display())),
+        Some(path) => Err(format!("grids: directory {} does not exist", path.display())),
         None => Ok(Grids::in_folders(folders)),
     }
 }

@@ -32,7 +32,7 @@ pub fn csv_delimiter(text: &str) -> Result<u8, SetupError> {
         "tab" | "\\t" | "\t" => Ok(b'\t'),
         _ => match text.as_bytes() {
             [b] if b.is_ascii() && !matches!(b, b'"' | b'\n' | b'\r') => Ok(*b),
-            _ => Err("a delimiter is one ASCII character, or `tab`".into()),
+            _ => Err("the delimiter must be one ASCII character, or `tab`".into()),
         },
     }
 }
@@ -45,7 +45,7 @@ pub fn csv_encoding(text: &str) -> Result<&'static Encoding, SetupError> {
     match Encoding::for_label(text.as_bytes()) {
         Some(encoding) if encoding.is_ascii_compatible() => Ok(encoding),
         Some(encoding) => {
-            Err(format!("{} is not supported: convert the file to UTF-8 first", encoding.name()).into())
+            Err(format!("{} is not supported; convert the file to UTF-8 first", encoding.name()).into())
         }
         None => Err(format!("unknown encoding {text:?}").into()),
     }
@@ -116,7 +116,7 @@ impl RowSource {
     /// Why it cannot be read, in a sentence.
     pub(super) fn open(path: &Path, form: &CsvRows, page_rows_max: usize) -> Result<RowSource, String> {
         if !path.exists() {
-            return Err(format!("{}: there is no such file", path.display()));
+            return Err(format!("{}: no such file", path.display()));
         }
         let options = options(form)?;
         let reader = open(path, &options)?;
@@ -133,7 +133,7 @@ impl RowSource {
         let mut schema = Schema::default();
         for (name, kind) in all {
             if schema.position(&name).is_some() {
-                return Err(format!("csv.row_error: the file has a column {name:?} already"));
+                return Err(format!("csv.row_error: the file already has a column {name:?}"));
             }
             schema.add(name, kind);
         }
@@ -190,7 +190,7 @@ impl Source for RowSource {
     }
 
     fn seek(&mut self, position: &str, _: Vec<IdentifierHash>) -> Result<(), StepError> {
-        let no = || StepError::Broken(format!("{position:?} is not a position in a file"));
+        let no = || StepError::Broken(format!("invalid file position {position:?}"));
         self.from = position.parse().map_err(|_| no())?;
         self.reader = open(&self.path, &self.options).map_err(StepError::Broken)?;
         self.ended = false;

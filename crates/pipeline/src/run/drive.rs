@@ -279,7 +279,7 @@ impl Setup<'_> {
             SinkProgress::Checkpoint(known) => {
                 if known.rejects_in != from.rejects_in && known.counts.unsuccessful() > 0 {
                     let what = format!(
-                        "its dead letters are no longer in {}, the store was removed or replaced",
+                        "its dead letters are no longer in {}: the store was removed or replaced",
                         rejects.place()
                     );
                     return Err(begin::refuse(entry, &what));
@@ -342,7 +342,7 @@ impl Setup<'_> {
         warnings.extend(said.clone());
         if status != RunStatus::Done && !running.is_finishing() && !sink.keeps_checkpoints() {
             warnings.push(
-                "nothing was written: this sink shows a run when it is whole, and begins again".to_owned(),
+                "nothing was written: this sink is written as a whole at the end of a run, which starts again".to_owned(),
             );
         }
         let report = RunReport {
@@ -459,7 +459,7 @@ fn pump(
         // Whoever still sends finds nobody there, and ends.
         drop(ready);
         let ended = middle.join().unwrap_or_else(|_| {
-            TransformEnd::Broken("a step failed on a fault of its own; please report this".into())
+            TransformEnd::Broken("internal error in a step; please report this bug".into())
         });
         let told = reader.join().unwrap_or_default();
         (failed.unwrap_or(ended), told)

@@ -119,18 +119,16 @@ pub(super) fn fetch(
         told.calls = traffic.calls();
         return Ok(done(path, &note, told));
     }
-    let url = Url::parse(address).map_err(|e| format!("{address:?} is not a URL: {e}"))?;
+    let url = Url::parse(address).map_err(|e| format!("invalid URL {address:?}: {e}"))?;
     let none = manifest::ServiceSpec::default();
     let form = match &from.service {
-        Some(name) => {
-            manifest.pipeline.services.get(name).ok_or_else(|| format!("there is no service `{name}`"))?
-        }
+        Some(name) => manifest.pipeline.services.get(name).ok_or_else(|| format!("no service `{name}`"))?,
         None => &none,
     };
     if let Some(home) = form.url.as_deref().and_then(|home| Url::parse(home).ok())
         && home.origin() != url.origin()
     {
-        return Err(format!("{url} is not at the service that `source.service` names, {home}").into());
+        return Err(format!("{url} is not on the host of `source.service`, {home}").into());
     }
     let profile = file::profile().map_err(|e| e.message)?;
     let to = from.service.as_deref().or(url.host_str()).unwrap_or_default();

@@ -71,7 +71,7 @@ impl Landing<'_, '_> {
                 CommitNext::RetryAfter(wait) => std::thread::sleep(wait),
                 CommitNext::GiveUp { attempts } => {
                     return Err(TransformEnd::SinkUnavailable(format!(
-                        "the sink: {error}; gave up after {attempts} attempts, --resume continues after the last batch"
+                        "the sink: {error}; gave up after {attempts} attempts; use --resume to continue after the last batch"
                     )));
                 }
             }
@@ -122,7 +122,7 @@ impl Landing<'_, '_> {
         let balanced = if counts.balanced() {
             Ok(())
         } else {
-            Err(format!("the books do not balance, records are missing; please report this: {counts:?}"))
+            Err(format!("the totals do not match, records are missing; please report this bug: {counts:?}"))
         };
         let mark = self.checkpoint.rejects;
         let finished = flushed
@@ -196,7 +196,7 @@ impl Landing<'_, '_> {
 pub(super) fn check_rows(expected: &Standing, found: Standing) -> Result<Standing, String> {
     match (expected.rows, found.rows) {
         (Some(expected), Some(found)) if found < expected => Err(format!(
-            "the sink holds {found} rows, and at least {expected} were expected: rows were deleted by another program while this run was writing; run again without --resume to write them"
+            "the sink holds {found} rows, but at least {expected} were expected: another program deleted rows during this run; run again without --resume to write them"
         )),
         _ => Ok(found),
     }

@@ -58,7 +58,7 @@ pub(super) fn suspended(place: &LetterStoreLocation, pipeline: &str) -> Result<O
     let open = LetterStore::open(place)?.incidents(Some(pipeline))?;
     Ok(open.first().map(|open| {
         format!(
-            "{pipeline} is suspended by incident {}: {} of {} records failed with {} ({}). Mend the cause, then `tidegate dlq incidents --close {} --store {place}`",
+            "{pipeline} is suspended by incident {}: {} of {} records failed with {} ({}). Fix the cause, then run `tidegate dlq incidents --close {} --store {place}`",
             open.incident, open.failed, open.batch, open.code, open.message, open.incident
         )
     }))
@@ -223,7 +223,7 @@ impl Rejects for DeadRejects {
                 .and_then(|mut store| store.incident_open(&incident))
                 .map_err(failed)?;
             return Err(BatchRefused::Incident(format!(
-                "incident {number}: {} of {} records failed with {} ({}). {} is suspended and nothing of the batch was committed. Mend the cause, then `tidegate dlq incidents --close {number} --store {}`",
+                "incident {number}: {} of {} records failed with {} ({}). {} is suspended, and the batch was not committed. Fix the cause, then run `tidegate dlq incidents --close {number} --store {}`",
                 incident.failed, incident.batch, incident.code, incident.message, self.pipeline, self.place
             )));
         }

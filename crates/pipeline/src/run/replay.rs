@@ -69,7 +69,8 @@ impl ManifestReplay {
     /// # Errors
     /// When another version kept it.
     pub fn new(spec: serde_json::Value, rate_max: Option<f64>) -> Result<ManifestReplay, SetupError> {
-        let kit = serde_json::from_value(spec).map_err(|e| format!("how it is run cannot be read: {e}"))?;
+        let kit = serde_json::from_value(spec)
+            .map_err(|e| format!("cannot read the stored pipeline definition: {e}"))?;
         Ok(ManifestReplay { kit, ready: None, rate_max, last: Vec::new() })
     }
 
@@ -213,7 +214,7 @@ fn rows_in_place(
     let mut updates = Vec::new();
     for (stage, of) in stages(letters, &ended) {
         if !kept.iter().any(|label| label == stage) {
-            return Err(format!("records of the stage {stage:?} are in no row of {}", path.display()));
+            return Err(format!("records of the stage {stage:?} have no row in {}", path.display()));
         }
         let Some((batch, aside)) = attempt(parts, (stage, &of), letters, &mut ended)? else { continue };
         for reject in aside.rejected.iter().chain(&aside.failed) {
@@ -264,7 +265,7 @@ fn attempt(
 
 /// How each letter ended; one that no stage took is as it was.
 fn all_ended(ended: Vec<Option<ReplayOutcome>>) -> Vec<ReplayOutcome> {
-    let lost = || ReplayOutcome::Back { not_before_ms: None, note: "it was not tried".into() };
+    let lost = || ReplayOutcome::Back { not_before_ms: None, note: "not tried".into() };
     ended.into_iter().map(|how| how.unwrap_or_else(lost)).collect()
 }
 
@@ -299,7 +300,7 @@ fn through(
         "gate" | "sink" => (parts.steps.len(), &parts.flow.schema),
         label => {
             let found = parts.steps.iter().position(|step| step.label == label);
-            let unknown = || format!("the pipeline has no stage {label:?} any more");
+            let unknown = || format!("the pipeline no longer has a stage {label:?}");
             let at = found.ok_or_else(unknown)?;
             (at, parts.steps.get(at).map(|step| &step.before.schema).ok_or_else(unknown)?)
         }

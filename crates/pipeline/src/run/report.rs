@@ -171,7 +171,7 @@ impl From<StepError> for RunError {
 impl std::fmt::Display for RunError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            RunError::Stopped => f.write_str("it was stopped"),
+            RunError::Stopped => f.write_str("interrupted"),
             RunError::Setup(what)
             | RunError::Later(what)
             | RunError::SinkUnavailable(what)

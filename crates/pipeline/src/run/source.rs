@@ -158,7 +158,7 @@ pub(super) fn whole(declared: Option<u64>, read: u64, tolerance: CountTolerance)
     match declared {
         Some(declared) if declared.abs_diff(read) > tolerance.of(declared) => {
             Err(StepError::Broken(format!(
-                "the source declared {declared} records and gave {read}; `source.tolerate` says how far they may differ"
+                "the source declared {declared} records but returned {read}; set `source.tolerate` to accept a difference"
             )))
         }
         _ => Ok(()),
@@ -244,7 +244,7 @@ impl FileSource {
 
 fn open(path: &Path, options: &ReadOptions) -> Result<Box<dyn Reader>, String> {
     if !path.exists() {
-        return Err(format!("{}: there is no such file", path.display()));
+        return Err(format!("{}: no such file", path.display()));
     }
     format::open(path, options).map_err(|e| format!("{}: {e}", path.display()))
 }
@@ -266,7 +266,7 @@ impl Source for FileSource {
     }
 
     fn seek(&mut self, position: &str, _: Vec<IdentifierHash>) -> Result<(), StepError> {
-        let no = || StepError::Broken(format!("{position:?} is not a position in a file"));
+        let no = || StepError::Broken(format!("invalid file position {position:?}"));
         self.from = position.parse().map_err(|_| no())?;
         if self.read > self.from {
             self.reader = open(&self.path, &self.options).map_err(StepError::Broken)?;

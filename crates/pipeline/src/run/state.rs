@@ -106,13 +106,13 @@ impl StateDir {
     /// When another run holds it, or it cannot be made.
     pub fn open(state: &Path, pipeline: &str) -> Result<StateDir, StateError> {
         let dir = StateDir::dir_of(state, pipeline);
-        let fail = |e: &std::io::Error| format!("the state directory {} cannot be used: {e}", dir.display());
+        let fail = |e: &std::io::Error| format!("cannot use the state directory {}: {e}", dir.display());
         make_dir(&dir).map_err(|e| StateError::Failed(fail(&e)))?;
         let lock = File::create(dir.join("lock")).map_err(|e| StateError::Failed(fail(&e)))?;
         match lock.try_lock() {
             Ok(()) => Ok(StateDir { dir, _lock: lock }),
             Err(fs::TryLockError::WouldBlock) => Err(StateError::Locked(format!(
-                "another run of {pipeline} is under way; it holds {}",
+                "another run of {pipeline} is active; it holds the lock {}",
                 dir.join("lock").display()
             ))),
             Err(fs::TryLockError::Error(e)) => Err(StateError::Failed(fail(&e))),

@@ -71,7 +71,7 @@ pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Si
         remove(&stage)?;
     }
     if spec.must_exist && !stage.exists() && !target.exists() {
-        return Err(SinkError::Fatal(format!("{} is not there any more", target.display())));
+        return Err(SinkError::Fatal(format!("{} no longer exists", target.display())));
     }
     let staged = stage.exists() || spec.mode == WriteMode::Replace || spec.atomic || !target.exists();
     if staged && !stage.exists() {
@@ -268,7 +268,7 @@ impl Sink for GeoPackage {
     fn finish(&mut self) -> Result<(), SinkError> {
         if let Some(target) = self.target.as_deref().filter(|target| file_identity(target) != self.before) {
             return Err(SinkError::Fatal(format!(
-                "{} was changed by another program while this run was writing, so it was not replaced; run again without --resume",
+                "{} was changed by another program during this run, so it was not replaced; run again without --resume",
                 target.display()
             )));
         }

@@ -37,7 +37,8 @@ use crate::traffic::Traffic;
 
 /// Why a table cannot be used in a build without PostgreSQL.
 #[cfg(not(feature = "postgres"))]
-pub(crate) const NO_POSTGRES: &str = "PostgreSQL is not in this build: it needs the feature `postgres`";
+pub(crate) const NO_POSTGRES: &str =
+    "this build does not support PostgreSQL; build with the feature `postgres`";
 
 /// What became of the rows of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -225,7 +226,7 @@ impl Spec {
             flow.field(name).map_err(|e| format!("sink.key: {e}"))?;
         }
         let Some(crs) = flow.crs.clone() else {
-            return Err("the source does not say its coordinate reference system; name it with `source.crs` or a step `set_crs`".into());
+            return Err("the source declares no coordinate reference system; set `source.crs` or add a step `set_crs`".into());
         };
         let target = match (&form.file, &form.postgis) {
             (Some(name), _) => {
@@ -242,7 +243,7 @@ impl Spec {
                             matches!(format, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq);
                         if text && !crs.is_wgs84() {
                             return Err(format!(
-                                "GeoJSON holds longitude and latitude, and the records are in {crs}; add a step `reproject: EPSG:4326`"
+                                "GeoJSON requires longitude and latitude, but the records are in {crs}; add a step `reproject: EPSG:4326`"
                             )
                             .into());
                         }
@@ -261,7 +262,7 @@ impl Spec {
                     }
                     None => {
                         return Err(format!(
-                            "{}: the name does not say the format; end it with .gpkg, .geojson, .geojsonl, .fgb, .parquet or .csv",
+                            "{}: unknown file extension; expected one of .gpkg, .geojson, .geojsonl, .fgb, .parquet, .csv",
                             path.display()
                         )
                         .into());
@@ -269,7 +270,7 @@ impl Spec {
                 }
             }
             (None, Some(table)) => SinkTarget::Table(table.clone()),
-            (None, None) => return Err("`sink` says neither `file` nor `postgis`".into()),
+            (None, None) => return Err("`sink` has neither `file` nor `postgis`".into()),
         };
         let (mode, key) = (form.mode(), form.key.clone());
         let pipeline = pipeline.to_owned();
@@ -317,10 +318,10 @@ impl Spec {
         let why = match &self.target {
             SinkTarget::File(path, format) => rewrite::cannot(self, path, *format),
             SinkTarget::GeoPackage(path, _) if !path.exists() => {
-                Some(format!("{} is not there; run the pipeline first", path.display()))
+                Some(format!("{} does not exist; run the pipeline first", path.display()))
             }
             SinkTarget::Object(_, _, address, _) => Some(format!(
-                "{address} is uploaded whole, so nothing can be added to it; mend the source and run again, or let the pipeline write a .gpkg"
+                "{address} is uploaded as a whole, so records cannot be added; fix the source and run again, or write to a .gpkg file"
             )),
             SinkTarget::GeoPackage(..) | SinkTarget::Table(_) => None,
         };

@@ -15,7 +15,7 @@ use tidegate_geo::xml::{self, Node};
 pub(super) fn page(body: &Bytes, schema: &Schema) -> Result<FeaturePage, String> {
     let root = xml::parse(body).map_err(|problem| problem.message)?;
     if root.name != "FeatureCollection" {
-        return Err(format!("the page is a {:?} and no feature collection", root.name));
+        return Err(format!("the page is a {:?}, not a feature collection", root.name));
     }
     let holders = root
         .children

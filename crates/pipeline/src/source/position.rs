@@ -92,9 +92,11 @@ impl Position {
     /// It is none of this version.
     pub fn from_json(text: &str) -> Result<Position, SetupError> {
         let position: Position =
-            serde_json::from_str(text).map_err(|e| format!("the position cannot be read: {e}"))?;
+            serde_json::from_str(text).map_err(|e| format!("cannot read the saved position: {e}"))?;
         if position.version != VERSION {
-            return Err(format!("the position is of version {}; this is {VERSION}", position.version).into());
+            return Err(
+                format!("the saved position has version {}, expected {VERSION}", position.version).into()
+            );
         }
         Ok(position)
     }

@@ -20,7 +20,7 @@ impl CountTolerance {
     pub fn parse(text: &str) -> Result<CountTolerance, SetupError> {
         let wrong = || {
             SetupError::from(format!(
-                "{text:?} is not a tolerance; write a count such as 5, or a share such as 0.1%"
+                "invalid tolerance {text:?}; expected a number such as 5, or a percentage such as 0.1%"
             ))
         };
         match text.strip_suffix('%') {

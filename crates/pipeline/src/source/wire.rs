@@ -90,7 +90,7 @@ impl Wire {
         let setup = SourceError::setup;
         let allow = &config.client.allow;
         allow.url(&config.url).map_err(|e| {
-            setup(format!("{}: {e}. If you trust it, say --allow-private (or --allow-host)", config.url))
+            setup(format!("{}: {e}; if you trust it, pass --allow-private or --allow-host", config.url))
         })?;
         let client = Client::new(config.client.clone(), [&config.url]).map_err(|e| setup(e.to_string()))?;
         let mut redactor = Redactor::new();
@@ -202,12 +202,12 @@ impl Wire {
     /// Why not.
     pub(super) fn follow(&self, page: &Url, href: &str) -> Result<Url, SourceError> {
         let refuse = |why: String| {
-            let message = format!("the link to the next page, {href:?}, is not followed: {why}");
+            let message = format!("link to the next page {href:?} not followed: {why}");
             SourceError::broken(Code::HOST_NOT_ALLOWED, self.masked(&message))
         };
         let url = page.join(href).map_err(|e| refuse(e.to_string()))?;
         let allow = &self.plain.client.config().allow;
-        allow.url(&url).map_err(|e| refuse(format!("{e}; if you trust it, say --allow-host")))?;
+        allow.url(&url).map_err(|e| refuse(format!("{e}; if you trust it, pass --allow-host")))?;
         if self.home.scheme() == "https" && url.scheme() == "http" {
             return Err(refuse("it leads from https to http".into()));
         }

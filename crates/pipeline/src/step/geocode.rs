@@ -96,17 +96,15 @@ impl AnswerField {
 
 pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Result<Box<dyn Step>, String> {
     let service = services.get(&form.service)?;
-    let name = service
-        .profile
-        .as_deref()
-        .ok_or_else(|| format!("the service `{}` names no `profile`", form.service))?;
+    let name =
+        service.profile.as_deref().ok_or_else(|| format!("service `{}` has no `profile`", form.service))?;
     let mut profile =
         Profiles::one(name, service.profiles.as_deref().map(Path::new)).map_err(|e| e.to_string())?;
     if let Some(url) = &service.url {
         profile = profile.at(url).map_err(|e| e.to_string())?;
     }
     if flow.crs.as_ref().is_some_and(|crs| !crs.is_wgs84()) {
-        return Err("geocoders speak longitude and latitude; put this step before `reproject`, or reproject to EPSG:4326 before it".into());
+        return Err("geocoders use longitude and latitude; put this step before `reproject`, or reproject to EPSG:4326 first".into());
     }
     let find = |name: &String| flow.field(name).map(|at| (at, name.clone()));
     let asks = match &form.place {
@@ -130,7 +128,7 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
     ] {
         let Some(name) = name else { continue };
         if fields.iter().any(|(other, _)| other == name) {
-            return Err(format!("the records have a field `{name}` already; rename it before"));
+            return Err(format!("the records already have a field `{name}`; rename it first"));
         }
         fields.push((name.clone(), field.kind()));
         added.push(field);
@@ -236,8 +234,7 @@ impl RemoteKind for Geocoding {
         let what = match &self.asks {
             Asks::Point => {
                 let point = batch.geometry(row).and_then(point);
-                let point = point
-                    .ok_or_else(|| Problem::new(Code::UNPROCESSABLE, "there is no point to ask about"))?;
+                let point = point.ok_or_else(|| Problem::new(Code::UNPROCESSABLE, "no point to geocode"))?;
                 GeocodeInput::Reverse { lon: point.0, lat: point.1 }
             }
             Asks::Place(_) => {
@@ -285,7 +282,7 @@ impl RemoteKind for Geocoding {
         match read.finding {
             // GeocodeInput the body says of itself counts, also when it comes out of the cache.
             Some(found) if found.means != Means::NoMatch => {
-                Err(Problem::new(found.code, "the service no longer answers in this way"))
+                Err(Problem::new(found.code, "the service no longer responds in this form"))
             }
             _ => Ok(read.answers.into_iter().next()),
         }

@@ -31,8 +31,7 @@ enum UrlPart {
 
 pub(super) fn build(form: &HttpSpec, flow: &mut Flow, services: &Services) -> Result<Box<dyn Step>, String> {
     let service = services.get(&form.service)?;
-    let url =
-        service.url.as_deref().ok_or_else(|| format!("the service `{}` names no `url`", form.service))?;
+    let url = service.url.as_deref().ok_or_else(|| format!("service `{}` has no `url`", form.service))?;
     let base = Url::parse(url).map_err(|e| format!("{url}: {e}"))?;
     let mut parts = Vec::new();
     let mut rest = form.path.as_str();
@@ -46,7 +45,7 @@ pub(super) fn build(form: &HttpSpec, flow: &mut Flow, services: &Services) -> Re
     let mut fields = flow.fields();
     for name in form.take.keys() {
         if fields.iter().any(|(other, _)| other == name) {
-            return Err(format!("the records have a field `{name}` already; rename it before"));
+            return Err(format!("the records already have a field `{name}`; rename it first"));
         }
         fields.push((name.clone(), Kind::Text));
     }
@@ -97,8 +96,9 @@ impl RemoteKind for HttpValues {
                         Value::Bool(b) => b.to_string(),
                         Value::Null | Value::Bytes(_) | Value::Json(_) => {
                             let name = self.schema.fields().get(*at).map_or("", |field| field.name.as_str());
-                            return Err(Problem::new(Code::UNPROCESSABLE, "there is no value to ask with")
-                                .under(name));
+                            return Err(
+                                Problem::new(Code::UNPROCESSABLE, "no value for the request").under(name)
+                            );
                         }
                     };
                     path.extend(
@@ -119,7 +119,7 @@ impl RemoteKind for HttpValues {
             return Ok(None);
         }
         let json: serde_json::Value = serde_json::from_slice(body)
-            .map_err(|e| Problem::new(Code::UNEXPECTED_BODY, format!("the answer is not JSON: {e}")))?;
+            .map_err(|e| Problem::new(Code::UNEXPECTED_BODY, format!("the response is not JSON: {e}")))?;
         let value = |pointer: &String| match json.pointer(pointer) {
             None | Some(serde_json::Value::Null) => None,
             Some(serde_json::Value::String(text)) => Some(text.clone()),

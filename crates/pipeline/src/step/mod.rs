@@ -236,7 +236,7 @@ impl From<StepError> for String {
     fn from(error: StepError) -> String {
         match error {
             StepError::TryLater { said, .. } | StepError::Failed { said, .. } => said,
-            StepError::Cancelled => "it was stopped".into(),
+            StepError::Cancelled => "interrupted".into(),
             StepError::Broken(what) => what,
         }
     }

@@ -65,7 +65,7 @@ impl Services {
     /// # Errors
     /// If there is none.
     pub(super) fn get(&self, name: &str) -> Result<&manifest::ServiceSpec, String> {
-        self.forms.get(name).ok_or_else(|| format!("there is no service `{name}`"))
+        self.forms.get(name).ok_or_else(|| format!("no service `{name}`"))
     }
 
     /// A step of this kind, ready to ask a service.
@@ -80,11 +80,11 @@ impl Services {
         let form = self.get(name)?;
         let allow = Allow::meant(base, form.allow_private, &form.allow_hosts);
         let trust = if self.traffic.is_from_options() {
-            "--allow-private (or --allow-host)"
+            "pass --allow-private or --allow-host"
         } else {
-            "`allow_private: true` (or `allow_hosts`) in its service"
+            "set `allow_private: true` or `allow_hosts` on the service"
         };
-        allow.url(base).map_err(|e| format!("{base}: {e}. If you trust it, say {trust}"))?;
+        allow.url(base).map_err(|e| format!("{base}: {e}; if you trust it, {trust}"))?;
         let mut client = ClientConfig { allow, ..ClientConfig::default() };
         if let Some(bytes_max) = kind.body_bytes_max() {
             client.body.bytes_max = bytes_max;
