@@ -27,8 +27,8 @@ fmt: ## check the format
 	$(CARGO) fmt --all --check
 
 .PHONY: lint
-lint: ## clippy, warnings denied; one type name, one meaning where that is reached
-	tools/names --strict crates/core crates/sim crates/geo crates/client crates/ledger crates/chaos
+lint: ## clippy, warnings denied; one type name, one meaning
+	tools/names --strict
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 .PHONY: features

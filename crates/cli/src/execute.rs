@@ -15,28 +15,28 @@ use tidegate_client::lock::lock;
 use tidegate_core::Wall;
 use tidegate_pipeline::manifest::Manifest;
 use tidegate_pipeline::run::source::Told;
-use tidegate_pipeline::run::{End, Options, Report, RunError, Watch, letters, run as go};
+use tidegate_pipeline::run::{End, RunError, RunOptions, RunReport, RunWatch, letters, run as go};
 use tidegate_pipeline::telemetry::{Telemetry, together};
 
 use crate::exit::Exit;
 use crate::observe::{self, Observer, Subject};
-use crate::out::{self, Format};
+use crate::out::{self, OutputFormat};
 use crate::progress::{EVERY, line, span, thousands};
 use crate::report;
-use crate::stop::Stop;
+use crate::stop::StopSignals;
 
 /// A run that is to be made.
 pub(crate) struct Execution<'a> {
     /// What is to be done.
     pub(crate) manifest: &'a Manifest,
     /// How.
-    pub(crate) options: Options,
+    pub(crate) options: RunOptions,
     /// Metrics and the report.
     pub(crate) observe: &'a observe::Args,
     /// No progress and no summary.
     pub(crate) quiet: bool,
     /// What goes to standard output.
-    pub(crate) format: Format,
+    pub(crate) format: OutputFormat,
     /// The verb, in metrics and traces.
     pub(crate) verb: &'static str,
     /// Before the words of an error: the file of the manifest, if there is one.
@@ -49,7 +49,8 @@ impl Execution<'_> {
     /// Runs it to its end.
     pub(crate) fn run(&self) -> io::Result<Exit> {
         let manifest = self.manifest;
-        let watch = Watch { telemetry: Arc::new(Telemetry::new(&manifest.pipeline.id)), ..Watch::default() };
+        let watch =
+            RunWatch { telemetry: Arc::new(Telemetry::new(&manifest.pipeline.id)), ..RunWatch::default() };
         let subject = Subject {
             telemetry: &watch.telemetry,
             task: self.verb,
@@ -92,7 +93,7 @@ impl Execution<'_> {
     }
 
     /// Why it did not begin or broke off.
-    fn failed(&self, error: &RunError, watch: &Watch) -> io::Result<Exit> {
+    fn failed(&self, error: &RunError, watch: &RunWatch) -> io::Result<Exit> {
         let told = lock(&watch.source).clone();
         let said = error.to_string();
         let subject = if self.subject.is_empty() { String::new() } else { format!("{}: ", self.subject) };
@@ -114,7 +115,7 @@ impl Execution<'_> {
             }
             RunError::Stopped | RunError::Broken(_) => Exit::Failure,
         };
-        if self.format == Format::Json {
+        if self.format == OutputFormat::Json {
             let mut value = json!({
                 "pipeline": self.manifest.pipeline.id,
                 "status": error.status(),
@@ -130,7 +131,7 @@ impl Execution<'_> {
     }
 
     /// Draws what happens until it is done.
-    fn draw(&self, watch: &Watch, done: &AtomicBool) {
+    fn draw(&self, watch: &RunWatch, done: &AtomicBool) {
         let quiet = self.quiet;
         let terminal = io::stderr().is_terminal();
         let started = Instant::now();
@@ -173,11 +174,11 @@ impl Execution<'_> {
     }
 
     /// Says how it ended.
-    fn end(&self, report: &Report, telemetry: &Telemetry) -> io::Result<Exit> {
+    fn end(&self, report: &RunReport, telemetry: &Telemetry) -> io::Result<Exit> {
         if !self.quiet {
             out::say(self.summary(report, telemetry).trim_end());
         }
-        if self.format == Format::Json {
+        if self.format == OutputFormat::Json {
             let mut value = report.to_json(report.status());
             add_counters(&mut value, telemetry);
             out::data(&format!("{value:#}\n"))?;
@@ -191,7 +192,7 @@ impl Execution<'_> {
         })
     }
 
-    fn summary(&self, report: &Report, telemetry: &Telemetry) -> String {
+    fn summary(&self, report: &RunReport, telemetry: &Telemetry) -> String {
         let counts = &report.counts;
         let asked = calls(telemetry);
         let word = match &report.end {
@@ -296,9 +297,9 @@ impl Execution<'_> {
 }
 
 /// The options of a verb cannot work: says why, and nothing is begun.
-pub(crate) fn refused(why: &str, format: Format) -> io::Result<Exit> {
+pub(crate) fn refused(why: &str, format: OutputFormat) -> io::Result<Exit> {
     out::say(&format!("tidegate: {why}"));
-    if format == Format::Json {
+    if format == OutputFormat::Json {
         out::data(&format!("{:#}\n", json!({ "status": "failed", "error": why })))?;
     }
     Ok(Exit::Usage)
@@ -355,7 +356,7 @@ fn listen(stop: &Arc<AtomicBool>) {
     let heard = move || -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let mut signals = Stop::listen()?;
+            let mut signals = StopSignals::listen()?;
             signals.asked().await?;
             stop.store(true, Ordering::Relaxed);
             out::say(

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use tidegate_ledger::letter::LetterError;
+
 /// How a run of the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -35,5 +37,31 @@ impl Exit {
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit as u8)
+    }
+}
+
+/// Why a command did not work, and the exit code it ends with.
+pub(crate) struct CommandFailure(pub(crate) Exit, pub(crate) String);
+
+/// The command line asks for what cannot be done.
+pub(crate) fn usage(why: impl Into<String>) -> CommandFailure {
+    CommandFailure(Exit::Usage, why.into())
+}
+
+/// Something failed on our side.
+pub(crate) fn failure(why: impl ToString) -> CommandFailure {
+    CommandFailure(Exit::Failure, why.to_string())
+}
+
+impl From<LetterError> for CommandFailure {
+    fn from(error: LetterError) -> CommandFailure {
+        let exit = if matches!(error, LetterError::Refused(_)) { Exit::Usage } else { Exit::Failure };
+        CommandFailure(exit, error.to_string())
+    }
+}
+
+impl From<std::io::Error> for CommandFailure {
+    fn from(error: std::io::Error) -> CommandFailure {
+        failure(error)
     }
 }

@@ -28,7 +28,7 @@ pub(crate) enum Form {
 
 /// From which level on events are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Level {
+pub(crate) enum LogLevel {
     /// What failed
     Error,
     /// And what may fail soon
@@ -43,13 +43,13 @@ static FORM: OnceLock<Form> = OnceLock::new();
 static ABOUT: RwLock<Vec<(&'static str, String)>> = RwLock::new(Vec::new());
 
 /// Begins to tell. Without a level, a person is told of warnings and a machine of what was done.
-pub(crate) fn init(form: Form, level: Option<Level>) {
-    let usual = if form == Form::Json { Level::Info } else { Level::Warn };
+pub(crate) fn init(form: Form, level: Option<LogLevel>) {
+    let usual = if form == Form::Json { LogLevel::Info } else { LogLevel::Warn };
     let level = match level.unwrap_or(usual) {
-        Level::Error => tracing::Level::ERROR,
-        Level::Warn => tracing::Level::WARN,
-        Level::Info => tracing::Level::INFO,
-        Level::Debug => tracing::Level::DEBUG,
+        LogLevel::Error => tracing::Level::ERROR,
+        LogLevel::Warn => tracing::Level::WARN,
+        LogLevel::Info => tracing::Level::INFO,
+        LogLevel::Debug => tracing::Level::DEBUG,
     };
     // Only the first one counts, and there is no other.
     let _ = FORM.set(form);
@@ -99,7 +99,7 @@ impl Subscriber for Logger {
     fn exit(&self, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields(Map::new());
+        let mut fields = EventFields(Map::new());
         event.record(&mut fields);
         let about = event.metadata();
         let level = match *about.level() {
@@ -116,9 +116,9 @@ impl Subscriber for Logger {
 }
 
 /// The fields of an event.
-struct Fields(Map<String, Json>);
+struct EventFields(Map<String, Json>);
 
-impl Visit for Fields {
+impl Visit for EventFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.0.insert(field.name().into(), format!("{value:?}").into());
     }

@@ -49,7 +49,7 @@ struct Args {
     /// What to tell: error, warn, info or debug [default: warn, with --log json info]
     #[arg(long, global = true, value_enum, value_name = "LEVEL", help_heading = "Logging")]
     #[arg(hide_possible_values = true)]
-    log_level: Option<log::Level>,
+    log_level: Option<log::LogLevel>,
 }
 
 fn main() -> ExitCode {

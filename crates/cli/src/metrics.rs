@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::web::{self, Answer};
+use crate::web::{self, WebResponse};
 
 /// Takes the address, so that a run that cannot be watched does not begin. Only loopback is served:
 /// metrics carry no secrets, but nobody asked the network to read them either.
@@ -24,10 +24,10 @@ pub(crate) async fn serve(
 ) {
     let answers = move |path: String| {
         let answer = match path.as_str() {
-            "/metrics" => Answer::metrics(text()),
-            _ => Answer::text("404 Not Found", "see /metrics\n"),
+            "/metrics" => WebResponse::metrics(text()),
+            _ => WebResponse::text("404 Not Found", "see /metrics\n"),
         };
-        Box::pin(std::future::ready(answer)) as futures_util::future::BoxFuture<'static, Answer>
+        Box::pin(std::future::ready(answer)) as futures_util::future::BoxFuture<'static, WebResponse>
     };
     web::serve(listener, Vec::new(), Arc::new(answers)).await;
 }

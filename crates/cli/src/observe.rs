@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_ledger::letter::{LetterStore, LetterStoreLocation, now_ms};
 use tidegate_pipeline::alert::{Fired, PATIENCE, Watchman};
-use tidegate_pipeline::manifest::Alerts;
+use tidegate_pipeline::manifest::AlertsSpec;
 use tidegate_pipeline::telemetry::otlp::{OtlpConfig, Pusher};
 use tidegate_pipeline::telemetry::trace::{self, Tracer, now_nanos};
 use tidegate_pipeline::telemetry::{Telemetry, together};
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::report::{Sample, Timeline};
+use crate::report::{Timeline, TimelineSample};
 use crate::{log, metrics};
 
 /// How often the run is looked at.
@@ -47,7 +47,7 @@ pub(crate) struct Subject<'a> {
     /// The verb.
     pub(crate) task: &'static str,
     /// What the manifest says of alerts.
-    pub(crate) alerts: Option<&'a Alerts>,
+    pub(crate) alerts: Option<&'a AlertsSpec>,
     /// Where its dead letters are.
     pub(crate) letters: Option<LetterStoreLocation>,
 }
@@ -56,12 +56,12 @@ pub(crate) struct Subject<'a> {
 pub(crate) struct Observer {
     began: u64,
     stop: oneshot::Sender<()>,
-    thread: std::thread::JoinHandle<Seen>,
+    thread: std::thread::JoinHandle<Observation>,
 }
 
 /// What was seen of a run.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct Observation {
     /// What happened when.
     pub(crate) timeline: Timeline,
     /// How long it was watched.
@@ -93,7 +93,7 @@ impl Observer {
             .build()
             .map_err(|e| format!("the run cannot be watched: {e}"))?;
         let (stop, stopped) = oneshot::channel();
-        let watch = Watch {
+        let watch = WatchState {
             telemetry: Arc::clone(subject.telemetry),
             watchman,
             push,
@@ -115,7 +115,7 @@ impl Observer {
     }
 
     /// The run has ended: what was seen of it.
-    pub(crate) fn end(self, outcome: &str, failed: bool) -> Seen {
+    pub(crate) fn end(self, outcome: &str, failed: bool) -> Observation {
         if let Some(tracer) = trace::tracer() {
             tracer.ended(self.began, outcome, failed);
         }
@@ -147,7 +147,7 @@ fn pusher(subject: &Subject<'_>) -> Result<Option<Arc<Pusher>>, String> {
     Pusher::new(config).map(|pusher| Some(Arc::new(pusher)))
 }
 
-struct Watch {
+struct WatchState {
     telemetry: Arc<Telemetry>,
     watchman: Watchman,
     push: Option<Arc<Pusher>>,
@@ -157,12 +157,12 @@ struct Watch {
     breakers: Vec<(String, u8)>,
 }
 
-impl Watch {
+impl WatchState {
     async fn go(
         mut self,
         listener: Option<std::net::TcpListener>,
         mut stopped: oneshot::Receiver<()>,
-    ) -> Seen {
+    ) -> Observation {
         let mut tasks = JoinSet::new();
         if let Some(listener) = listener {
             let telemetry = Arc::clone(&self.telemetry);
@@ -207,13 +207,13 @@ impl Watch {
         // Those who act have their own patience; this is for what they are not.
         let _ = tokio::time::timeout(PATIENCE * 2, done).await;
         if let Some(push) = &self.push {
-            tell(metrics_now(push, &self.telemetry).await);
+            warn_if_push_failed(metrics_now(push, &self.telemetry).await);
             if let Some(tracer) = trace::tracer() {
-                tell(spans_now(push, tracer, &self.telemetry).await);
+                warn_if_push_failed(spans_now(push, tracer, &self.telemetry).await);
             }
         }
         let (fired, exits) = (self.watchman.fired().to_vec(), self.watchman.exits());
-        Seen { timeline: self.timeline, took, fired, exits }
+        Observation { timeline: self.timeline, took, fired, exits }
     }
 
     /// Judges the alerts, and lets act who is to act.
@@ -261,7 +261,7 @@ fn letters(place: &LetterStoreLocation, telemetry: &Telemetry) {
 async fn push_metrics(push: Arc<Pusher>, telemetry: Arc<Telemetry>) {
     loop {
         tokio::time::sleep(push.config().interval).await;
-        tell(metrics_now(&push, &telemetry).await);
+        warn_if_push_failed(metrics_now(&push, &telemetry).await);
     }
 }
 
@@ -269,7 +269,7 @@ async fn push_spans(push: Arc<Pusher>, telemetry: Arc<Telemetry>) {
     let Some(tracer) = trace::tracer() else { return };
     loop {
         tokio::time::sleep(push.config().span_delay).await;
-        tell(spans_now(&push, tracer, &telemetry).await);
+        warn_if_push_failed(spans_now(&push, tracer, &telemetry).await);
     }
 }
 
@@ -286,16 +286,16 @@ async fn spans_now(push: &Pusher, tracer: &Tracer, telemetry: &Telemetry) -> Res
 }
 
 /// A collector that does not listen is told of, and otherwise let be.
-pub(crate) fn tell(pushed: Result<(), String>) {
+pub(crate) fn warn_if_push_failed(pushed: Result<(), String>) {
     if let Err(why) = pushed {
         warn!(target: "tidegate::otlp", "the collector did not take what was pushed: {why}");
     }
 }
 
-fn sample(telemetry: &Telemetry, began: Instant) -> Sample {
+fn sample(telemetry: &Telemetry, began: Instant) -> TimelineSample {
     let lines = telemetry.lines();
     let lanes = together(&lines);
-    Sample {
+    TimelineSample {
         at: began.elapsed(),
         sent: lanes.sent,
         throttled: lanes.throttled,

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 /// How a verb answers.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     Table,
     Json,
 }

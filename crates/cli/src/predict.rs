@@ -8,7 +8,7 @@
 use serde::Serialize;
 use tidegate_core::classify::Classifier;
 use tidegate_pipeline::manifest::Policy;
-use tidegate_pipeline::run::Asked;
+use tidegate_pipeline::run::ServiceLoad;
 use tidegate_sim::distribution::RandomDuration;
 use tidegate_sim::world::World;
 use tidegate_sim::world::limit::ServerLimitSpec;
@@ -44,7 +44,12 @@ pub(crate) struct Prediction {
 }
 
 /// Predicts what a service does to its questions.
-pub(crate) fn predict(asked: &Asked, questions: u64, policy: &Policy, price: Option<f64>) -> Vec<Prediction> {
+pub(crate) fn predict(
+    asked: &ServiceLoad,
+    questions: u64,
+    policy: &Policy,
+    price: Option<f64>,
+) -> Vec<Prediction> {
     let mut call = policy.call;
     call.history = false;
     // As the engine does: a lane that learns knows better than the reset of a quota.

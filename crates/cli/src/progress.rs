@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_client::lane::Snapshot;
 use tidegate_client::lock::lock;
-use tidegate_pipeline::run::Watch;
+use tidegate_pipeline::run::RunWatch;
 use tidegate_pipeline::run::source::Told;
 
 const BAR: usize = 24;
@@ -47,7 +47,7 @@ fn keeping(told: &Told, elapsed: Duration, color: bool) -> Vec<String> {
 }
 
 /// What a person should know of pages and of the services that are asked.
-fn services(watch: &Watch, color: bool) -> Vec<String> {
+fn services(watch: &RunWatch, color: bool) -> Vec<String> {
     let mut parts = Vec::new();
     if let Some(told) = &*lock(&watch.source) {
         if told.pages > 0 {
@@ -96,7 +96,7 @@ fn waiting(lane: &Snapshot) -> Option<(Duration, &'static str)> {
 }
 
 /// The line: since when the source is looked at, and since when it is read.
-pub(crate) fn line(watch: &Watch, (started, elapsed): (Duration, Duration), color: bool) -> String {
+pub(crate) fn line(watch: &RunWatch, (started, elapsed): (Duration, Duration), color: bool) -> String {
     if !watch.begun.load(Ordering::Relaxed) {
         let told = lock(&watch.source).clone();
         let mut parts = match told {
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn the_line_says_what_happens() {
-        let watch = Watch::default();
+        let watch = RunWatch::default();
         let two = Duration::from_secs(2);
-        let line = |watch: &Watch| line(watch, (two, two), false);
+        let line = |watch: &RunWatch| line(watch, (two, two), false);
         assert_eq!(line(&watch), "looking at the source and the sink");
         let told =
             Told { received: 300, resumed: 100, declared_last: Some(600), pages: 3, ..Told::default() };

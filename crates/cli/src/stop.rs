@@ -3,15 +3,15 @@
 use std::io;
 
 /// Listens from now on.
-pub(crate) struct Stop {
+pub(crate) struct StopSignals {
     #[cfg(unix)]
     signals: [tokio::signal::unix::Signal; 2],
 }
 
-impl Stop {
+impl StopSignals {
     /// Must be called inside of a runtime.
-    pub(crate) fn listen() -> io::Result<Stop> {
-        Ok(Stop {
+    pub(crate) fn listen() -> io::Result<StopSignals> {
+        Ok(StopSignals {
             #[cfg(unix)]
             signals: {
                 use tokio::signal::unix::{SignalKind, signal};

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use tidegate_pipeline::manifest::{
-    Jitter, Manifest, Mode, OnEmpty, OnLongWait, Policy, Step, Tolerance, human,
+    EmptyBudget, JitterSetting, Manifest, OnLongWait, Policy, StepSpec, ToleranceSpec, WriteMode, human,
 };
 
 /// How many waits are listed one by one.
@@ -43,14 +43,14 @@ fn parts(manifest: &Manifest) -> Vec<(&'static str, String)> {
         place(&source.file, source.postgis.as_ref().map(|t| format!("table {}.{}", t.schema, t.table)));
     let to = place(&sink.file, sink.postgis.as_ref().map(|t| format!("table {}.{}", t.schema, t.table)));
     let mode = match sink.mode() {
-        Mode::Upsert => format!("upsert by {}", sink.key.join(", ")),
-        Mode::Append => "append".to_owned(),
-        Mode::Replace => "replace".to_owned(),
+        WriteMode::Upsert => format!("upsert by {}", sink.key.join(", ")),
+        WriteMode::Append => "append".to_owned(),
+        WriteMode::Replace => "replace".to_owned(),
     };
     let named = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     vec![
         ("source", format!("{from}, {} records at a time", source.batch_size)),
-        ("steps", named(pipeline.steps.iter().map(Step::name).collect())),
+        ("steps", named(pipeline.steps.iter().map(StepSpec::name).collect())),
         ("gates", named(pipeline.gates.iter().map(|gate| gate.check.name()).collect())),
         ("sink", format!("{to}, {mode}")),
     ]
@@ -90,11 +90,11 @@ fn waits(manifest: &Manifest) -> String {
         list.push("…".to_owned());
     }
     let by = match retry.jitter {
-        Jitter::None => "no jitter",
-        Jitter::Full => "full jitter",
-        Jitter::Equal => "equal jitter",
-        Jitter::Decorrelated => "decorrelated jitter",
-        Jitter::Additive => "additive jitter",
+        JitterSetting::None => "no jitter",
+        JitterSetting::Full => "full jitter",
+        JitterSetting::Equal => "equal jitter",
+        JitterSetting::Decorrelated => "decorrelated jitter",
+        JitterSetting::Additive => "additive jitter",
     };
     let mut text = match fit {
         0 => format!("the first may already exceed the deadline ({by})"),
@@ -162,8 +162,8 @@ fn breaker(manifest: &Manifest) -> String {
 fn budget(manifest: &Manifest) -> String {
     let budget = &manifest.pipeline.retry_budget;
     let then = match budget.on_empty {
-        OnEmpty::Wait => "a retry waits",
-        OnEmpty::GiveUp => "the record is given up",
+        EmptyBudget::Wait => "a retry waits",
+        EmptyBudget::GiveUp => "the record is given up",
     };
     format!(
         "{} of calls plus {} per second, {} saved up; when empty {then}",
@@ -198,7 +198,7 @@ fn halts(manifest: &Manifest) -> String {
     format!(
         "above {} nulls; {geometry}; below {}",
         percent(tolerance.max_null_rate),
-        count(tolerance.precision_decimal_threshold.unwrap_or(Tolerance::PRECISION), "decimal place"),
+        count(tolerance.precision_decimal_threshold.unwrap_or(ToleranceSpec::PRECISION), "decimal place"),
     )
 }
 

@@ -29,7 +29,7 @@ const READING: Duration = Duration::from_secs(30);
 
 /// What is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct WebResponse {
     /// Status and its words.
     pub(crate) status: &'static str,
     /// The media type.
@@ -39,10 +39,10 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-impl Answer {
+impl WebResponse {
     /// Words.
-    pub(crate) fn text(status: &'static str, body: impl Into<String>) -> Answer {
-        Answer {
+    pub(crate) fn text(status: &'static str, body: impl Into<String>) -> WebResponse {
+        WebResponse {
             status,
             kind: "text/plain; charset=utf-8",
             policy: "default-src 'none'".into(),
@@ -51,18 +51,22 @@ impl Answer {
     }
 
     /// A page with its content policy.
-    pub(crate) fn page(policy: impl Into<String>, body: String) -> Answer {
-        Answer { kind: "text/html; charset=utf-8", policy: policy.into(), ..Answer::text("200 OK", body) }
+    pub(crate) fn page(policy: impl Into<String>, body: String) -> WebResponse {
+        WebResponse {
+            kind: "text/html; charset=utf-8",
+            policy: policy.into(),
+            ..WebResponse::text("200 OK", body)
+        }
     }
 
     /// Metrics for Prometheus.
-    pub(crate) fn metrics(body: String) -> Answer {
-        Answer { kind: "text/plain; version=0.0.4; charset=utf-8", ..Answer::text("200 OK", body) }
+    pub(crate) fn metrics(body: String) -> WebResponse {
+        WebResponse { kind: "text/plain; version=0.0.4; charset=utf-8", ..WebResponse::text("200 OK", body) }
     }
 }
 
 /// Whoever answers gets the path, without its query.
-pub(crate) type Answers = Arc<dyn Fn(String) -> BoxFuture<'static, Answer> + Send + Sync>;
+pub(crate) type Answers = Arc<dyn Fn(String) -> BoxFuture<'static, WebResponse> + Send + Sync>;
 
 /// Answers for as long as it is awaited. `names` are the names of this server beside its addresses.
 pub(crate) async fn serve(listener: std::net::TcpListener, names: Vec<String>, answers: Answers) {
@@ -88,9 +92,9 @@ pub(crate) async fn serve(listener: std::net::TcpListener, names: Vec<String>, a
 async fn connection(mut stream: TcpStream, names: &[String], answers: &Answers) -> io::Result<()> {
     let Ok(asked) = tokio::time::timeout(ASKING, read(&mut stream, names)).await else { return Ok(()) };
     let (head_only, answer) = match asked? {
-        Asked::Nothing => return Ok(()),
-        Asked::Wrong(answer) => (false, answer),
-        Asked::Path { path, head_only } => (head_only, answers(path).await),
+        WebRequest::Nothing => return Ok(()),
+        WebRequest::Wrong(answer) => (false, answer),
+        WebRequest::Path { path, head_only } => (head_only, answers(path).await),
     };
     let write = async {
         stream.write_all(head(&answer).as_bytes()).await?;
@@ -102,7 +106,7 @@ async fn connection(mut stream: TcpStream, names: &[String], answers: &Answers) 
     tokio::time::timeout(READING, write).await.unwrap_or(Ok(()))
 }
 
-fn head(answer: &Answer) -> String {
+fn head(answer: &WebResponse) -> String {
     let allow = if answer.status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
     format!(
         "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{allow}Connection: close\r\n\
@@ -118,28 +122,28 @@ fn head(answer: &Answer) -> String {
 
 /// What a connection asked.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum WebRequest {
     /// It went away, or knocked only.
     Nothing,
     /// What is answered to that.
-    Wrong(Answer),
+    Wrong(WebResponse),
     Path {
         path: String,
         head_only: bool,
     },
 }
 
-async fn read(stream: &mut TcpStream, names: &[String]) -> io::Result<Asked> {
+async fn read(stream: &mut TcpStream, names: &[String]) -> io::Result<WebRequest> {
     let mut bytes = Vec::with_capacity(1024);
     loop {
         if stream.read_buf(&mut bytes).await? == 0 {
-            return Ok(Asked::Nothing);
+            return Ok(WebRequest::Nothing);
         }
         if let Some(asked) = parse(&bytes, names) {
             return Ok(asked);
         }
         if bytes.len() > HEAD_MAX {
-            return Ok(Asked::Wrong(Answer::text(
+            return Ok(WebRequest::Wrong(WebResponse::text(
                 "431 Request Header Fields Too Large",
                 "the head is too long\n",
             )));
@@ -148,10 +152,10 @@ async fn read(stream: &mut TcpStream, names: &[String]) -> io::Result<Asked> {
 }
 
 /// What a head asks; nothing while it is not whole.
-fn parse(bytes: &[u8], names: &[String]) -> Option<Asked> {
+fn parse(bytes: &[u8], names: &[String]) -> Option<WebRequest> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
-    let wrong = |status, why: &str| Some(Asked::Wrong(Answer::text(status, format!("{why}\n"))));
+    let wrong = |status, why: &str| Some(WebRequest::Wrong(WebResponse::text(status, format!("{why}\n"))));
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) => return None,
@@ -177,7 +181,7 @@ fn parse(bytes: &[u8], names: &[String]) -> Option<Asked> {
     if !path.starts_with('/') {
         return wrong("400 Bad Request", "the path is none");
     }
-    Some(Asked::Path { path: path.to_owned(), head_only })
+    Some(WebRequest::Path { path: path.to_owned(), head_only })
 }
 
 /// Whether a `Host` names this server: an address, which nobody can point elsewhere, `localhost`, or
@@ -204,9 +208,9 @@ mod tests {
 
     fn status(request: &str) -> Option<String> {
         match parse(request.as_bytes(), &["ops.example".to_owned()])? {
-            Asked::Nothing => None,
-            Asked::Wrong(answer) => Some(answer.status.to_owned()),
-            Asked::Path { path, head_only } => Some(format!("{path} {head_only}")),
+            WebRequest::Nothing => None,
+            WebRequest::Wrong(answer) => Some(answer.status.to_owned()),
+            WebRequest::Path { path, head_only } => Some(format!("{path} {head_only}")),
         }
     }
 
@@ -273,7 +277,7 @@ mod tests {
 
     #[test]
     fn every_answer_says_what_may_be_done_with_it() {
-        let head = head(&Answer::text("405 Method Not Allowed", "no\n"));
+        let head = head(&WebResponse::text("405 Method Not Allowed", "no\n"));
         for line in [
             "HTTP/1.1 405 Method Not Allowed\r\n",
             "\r\nContent-Length: 3\r\n",

@@ -6,7 +6,7 @@ use tidegate_pipeline::telemetry::metric::{self as m, Metric, MetricKind};
 
 /// How a panel is drawn.
 #[derive(Clone, Copy)]
-enum Draw {
+enum PanelKind {
     Number,
     Lines,
     Stack,
@@ -15,7 +15,7 @@ enum Draw {
 
 struct Panel {
     title: &'static str,
-    draw: Draw,
+    draw: PanelKind,
     unit: &'static str,
     width: u32,
     asks: Vec<(String, &'static str)>,
@@ -57,7 +57,7 @@ pub(super) fn dashboard() -> String {
         y += 1;
         let mut tallest = 0;
         for panel in members {
-            let height = if matches!(panel.draw, Draw::Number) { 4 } else { 8 };
+            let height = if matches!(panel.draw, PanelKind::Number) { 4 } else { 8 };
             if x + panel.width > 24 {
                 (x, y) = (0, y + tallest);
                 tallest = 0;
@@ -108,24 +108,26 @@ fn draw(panel: &Panel, id: u32, place: Json) -> Json {
     let targets: Vec<Json> = ('A'..)
         .zip(&panel.asks)
         .map(|(letter, (expr, legend))| {
-            let heat = matches!(panel.draw, Draw::Heat);
+            let heat = matches!(panel.draw, PanelKind::Heat);
             json!({
                 "refId": letter.to_string(), "datasource": source, "expr": expr, "legendFormat": legend,
                 "format": if heat { "heatmap" } else { "time_series" },
             })
         })
         .collect();
-    let stack = json!({ "mode": if matches!(panel.draw, Draw::Stack) { "normal" } else { "none" } });
-    let fill = if matches!(panel.draw, Draw::Stack) { 40 } else { 10 };
+    let stack = json!({ "mode": if matches!(panel.draw, PanelKind::Stack) { "normal" } else { "none" } });
+    let fill = if matches!(panel.draw, PanelKind::Stack) { 40 } else { 10 };
     let custom = json!({ "lineWidth": 2, "fillOpacity": fill, "showPoints": "never", "stacking": stack });
     let (kind, custom, options) = match panel.draw {
-        Draw::Number => (
+        PanelKind::Number => (
             "stat",
             json!({}),
             json!({ "reduceOptions": { "calcs": ["lastNotNull"] }, "colorMode": "value" }),
         ),
-        Draw::Heat => ("heatmap", json!({}), json!({ "calculate": false, "yAxis": { "unit": panel.unit } })),
-        Draw::Lines | Draw::Stack => (
+        PanelKind::Heat => {
+            ("heatmap", json!({}), json!({ "calculate": false, "yAxis": { "unit": panel.unit } }))
+        }
+        PanelKind::Lines | PanelKind::Stack => (
             "timeseries",
             custom,
             json!({ "legend": { "displayMode": "list", "placement": "bottom" }, "tooltip": { "mode": "multi" } }),
@@ -140,7 +142,7 @@ fn draw(panel: &Panel, id: u32, place: Json) -> Json {
 
 fn panel(
     title: &'static str,
-    draw: Draw,
+    draw: PanelKind,
     unit: &'static str,
     width: u32,
     asks: Vec<(String, &'static str)>,
@@ -152,7 +154,7 @@ fn panel(
 type Row = (&'static str, Vec<Panel>);
 
 fn rows() -> Vec<Row> {
-    use Draw::{Heat, Lines, Number, Stack};
+    use PanelKind::{Heat, Lines, Number, Stack};
     let one = |title, unit, metric: &'static Metric, expr: String| {
         panel(title, Number, unit, 4, vec![(expr, "")], metric)
     };

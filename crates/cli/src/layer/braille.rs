@@ -2,14 +2,14 @@
 
 use tidegate_geo::Bounds;
 
-use super::sample::Line;
+use super::sample::Polyline;
 
 const HEIGHT_MAX: usize = 24;
 
 /// Draws lines into at most `width` characters. In degrees, a degree of longitude is drawn as
 /// much shorter than one of latitude as it is in the middle of the map. Empty if there is nothing
 /// to draw.
-pub(crate) fn map(lines: &[Line], bounds: Option<Bounds>, in_degrees: bool, width: usize) -> Vec<String> {
+pub(crate) fn map(lines: &[Polyline], bounds: Option<Bounds>, in_degrees: bool, width: usize) -> Vec<String> {
     let Some(bounds) = bounds.filter(|b| b.min_x.is_finite() && b.max_x.is_finite()) else {
         return Vec::new();
     };

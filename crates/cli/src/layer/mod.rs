@@ -5,8 +5,8 @@ mod page;
 mod sample;
 
 pub(crate) use braille::map;
-pub(crate) use page::{Page, page};
-pub(crate) use sample::Sample;
+pub(crate) use page::{PageLayer, page};
+pub(crate) use sample::LayerSample;
 
 use std::path::{Path, PathBuf};
 

@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use tidegate_sim::report::{escape, html};
 
-use super::sample::Line;
+use super::sample::Polyline;
 use crate::report::map;
 
 /// One layer of the page.
-pub(crate) struct Page {
+pub(crate) struct PageLayer {
     /// Its name.
     pub(crate) name: String,
     /// What is known of it: names and values.
@@ -18,7 +18,7 @@ pub(crate) struct Page {
     /// What is wrong with it, a row each, the first being the head.
     pub(crate) troubles: Vec<Vec<String>>,
     /// What to draw, in degrees if `on_land`.
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<Polyline>,
     /// Whether the lines lie on the globe.
     pub(crate) on_land: bool,
     /// Where the defects are.
@@ -28,7 +28,7 @@ pub(crate) struct Page {
 }
 
 /// The page of a file.
-pub(crate) fn page(file: &str, layers: &[Page]) -> String {
+pub(crate) fn page(file: &str, layers: &[PageLayer]) -> String {
     let good = layers.iter().all(|layer| layer.good);
     let (class, mark, word) = if good {
         ("good", "✓", "every record is valid")

@@ -12,7 +12,7 @@ const COUNT_MAX: usize = 20_000;
 
 /// The sample.
 #[derive(Debug)]
-pub(crate) struct Sample {
+pub(crate) struct LayerSample {
     kept: Vec<Vec<u8>>,
     bytes: usize,
     every: u64,
@@ -20,15 +20,15 @@ pub(crate) struct Sample {
 }
 
 /// A chain of positions to draw; one position is a dot.
-pub(crate) type Line = Vec<(f64, f64)>;
+pub(crate) type Polyline = Vec<(f64, f64)>;
 
-impl Default for Sample {
-    fn default() -> Sample {
-        Sample { kept: Vec::new(), bytes: 0, every: 1, seen: 0 }
+impl Default for LayerSample {
+    fn default() -> LayerSample {
+        LayerSample { kept: Vec::new(), bytes: 0, every: 1, seen: 0 }
     }
 }
 
-impl Sample {
+impl LayerSample {
     /// Sees one more geometry.
     pub(crate) fn add(&mut self, wkb: &[u8]) {
         if self.seen.is_multiple_of(self.every) && wkb.len() <= BYTES_MAX / 4 {
@@ -59,7 +59,7 @@ impl Sample {
     }
 
     /// The lines and dots of the sample.
-    pub(crate) fn lines(&self) -> Vec<Line> {
+    pub(crate) fn lines(&self) -> Vec<Polyline> {
         let mut lines = Vec::new();
         for wkb in &self.kept {
             let mut cursor = Cursor::default();
@@ -68,7 +68,7 @@ impl Sample {
                 match event {
                     Event::Begin { shape, .. } => is_point = shape == Shape::Point,
                     Event::Coords(run) => {
-                        let line: Line =
+                        let line: Polyline =
                             run.xy(wkb).filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
                         if !line.is_empty() && (is_point || line.len() > 1) {
                             lines.push(line);
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_sample_is_bounded_and_spread() {
-        let mut sample = Sample::default();
+        let mut sample = LayerSample::default();
         for i in 0..100_000u32 {
             let mut wkb = Vec::new();
             tidegate_geo::wkb::write::point(&mut wkb, &[f64::from(i), 0.0]);

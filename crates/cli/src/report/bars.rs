@@ -43,7 +43,7 @@ pub(super) fn table(title: &str, head: [&str; 2], bars: &[Bar]) -> String {
 }
 
 /// A part of a whole.
-pub(super) struct Part {
+pub(super) struct BarSegment {
     pub(super) name: &'static str,
     pub(super) count: u64,
     pub(super) class: &'static str,
@@ -51,15 +51,15 @@ pub(super) struct Part {
 
 /// A whole divided into its parts, with their names and numbers below. Parts of nothing are left
 /// out; a part of little is still seen.
-pub(super) fn whole(parts: &[Part]) -> String {
+pub(super) fn whole(parts: &[BarSegment]) -> String {
     const WIDTH: f64 = 1000.0;
-    let parts: Vec<&Part> = parts.iter().filter(|part| part.count > 0).collect();
+    let parts: Vec<&BarSegment> = parts.iter().filter(|part| part.count > 0).collect();
     let sum: u64 = parts.iter().map(|part| part.count).sum();
     if sum == 0 {
         return String::new();
     }
     let least = 4.0;
-    let wide = |part: &Part| (part.count as f64 / sum as f64 * WIDTH).max(least);
+    let wide = |part: &BarSegment| (part.count as f64 / sum as f64 * WIDTH).max(least);
     let scale = WIDTH / parts.iter().map(|part| wide(part)).sum::<f64>();
     let mut out = String::from(
         "<svg class=\"whole\" viewBox=\"0 0 1000 30\" preserveAspectRatio=\"none\" aria-hidden=\"true\">",
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_part_of_little_is_still_seen() {
-        let part = |name, count| Part { name, count, class: "c-ok" };
+        let part = |name, count| BarSegment { name, count, class: "c-ok" };
         let text = whole(&[part("many", 1_000_000), part("one", 1), part("none", 0)]);
         assert_eq!(text.matches("<rect class=\"c-ok\" x=").count(), 2);
         assert!(text.contains("width=\"1.98\"") || text.contains("width=\"1.99\""), "{text}");

@@ -14,26 +14,26 @@ const GRID: f64 = 900.0;
 const WORLD: (f64, f64) = (3600.0, 1800.0);
 
 /// The places of one kind: the class that draws them, what they are, and where.
-pub(super) struct Layer<'a> {
-    pub(super) mark: Shape,
+pub(super) struct MarkerLayer<'a> {
+    pub(super) mark: MarkerShape,
     pub(super) name: &'a str,
     pub(super) places: &'a [(f64, f64)],
 }
 
 /// Kinds are told apart by shape as well as by colour.
 #[derive(Clone, Copy)]
-pub(super) enum Shape {
+pub(super) enum MarkerShape {
     Dot,
     Ring,
     Cross,
 }
 
-impl Shape {
+impl MarkerShape {
     pub(super) const fn class(self) -> &'static str {
         match self {
-            Shape::Dot => "dot",
-            Shape::Ring => "ring-at",
-            Shape::Cross => "cross",
+            MarkerShape::Dot => "dot",
+            MarkerShape::Ring => "ring-at",
+            MarkerShape::Cross => "cross",
         }
     }
 
@@ -41,11 +41,11 @@ impl Shape {
     pub(super) fn path(self, x: f64, y: f64, r: f64) -> String {
         let d = 2.0 * r;
         match self {
-            Shape::Dot => format!("M{x:.2} {y:.2}h0"),
-            Shape::Ring => {
+            MarkerShape::Dot => format!("M{x:.2} {y:.2}h0"),
+            MarkerShape::Ring => {
                 format!("M{:.2} {y:.2}a{r:.3} {r:.3} 0 1 0 {d:.3} 0a{r:.3} {r:.3} 0 1 0 -{d:.3} 0", x - r)
             }
-            Shape::Cross => {
+            MarkerShape::Cross => {
                 format!("M{:.2} {:.2}l{d:.3} {d:.3}m0 -{d:.3}l-{d:.3} {d:.3}", x - r, y - r)
             }
         }
@@ -53,12 +53,12 @@ impl Shape {
 }
 
 /// The map: land, a grid of degrees, and the places, the last layer on top.
-pub(super) fn svg(layers: &[Layer<'_>]) -> String {
+pub(super) fn svg(layers: &[MarkerLayer<'_>]) -> String {
     let turn = |(lon, lat): &(f64, f64)| {
         (lon.abs() <= 180.0 && lat.abs() <= 90.0).then_some(((lon + 180.0) * 10.0, (90.0 - lat) * 10.0))
     };
     let all: Vec<(f64, f64)> = layers.iter().flat_map(|layer| layer.places.iter().filter_map(turn)).collect();
-    let view = View::around(&all);
+    let view = MapView::around(&all);
     let cell = view.width / GRID;
     let mut drawn = String::new();
     let mut said = Vec::new();
@@ -75,7 +75,7 @@ pub(super) fn svg(layers: &[Layer<'_>]) -> String {
         let _ = write!(drawn, "<path class=\"{}\" d=\"{path}\"/>", layer.mark.class());
         said.push(format!("{} {}", seen.len(), layer.name));
     }
-    let View { x, y, width, height } = view;
+    let MapView { x, y, width, height } = view;
     format!(
         "<svg class=\"map\" viewBox=\"{x:.2} {y:.2} {width:.2} {height:.2}\" role=\"img\" aria-labelledby=\"map-t map-d\">\
          <title id=\"map-t\">Map of the records</title>\
@@ -93,7 +93,7 @@ pub(super) fn svg(layers: &[Layer<'_>]) -> String {
 }
 
 /// Lines of round degrees with their names, about six across.
-fn graticule(view: &View) -> String {
+fn graticule(view: &MapView) -> String {
     let degrees = view.width / 10.0;
     let steps = [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0];
     let step = steps.into_iter().find(|step| degrees / step <= 7.0).unwrap_or(60.0);
@@ -148,7 +148,7 @@ pub(crate) fn on_land(lines: &[Vec<(f64, f64)>], defects: &[(f64, f64)]) -> Stri
         (lon.abs() <= 180.0 && lat.abs() <= 90.0).then_some(((lon + 180.0) * 10.0, (90.0 - lat) * 10.0))
     };
     let places: Vec<(f64, f64)> = lines.iter().flatten().copied().filter_map(turn).collect();
-    let view = View::close(&places);
+    let view = MapView::close(&places);
     let land = format!("<path class=\"land\" d=\"{}\"/>", LAND.trim_end());
     drawing(&view, &land, lines, defects, turn)
 }
@@ -166,12 +166,12 @@ pub(crate) fn plain(lines: &[Vec<(f64, f64)>], defects: &[(f64, f64)]) -> String
         (x.is_finite() && y.is_finite()).then_some(((x - left) * unit, (high - y) * unit))
     };
     let height = ((high - low) * unit).clamp(1.0, 500.0);
-    let view = View { x: -20.0, y: -20.0, width: 1040.0, height: height + 40.0 };
+    let view = MapView { x: -20.0, y: -20.0, width: 1040.0, height: height + 40.0 };
     drawing(&view, "", lines, defects, turn)
 }
 
 fn drawing(
-    view: &View,
+    view: &MapView,
     under: &str,
     lines: &[Vec<(f64, f64)>],
     defects: &[(f64, f64)],
@@ -212,7 +212,7 @@ fn drawing(
             let _ = write!(marks, "M{x:.decimals$} {y:.decimals$}h0");
         }
     }
-    let View { x, y, width, height } = view;
+    let MapView { x, y, width, height } = view;
     format!(
         "<svg viewBox=\"{x:.decimals$} {y:.decimals$} {width:.decimals$} {height:.decimals$}\" role=\"img\" aria-labelledby=\"map-t map-d\">\
          <title id=\"map-t\">Map of the layer</title>\
@@ -225,25 +225,25 @@ fn drawing(
     )
 }
 
-struct View {
+struct MapView {
     x: f64,
     y: f64,
     width: f64,
     height: f64,
 }
 
-impl View {
+impl MapView {
     /// Twice as wide as high, with room around the points, never smaller than two degrees.
-    fn around(places: &[(f64, f64)]) -> View {
-        View::at_least(places, 20.0)
+    fn around(places: &[(f64, f64)]) -> MapView {
+        MapView::at_least(places, 20.0)
     }
 
     /// The same, as close as a hundredth of a degree.
-    fn close(places: &[(f64, f64)]) -> View {
-        View::at_least(places, 0.1)
+    fn close(places: &[(f64, f64)]) -> MapView {
+        MapView::at_least(places, 0.1)
     }
 
-    fn at_least(places: &[(f64, f64)], least: f64) -> View {
+    fn at_least(places: &[(f64, f64)], least: f64) -> MapView {
         let fold = |get: fn(&(f64, f64)) -> f64| {
             places
                 .iter()
@@ -252,13 +252,13 @@ impl View {
         };
         let ((left, right), (top, bottom)) = (fold(|p| p.0), fold(|p| p.1));
         if left > right {
-            return View { x: 0.0, y: 0.0, width: WORLD.0, height: WORLD.1 };
+            return MapView { x: 0.0, y: 0.0, width: WORLD.0, height: WORLD.1 };
         }
         let width = ((right - left) * 1.15).max((bottom - top) * 2.3).clamp(least, WORLD.0);
         let height = width / 2.0;
         let x = (f64::midpoint(left, right) - width / 2.0).clamp(0.0, WORLD.0 - width);
         let y = (f64::midpoint(top, bottom) - height / 2.0).clamp(0.0, WORLD.1 - height);
-        View { x, y, width, height }
+        MapView { x, y, width, height }
     }
 }
 
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     fn dots(places: &[(f64, f64)]) -> String {
-        svg(&[Layer { mark: Shape::Dot, name: "committed", places }])
+        svg(&[MarkerLayer { mark: MarkerShape::Dot, name: "committed", places }])
     }
 
     #[test]
@@ -286,11 +286,11 @@ mod tests {
     #[test]
     fn kinds_are_told_apart_by_shape() {
         let places = [(16.0, 48.0)];
-        let layer = |mark, name| Layer { mark, name, places: &places };
+        let layer = |mark, name| MarkerLayer { mark, name, places: &places };
         let map = svg(&[
-            layer(Shape::Dot, "committed"),
-            layer(Shape::Ring, "without a match"),
-            layer(Shape::Cross, "dead"),
+            layer(MarkerShape::Dot, "committed"),
+            layer(MarkerShape::Ring, "without a match"),
+            layer(MarkerShape::Cross, "dead"),
         ]);
         for class in ["class=\"dot\"", "class=\"ring-at\"", "class=\"cross\""] {
             assert_eq!(map.matches(class).count(), 1, "{class}");

@@ -11,19 +11,19 @@ mod timeline;
 
 pub(crate) use map::LAND;
 pub(crate) use pipeline::pipeline;
-pub(crate) use timeline::{Sample, Timeline};
+pub(crate) use timeline::{Timeline, TimelineSample};
 
 use std::fmt::Write;
 use std::time::Duration;
 
 pub(crate) use bars::percent_text;
-use bars::{Bar, Part};
-use map::{Layer, Shape};
+use bars::{Bar, BarSegment};
+use map::{MarkerLayer, MarkerShape};
 use tidegate_pipeline::gate::Reading;
-use tidegate_pipeline::telemetry::{Ended, Mark, Summary, Telemetry};
+use tidegate_pipeline::telemetry::{PlaceKind, RecordEnd, Summary, Telemetry};
 use tidegate_sim::report::{escape, html};
 
-use crate::observe::Seen;
+use crate::observe::Observation;
 use crate::progress::{span, thousands};
 
 /// How good an end is.
@@ -35,7 +35,7 @@ pub(crate) enum Tone {
 }
 
 /// What a report is about.
-pub(crate) struct Report<'a> {
+pub(crate) struct ReportPage<'a> {
     /// What kind of run it was.
     pub(crate) kind: &'a str,
     /// What was run, in a few words.
@@ -51,7 +51,7 @@ pub(crate) struct Report<'a> {
     /// Records that came into being beyond those read.
     pub(crate) added: u64,
     /// What was seen over time.
-    pub(crate) seen: &'a Seen,
+    pub(crate) seen: &'a Observation,
     /// What else to tell.
     pub(crate) notes: &'a [String],
     /// The policy in force: names and values, by section.
@@ -59,7 +59,7 @@ pub(crate) struct Report<'a> {
 }
 
 /// The page.
-pub(crate) fn page(report: &Report<'_>) -> String {
+pub(crate) fn page(report: &ReportPage<'_>) -> String {
     let summary = report.telemetry.summary();
     let mut main = tiles(report, &summary);
     main.push_str(&books(report));
@@ -77,7 +77,7 @@ pub(crate) fn page(report: &Report<'_>) -> String {
     html::page(&format!("{} · Tidegate", report.title), &header(report), &main, &footer)
 }
 
-fn header(report: &Report<'_>) -> String {
+fn header(report: &ReportPage<'_>) -> String {
     let (class, mark) = match report.tone {
         Tone::Good => ("good", "✓"),
         Tone::Fair => ("fair", "!"),
@@ -101,9 +101,9 @@ fn header(report: &Report<'_>) -> String {
 }
 
 /// The figures that a person looks for first.
-fn tiles(report: &Report<'_>, s: &Summary) -> String {
+fn tiles(report: &ReportPage<'_>, s: &Summary) -> String {
     let records = &report.telemetry.records;
-    let dead = records.ended_so(Ended::Failed);
+    let dead = records.ended_so(RecordEnd::Failed);
     let took = report.seen.took;
     let rate = records.all() as f64 / took.as_secs_f64().max(1e-9);
     let mut all = vec![
@@ -133,18 +133,18 @@ fn tiles(report: &Report<'_>, s: &Summary) -> String {
 }
 
 /// Read = what became of it.
-fn books(report: &Report<'_>) -> String {
+fn books(report: &ReportPage<'_>) -> String {
     let r = &report.telemetry.records;
     let offered = r.offered() + report.added;
-    let part = |name, how, class| Part { name, count: r.ended_so(how), class };
+    let part = |name, how, class| BarSegment { name, count: r.ended_so(how), class };
     let ended = r.all();
     let parts = [
-        part("committed", Ended::Matched, "c-ok"),
-        part("without a match", Ended::NoMatch, "c-none"),
-        part("dead", Ended::Failed, "c-dead"),
-        part("filtered", Ended::Filtered, "c-aside"),
-        part("repeats left out", Ended::Deduped, "c-twice"),
-        Part { name: "without an end yet", count: offered.saturating_sub(ended), class: "c-open" },
+        part("committed", RecordEnd::Matched, "c-ok"),
+        part("without a match", RecordEnd::NoMatch, "c-none"),
+        part("dead", RecordEnd::Failed, "c-dead"),
+        part("filtered", RecordEnd::Filtered, "c-aside"),
+        part("repeats left out", RecordEnd::Deduped, "c-twice"),
+        BarSegment { name: "without an end yet", count: offered.saturating_sub(ended), class: "c-open" },
     ];
     let sum: Vec<String> = parts
         .iter()
@@ -169,16 +169,16 @@ fn books(report: &Report<'_>) -> String {
 
 fn places(telemetry: &Telemetry) -> String {
     let kinds = [
-        (Mark::Committed, Shape::Dot, "committed"),
-        (Mark::NoMatch, Shape::Ring, "without a match"),
-        (Mark::Dead, Shape::Cross, "dead"),
+        (PlaceKind::Committed, MarkerShape::Dot, "committed"),
+        (PlaceKind::NoMatch, MarkerShape::Ring, "without a match"),
+        (PlaceKind::Dead, MarkerShape::Cross, "dead"),
     ];
     let kinds = kinds.map(|(mark, shape, name)| (shape, name, telemetry.places.of(mark)));
     if kinds.iter().all(|(_, _, (places, _))| places.is_empty()) {
         return String::new();
     }
-    let layers: Vec<Layer<'_>> =
-        kinds.iter().map(|(mark, name, (places, _))| Layer { mark: *mark, name, places }).collect();
+    let layers: Vec<MarkerLayer<'_>> =
+        kinds.iter().map(|(mark, name, (places, _))| MarkerLayer { mark: *mark, name, places }).collect();
     let mut legend = String::from("<ul class=\"legend\">");
     for (mark, name, (_, seen)) in kinds.iter().filter(|(_, _, (places, _))| !places.is_empty()) {
         let _ = write!(
@@ -258,7 +258,7 @@ fn calls(s: &Summary) -> String {
     )
 }
 
-fn alerts(seen: &Seen) -> String {
+fn alerts(seen: &Observation) -> String {
     if seen.fired.is_empty() {
         let all = tidegate_core::alert::Alert::ALL.len();
         return format!(
@@ -351,7 +351,7 @@ fn letters(telemetry: &Telemetry) -> String {
     out
 }
 
-fn policy(report: &Report<'_>) -> String {
+fn policy(report: &ReportPage<'_>) -> String {
     let mut out = String::from("<section><h2>The policy in force</h2><div class=\"cards cols\">");
     for (section, rows) in report.policy {
         let head = vec!["key".to_owned(), "value".to_owned()];
@@ -371,13 +371,13 @@ mod tests {
     fn a_page_is_whole_and_escapes_what_it_quotes() {
         let telemetry = Telemetry::new("p");
         telemetry.places.want();
-        telemetry.places.add(Mark::Committed, (16.4, 48.2));
-        telemetry.places.add(Mark::Dead, (16.5, 48.3));
+        telemetry.places.add(PlaceKind::Committed, (16.4, 48.2));
+        telemetry.places.add(PlaceKind::Dead, (16.5, 48.3));
         telemetry.records.read(3);
-        telemetry.records.ended(Ended::Matched);
-        telemetry.records.ended(Ended::Failed);
+        telemetry.records.ended(RecordEnd::Matched);
+        telemetry.records.ended(RecordEnd::Failed);
         telemetry.dead("BAD_REQUEST", "steps[0]", || "record 3: <script>alert(1)</script>".to_owned());
-        let page = page(&Report {
+        let page = page(&ReportPage {
             kind: "A run",
             title: "a & b <i>",
             ended: "all rows are there",
@@ -385,7 +385,7 @@ mod tests {
             when: "today",
             telemetry: &telemetry,
             added: 0,
-            seen: &Seen::default(),
+            seen: &Observation::default(),
             notes: &["<u>".to_owned()],
             policy: &[("retry_policy".into(), vec![("max_attempts".into(), "5".into())])],
         });

@@ -4,11 +4,11 @@ use serde_json::Value as Json;
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::letter::now_ms;
 use tidegate_pipeline::manifest::Manifest;
-use tidegate_pipeline::run::{End, Report as Result, RunError};
+use tidegate_pipeline::run::{End, RunError, RunReport as Result};
 use tidegate_pipeline::telemetry::Telemetry;
 
-use super::{Report, Tone, page};
-use crate::observe::Seen;
+use super::{ReportPage, Tone, page};
+use crate::observe::Observation;
 use crate::progress::thousands;
 
 /// The page about a run, whatever its end.
@@ -16,7 +16,7 @@ pub(crate) fn pipeline(
     manifest: &Manifest,
     result: &std::result::Result<Result, RunError>,
     telemetry: &Telemetry,
-    seen: &Seen,
+    seen: &Observation,
 ) -> String {
     let (ended, tone) = match result {
         Err(error) => (format!("it broke off: {error}"), Tone::Bad),
@@ -56,7 +56,7 @@ pub(crate) fn pipeline(
         }
         notes.extend(report.warnings.iter().cloned());
     }
-    page(&Report {
+    page(&ReportPage {
         kind: "Pipeline run",
         title: &manifest.pipeline.id,
         ended: &ended,

@@ -12,7 +12,7 @@ const SAMPLES_MAX: usize = 480;
 
 /// One look at the run. Counts are since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Sample {
+pub(crate) struct TimelineSample {
     pub(crate) at: Duration,
     pub(crate) sent: u64,
     pub(crate) throttled: u64,
@@ -29,13 +29,13 @@ pub(crate) struct Sample {
 /// The samples of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timeline {
-    samples: Vec<Sample>,
+    samples: Vec<TimelineSample>,
     every: Duration,
 }
 
 impl Timeline {
     /// Takes a sample, if it is time for one.
-    pub(crate) fn take(&mut self, sample: Sample) {
+    pub(crate) fn take(&mut self, sample: TimelineSample) {
         if self.samples.last().is_some_and(|last| sample.at < last.at + self.every) {
             return;
         }
@@ -54,9 +54,9 @@ impl Timeline {
     pub(crate) fn plots(&self, took: Duration) -> Vec<Plot> {
         // Rates over bins of about a hundredth of the run, or they are noise.
         let bin = (took.as_secs_f64() / 100.0).max(0.1);
-        let rate = |get: fn(&Sample) -> f64| -> Vec<(f64, f64)> {
+        let rate = |get: fn(&TimelineSample) -> f64| -> Vec<(f64, f64)> {
             let mut points = Vec::new();
-            let mut from = Sample::default();
+            let mut from = TimelineSample::default();
             for sample in &self.samples {
                 let span = (sample.at.saturating_sub(from.at)).as_secs_f64();
                 if span >= bin {
@@ -67,7 +67,7 @@ impl Timeline {
             }
             points
         };
-        let level = |get: fn(&Sample) -> f64| -> Vec<(f64, f64)> {
+        let level = |get: fn(&TimelineSample) -> f64| -> Vec<(f64, f64)> {
             self.samples.iter().map(|s| (s.at.as_secs_f64(), get(s))).collect()
         };
         let line = |name: &str, points| PlotLine { name: name.to_string(), points };
@@ -84,8 +84,9 @@ impl Timeline {
         ];
         // A pace that was never near is no limit, and would hide the others.
         let most = pace.iter().flat_map(|l| &l.points).map(|p| p.1).fold(0.0, f64::max);
-        let near =
-            |s: &Sample| s.rate.filter(|rate| *rate <= 2.0 * most).map(|rate| (s.at.as_secs_f64(), rate));
+        let near = |s: &TimelineSample| {
+            s.rate.filter(|rate| *rate <= 2.0 * most).map(|rate| (s.at.as_secs_f64(), rate))
+        };
         let learned: Vec<_> = self.samples.iter().filter_map(near).collect();
         if !learned.is_empty() {
             pace.push(line("learned limit", learned));
@@ -115,11 +116,11 @@ mod tests {
     fn a_long_run_takes_the_room_of_a_short_one() {
         let mut timeline = Timeline::default();
         for i in 0..100_000u64 {
-            timeline.take(Sample {
+            timeline.take(TimelineSample {
                 at: Duration::from_millis(i * 100),
                 sent: i * 10,
                 done: i,
-                ..Sample::default()
+                ..TimelineSample::default()
             });
         }
         assert!(timeline.samples.len() < SAMPLES_MAX);

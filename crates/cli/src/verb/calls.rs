@@ -12,7 +12,7 @@ use tidegate_pipeline::manifest::duration;
 /// How often, how long and how fast to ask.
 #[derive(clap::Args)]
 #[group(skip)]
-pub(super) struct Calls {
+pub(super) struct CallArgs {
     /// Never ask faster than this, such as 10 or 10/s or 600/min
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(super) rate: Option<f64>,

@@ -143,11 +143,11 @@ pub(crate) struct Args {
     threads: usize,
     /// How the address, and the statistics at the end, are written
     #[arg(long, default_value = "text")]
-    format: Format,
+    format: ChaosFormat,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ChaosFormat {
     Text,
     Json,
 }
@@ -163,8 +163,8 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     };
     let (addr, url) = (handle.addr(), handle.url());
     match args.format {
-        Format::Text => out::data(&format!("{url}\n"))?,
-        Format::Json => {
+        ChaosFormat::Text => out::data(&format!("{url}\n"))?,
+        ChaosFormat::Json => {
             let address = serde_json::json!({"addr": addr.to_string(), "url": url});
             out::data(&format!("{address}\n"))?;
         }
@@ -172,8 +172,8 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     handle.wait()?;
     let stats = serde_json::to_value(handle.stats()).map_err(io::Error::other)?;
     match args.format {
-        Format::Text => out::say(&format!("{stats:#}")),
-        Format::Json => out::data(&format!("{stats}\n"))?,
+        ChaosFormat::Text => out::say(&format!("{stats:#}")),
+        ChaosFormat::Json => out::data(&format!("{stats}\n"))?,
     }
     Ok(Exit::Done)
 }

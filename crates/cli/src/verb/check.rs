@@ -70,11 +70,11 @@ pub(crate) struct Args {
 
     /// How to answer: a table; one JSON object; or every finding as it comes, one per line
     #[arg(long, value_enum, default_value = "table")]
-    format: Answer,
+    format: CheckFormat,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Answer {
+enum CheckFormat {
     Table,
     Json,
     Ndjson,
@@ -117,7 +117,8 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         };
         let limits = (!args.no_warnings).then_some(limits);
         let checks = Checks { read, outputs: outputs.clone(), limits };
-        let mut findings = Findings { stream: args.format == Answer::Ndjson, listed: Vec::new(), count: 0 };
+        let mut findings =
+            Findings { stream: args.format == CheckFormat::Ndjson, listed: Vec::new(), count: 0 };
         let report = match check::check(&args.file, &checks, &mut findings) {
             Ok(report) => report,
             Err(tidegate_geo::Error::Io(e)) if e.kind() == io::ErrorKind::BrokenPipe => return Err(e),
@@ -128,17 +129,17 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         };
         good &= report.is_good();
         match args.format {
-            Answer::Table => out::data(&table(args, &report, &findings))?,
-            Answer::Json => {
+            CheckFormat::Table => out::data(&table(args, &report, &findings))?,
+            CheckFormat::Json => {
                 let mut said = layer::report(&report);
                 said["findings"] = findings.listed.into();
                 said["findings_total"] = findings.count.into();
                 all.push(said);
             }
-            Answer::Ndjson => {}
+            CheckFormat::Ndjson => {}
         }
     }
-    if args.format == Answer::Json {
+    if args.format == CheckFormat::Json {
         let answer = json!({ "file": args.file.display().to_string(), "valid": good, "layers": all });
         out::data(&format!("{answer:#}\n"))?;
     }

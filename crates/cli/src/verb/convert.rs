@@ -131,7 +131,7 @@ pub(crate) struct Args {
 
     /// How to answer: words on standard error, or JSON on standard output
     #[arg(long, value_enum, default_value = "words")]
-    format: Answer,
+    format: ConvertFormat,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -179,7 +179,7 @@ enum CsvGeometry {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Answer {
+enum ConvertFormat {
     Words,
     Json,
 }
@@ -310,8 +310,8 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         file.flush()?;
     }
     match args.format {
-        Answer::Json => out::data(&format!("{:#}\n", answer(args, &done)))?,
-        Answer::Words => done.iter().for_each(|layer| say(args, layer)),
+        ConvertFormat::Json => out::data(&format!("{:#}\n", answer(args, &done)))?,
+        ConvertFormat::Words => done.iter().for_each(|layer| say(args, layer)),
     }
     let rejected = done.iter().any(|layer| layer.rejected > 0);
     Ok(if rejected { Exit::DeadLetters } else { Exit::Done })
@@ -319,7 +319,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 
 /// Why nothing is begun.
 fn refusal(args: &Args, to_stdout: bool) -> Option<String> {
-    if to_stdout && (args.to_format.is_none() || args.format == Answer::Json) {
+    if to_stdout && (args.to_format.is_none() || args.format == ConvertFormat::Json) {
         return Some("standard output needs --to FORMAT, and cannot carry --format json besides".into());
     }
     if args.foreign == Some(Foreign::Keep) && !args.holds_foreign() {

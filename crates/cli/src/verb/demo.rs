@@ -44,7 +44,7 @@ pub(crate) struct Args {
 
 /// The command line of `geocode`, so that the demo runs what a person would run.
 #[derive(Parser)]
-struct Line {
+struct GeocodeLine {
     #[command(flatten)]
     args: geocode::Args,
 }
@@ -75,7 +75,7 @@ fn play(args: &Args) -> Result<Exit, String> {
     let provider = Chaos::start(provider(args.seed)?).map_err(|e| fail("chaos", e))?;
     out::say(&format!("geocoding {} rows through a provider with {FAULTS}\n", thousands(args.rows)));
     let text = |p: &PathBuf| p.display().to_string();
-    let line = Line::try_parse_from([
+    let line = GeocodeLine::try_parse_from([
         "tidegate geocode",
         &text(&input),
         "--address",

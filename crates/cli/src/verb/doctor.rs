@@ -5,11 +5,11 @@ use std::io;
 use std::path::PathBuf;
 
 use serde_json::json;
-use tidegate_pipeline::doctor::{Finding, Health, examine};
+use tidegate_pipeline::doctor::{Diagnosis, HealthLevel, examine};
 
 use super::plan;
 use crate::exit::Exit;
-use crate::out::{self, Format};
+use crate::out::{self, OutputFormat};
 
 /// Look whether everything that a run needs is there
 ///
@@ -39,8 +39,8 @@ pub(crate) struct Args {
     store: String,
 
     /// How to answer
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
@@ -54,15 +54,15 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let manifest = manifest.as_ref().map(|(manifest, folder)| (manifest, folder.as_path()));
     let findings = examine(manifest, &args.state, &args.store);
     match args.format {
-        Format::Json => out::data(&format!("{:#}\n", json!(findings)))?,
-        Format::Table => out::data(&table(&findings, out::data_color()))?,
+        OutputFormat::Json => out::data(&format!("{:#}\n", json!(findings)))?,
+        OutputFormat::Table => out::data(&table(&findings, out::data_color()))?,
     }
     Ok(exit(&findings))
 }
 
 /// Only what is wrong here is a failure; what is wrong over there may be well later.
-fn exit(findings: &[Finding]) -> Exit {
-    let failed: Vec<_> = findings.iter().filter(|finding| finding.health == Health::Fail).collect();
+fn exit(findings: &[Diagnosis]) -> Exit {
+    let failed: Vec<_> = findings.iter().filter(|finding| finding.health == HealthLevel::Fail).collect();
     match failed.as_slice() {
         [] => Exit::Done,
         failed if failed.iter().all(|finding| finding.theirs) => Exit::TryLater,
@@ -70,15 +70,15 @@ fn exit(findings: &[Finding]) -> Exit {
     }
 }
 
-fn table(findings: &[Finding], colour: bool) -> String {
+fn table(findings: &[Diagnosis], colour: bool) -> String {
     let width = findings.iter().map(|finding| finding.check.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for finding in findings {
         let word = finding.health.as_str();
         let code = match finding.health {
-            Health::Ok => "32",
-            Health::Warn => "33",
-            Health::Fail => "31",
+            HealthLevel::Ok => "32",
+            HealthLevel::Warn => "33",
+            HealthLevel::Fail => "31",
         };
         let pad = " ".repeat(4 - word.len().min(4));
         let word = if colour { format!("\x1b[{code}m{word}\x1b[0m{pad}") } else { format!("{word}{pad}") };
@@ -94,9 +94,9 @@ fn table(findings: &[Finding], colour: bool) -> String {
     let _ = writeln!(
         text,
         "\n{} ok, {} to look at, {} in the way",
-        count(Health::Ok),
-        count(Health::Warn),
-        count(Health::Fail)
+        count(HealthLevel::Ok),
+        count(HealthLevel::Warn),
+        count(HealthLevel::Fail)
     );
     text
 }
@@ -105,14 +105,14 @@ fn table(findings: &[Finding], colour: bool) -> String {
 mod tests {
     use super::*;
 
-    fn finding(health: Health, theirs: bool) -> Finding {
-        Finding { check: "x".into(), health, found: "y\nz".into(), next: Some("do".into()), theirs }
+    fn finding(health: HealthLevel, theirs: bool) -> Diagnosis {
+        Diagnosis { check: "x".into(), health, found: "y\nz".into(), next: Some("do".into()), theirs }
     }
 
     #[test]
     fn what_is_theirs_may_be_well_later() {
-        let (ok, warn) = (finding(Health::Ok, false), finding(Health::Warn, false));
-        let (ours, theirs) = (finding(Health::Fail, false), finding(Health::Fail, true));
+        let (ok, warn) = (finding(HealthLevel::Ok, false), finding(HealthLevel::Warn, false));
+        let (ours, theirs) = (finding(HealthLevel::Fail, false), finding(HealthLevel::Fail, true));
         assert_eq!(exit(&[ok, warn]), Exit::Done);
         assert_eq!(exit(std::slice::from_ref(&theirs)), Exit::TryLater);
         assert_eq!(exit(&[theirs, ours]), Exit::Failure);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn each_finding_says_what_to_do() {
-        let drawn = table(&[finding(Health::Warn, false)], false);
+        let drawn = table(&[finding(HealthLevel::Warn, false)], false);
         assert_eq!(drawn, "warn  x  y z\n         → do\n\n0 ok, 1 to look at, 0 in the way\n");
     }
 }

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use serde_json::json;
 use tidegate_client::secret::SecretRef;
-use tidegate_pipeline::manifest::{CsvRows, Service};
-use tidegate_pipeline::preset::{self, CallOptions, GeocodeOptions, Preset, Question, to_yaml};
-use tidegate_pipeline::run::{Options, csv_delimiter, csv_encoding};
+use tidegate_pipeline::manifest::{CsvRows, ServiceSpec};
+use tidegate_pipeline::preset::{self, CallOptions, GeocodeOptions, PresetManifest, Question, to_yaml};
+use tidegate_pipeline::run::{RunOptions, csv_delimiter, csv_encoding};
 
-use super::calls::{Calls, Reach, time};
+use super::calls::{CallArgs, Reach, time};
 use super::{plan, same_file};
 use crate::execute::{Execution, refused};
 use crate::exit::Exit;
 use crate::observe;
-use crate::out::{self, Format};
+use crate::out::{self, OutputFormat};
 
 /// Geocode the rows of a CSV file
 ///
@@ -81,7 +81,7 @@ pub(crate) struct Args {
     in_flight: Option<u32>,
 
     #[command(flatten)]
-    calls: Calls,
+    calls: CallArgs,
 
     /// Ask for every row, also when the service refuses one after the other and accepts none
     #[arg(long)]
@@ -139,8 +139,8 @@ pub(crate) struct Args {
     observe: observe::Args,
 
     /// How to say what happened: words on standard error, or JSON on standard output
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
 
     /// Draw no progress
     #[arg(short, long)]
@@ -177,11 +177,11 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         return Ok(Exit::Done);
     }
     if args.dry_run {
-        return plan::tell(&preset.manifest, Path::new(""), args.format, (None, None));
+        return plan::print_plan(&preset.manifest, Path::new(""), args.format, (None, None));
     }
     Execution {
         manifest: &preset.manifest,
-        options: Options::of_preset(&args.state, args.resume, args.keep_going),
+        options: RunOptions::of_preset(&args.state, args.resume, args.keep_going),
         observe: &args.observe,
         quiet: args.quiet,
         format: args.format,
@@ -193,7 +193,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 }
 
 /// The manifest that these options make.
-fn preset(args: &Args, input: &Path) -> Result<Preset, String> {
+fn preset(args: &Args, input: &Path) -> Result<PresetManifest, String> {
     let mut profile = args.reach.profile(&args.profile)?;
     if let Some(url) = &args.url {
         profile = profile.at(url).map_err(|e| format!("--url: {e}"))?;
@@ -219,7 +219,7 @@ fn preset(args: &Args, input: &Path) -> Result<Preset, String> {
             (Some(lon), Some(lat)) => Question::Place { lon: lon.clone(), lat: lat.clone() },
             _ => Question::Address(args.address.iter().map(|c| c.trim().to_string()).collect()),
         },
-        service: Service {
+        service: ServiceSpec {
             profile: Some(args.profile.clone()),
             profiles: args.reach.profiles.as_deref().map(text),
             url: args.url.clone(),
@@ -232,7 +232,7 @@ fn preset(args: &Args, input: &Path) -> Result<Preset, String> {
             requests_per_second: args.calls.rate,
             allow_private: args.reach.allow_private,
             allow_hosts: args.reach.allow_host.clone(),
-            ..Service::default()
+            ..ServiceSpec::default()
         },
         calls: CallOptions {
             attempts: args.calls.attempts,

@@ -11,7 +11,7 @@ use tidegate_geo::{Kind, Value};
 use tidegate_pipeline::manifest;
 use tidegate_pipeline::run as engine;
 use tidegate_pipeline::run::source::{FileSource, Source};
-use tidegate_pipeline::source::Which;
+use tidegate_pipeline::source::ServiceKind;
 
 use crate::exit::Exit;
 use crate::out;
@@ -100,7 +100,8 @@ fn is_afar(args: &Args) -> bool {
 /// The lines of `services` and `source` for a service.
 fn service(args: &Args) -> String {
     let mut text = format!("  services:\n    source:\n      url: {}\n", yaml(&args.from));
-    let guessed = || url::Url::parse(&args.from).ok().and_then(|url| Which::of_url(&url)).map(Which::name);
+    let guessed =
+        || url::Url::parse(&args.from).ok().and_then(|url| ServiceKind::of_url(&url)).map(ServiceKind::name);
     if let Some(profile) = args.profile.as_deref().or_else(guessed) {
         let _ = writeln!(text, "      profile: {}", yaml(profile));
     }
@@ -130,7 +131,7 @@ fn open(args: &Args) -> Result<Box<dyn Source>, String> {
         return Ok(Box::new(FileSource::open(Path::new(&args.from), args.layer.clone(), 4096)?));
     }
     let url = url::Url::parse(&args.from).map_err(|e| format!("{}: {e}", args.from))?;
-    let file = args.profile.is_none() && matches!(Which::of_url(&url), Some(Which::File));
+    let file = args.profile.is_none() && matches!(ServiceKind::of_url(&url), Some(ServiceKind::File));
     if file || url.scheme() == "s3" {
         return Err(format!(
             "{url} is a file; fetch it once (`tidegate fetch {url} -o FILE`), init that, and write its address as `source.file`"
@@ -145,7 +146,7 @@ fn open(args: &Args) -> Result<Box<dyn Source>, String> {
 }
 
 /// What one pass finds.
-struct Found {
+struct LayerScan {
     name: String,
     crs: Option<String>,
     geographic: bool,
@@ -160,7 +161,7 @@ struct Found {
     partly: Option<Option<u64>>,
 }
 
-fn look(args: &Args) -> Result<Found, String> {
+fn look(args: &Args) -> Result<LayerScan, String> {
     let mut source = open(args)?;
     let layer = source.layer().clone();
     let mut fields: Vec<(String, Kind, u64)> =
@@ -171,7 +172,7 @@ fn look(args: &Args) -> Result<Found, String> {
             (likely_key(name) && matches!(kind, Kind::Int | Kind::Text)).then(Default::default)
         })
         .collect();
-    let mut found = Found {
+    let mut found = LayerScan {
         name: layer.name.clone(),
         crs: layer.crs.as_ref().map(ToString::to_string),
         geographic: layer.crs.as_ref().is_some_and(tidegate_geo::Crs::is_wgs84),
@@ -231,7 +232,7 @@ fn yaml(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-fn written(args: &Args, found: &Found) -> Result<String, String> {
+fn written(args: &Args, found: &LayerScan) -> Result<String, String> {
     let mut out = String::new();
     let mut line = |text: &str| {
         // Writing to a string cannot fail.

@@ -15,7 +15,7 @@ use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
 
 use crate::exit::Exit;
-use crate::layer::{self, Page, Sample};
+use crate::layer::{self, LayerSample, PageLayer};
 use crate::out;
 use crate::progress::thousands;
 
@@ -58,11 +58,11 @@ pub(crate) struct Args {
 
     /// How to answer
     #[arg(long, value_enum, default_value = "table")]
-    format: Answer,
+    format: InspectFormat,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Answer {
+enum InspectFormat {
     Table,
     Json,
 }
@@ -70,7 +70,7 @@ enum Answer {
 /// What the pass notes of each field, and what it keeps to draw.
 #[derive(Default)]
 struct Notes {
-    sample: Sample,
+    sample: LayerSample,
     present: Vec<u64>,
     examples: Vec<Option<String>>,
     defects: Vec<(f64, f64)>,
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     };
     let (mut said, mut pages) = (Vec::new(), Vec::new());
     let format = Format::detect(&args.file).ok().flatten().map_or("unknown", Format::name);
-    if args.format == Answer::Table {
+    if args.format == InspectFormat::Table {
         let size = std::fs::metadata(&args.file).map_or(0, |file| file.len());
         out::data(&format!("{}: {format}, {} bytes\n", args.file.display(), thousands(size)))?;
     }
@@ -149,14 +149,14 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
             Err(error) => return give_up(&error),
         };
         match args.format {
-            Answer::Table => out::data(&table(args, &report, &notes))?,
-            Answer::Json => said.push(answer(&report, &notes)),
+            InspectFormat::Table => out::data(&table(args, &report, &notes))?,
+            InspectFormat::Json => said.push(answer(&report, &notes)),
         }
         if args.html.is_some() {
             pages.push(to_page(&report, notes));
         }
     }
-    if args.format == Answer::Json {
+    if args.format == InspectFormat::Json {
         let all = json!({ "file": args.file.display().to_string(), "format": format, "layers": said });
         out::data(&format!("{all:#}\n"))?;
     }
@@ -175,7 +175,7 @@ fn raster_told(args: &Args, raster: &Raster) -> io::Result<Exit> {
     let Raster { width, height, bands, sample, compression, .. } = raster;
     let crs = raster.crs.as_ref().and_then(|crs| crs.as_ref().ok());
     let problem = raster.crs.as_ref().and_then(|crs| crs.as_ref().err());
-    if args.format == Answer::Json {
+    if args.format == InspectFormat::Json {
         let said = json!({
             "file": args.file.display().to_string(),
             "format": "GeoTIFF",
@@ -324,11 +324,11 @@ fn in_degrees(report: &Report) -> bool {
     report.layer.crs.as_ref().and_then(Crs::entry).is_some_and(|entry| entry.geographic)
 }
 
-fn to_page(report: &Report, mut notes: Notes) -> Page {
+fn to_page(report: &Report, mut notes: Notes) -> PageLayer {
     let crs = report.layer.crs.as_ref();
     let fields = fields(report, &notes);
     let on_land = notes.sample.bring_to_wgs84(crs);
-    let mut defects = Sample::default();
+    let mut defects = LayerSample::default();
     for (x, y) in &notes.defects {
         let mut wkb = Vec::new();
         tidegate_geo::wkb::write::begin(&mut wkb, Shape::Point, tidegate_geo::wkb::Dim::Xy);
@@ -343,7 +343,7 @@ fn to_page(report: &Report, mut notes: Notes) -> Page {
     if report.rejected > 0 {
         troubles.push(vec!["cannot be read".into(), thousands(report.rejected)]);
     }
-    Page {
+    PageLayer {
         name: layer::plain(&report.layer.name),
         facts: facts(report),
         fields,

@@ -24,11 +24,11 @@ Examples:
   tidegate keys audit --key audit.key > audit.pub")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Command,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum Command {
     /// Make a key, and seal what is put into the store from now on
     Generate(Both),
     /// Make another key, and wrap the key of every letter to it; payloads are not touched
@@ -56,9 +56,9 @@ struct Both {
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let done = match &args.what {
-        What::Generate(both) => generate(both),
-        What::Rotate(both) => rotate(both),
-        What::Audit(one) => return sign(one),
+        Command::Generate(both) => generate(both),
+        Command::Rotate(both) => rotate(both),
+        Command::Audit(one) => return sign(one),
     };
     match done {
         Ok(said) => {

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_pipeline::manifest::{self, Manifest, Policy, human};
-use tidegate_pipeline::run::{Pages, Plan, plan};
+use tidegate_pipeline::run::{PagePlan, Plan, plan};
 
 use crate::exit::Exit;
-use crate::out::{self, Format};
+use crate::out::{self, OutputFormat};
 use crate::predict::{Prediction, predict};
 use crate::progress::{self, thousands};
 
@@ -39,13 +39,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PRICE", value_parser = price)]
     price: Option<f64>,
 
-    /// So many records, if the source does not tell
+    /// So many records, if the source does not declare a count
     #[arg(long, value_name = "N")]
     records: Option<u64>,
 
     /// How to answer
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
 }
 
 fn price(text: &str) -> Result<f64, String> {
@@ -73,16 +73,16 @@ pub(crate) fn folder(file: &Path) -> PathBuf {
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     match load(&args.file) {
-        Some(manifest) => tell(&manifest, &args.file, args.format, (args.price, args.records)),
+        Some(manifest) => print_plan(&manifest, &args.file, args.format, (args.price, args.records)),
         None => Ok(Exit::Usage),
     }
 }
 
-/// Plans and tells; `run --dry-run` is the same.
-pub(crate) fn tell(
+/// Plans and prints the plan; `run --dry-run` is the same.
+pub(crate) fn print_plan(
     manifest: &Manifest,
     file: &Path,
-    format: Format,
+    format: OutputFormat,
     (price, records): (Option<f64>, Option<u64>),
 ) -> io::Result<Exit> {
     match plan(manifest, &folder(file)) {
@@ -98,8 +98,8 @@ pub(crate) fn tell(
                 .flatten()
                 .collect();
             match format {
-                Format::Table => out::data(&table(&plan, &predictions))?,
-                Format::Json => {
+                OutputFormat::Table => out::data(&table(&plan, &predictions))?,
+                OutputFormat::Json => {
                     let mut value = serde_json::json!(plan);
                     value["predictions"] = serde_json::json!(predictions);
                     out::data(&format!("{value:#}\n"))?;
@@ -196,7 +196,7 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
 }
 
 /// What the source asks of it.
-fn requests(pages: &Pages) -> String {
+fn requests(pages: &PagePlan) -> String {
     let each = pages.page.map_or_else(String::new, |n| format!(", {} a page", count(n, "record")));
     match pages.requests {
         Some(n) => format!("the source takes {}{each}", count(n, "request")),

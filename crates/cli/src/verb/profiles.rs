@@ -19,48 +19,48 @@ Examples:
   tidegate profiles ls --profiles my-profiles/")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Command,
 }
 
 /// What to print.
 #[derive(clap::Subcommand)]
-enum What {
+enum Command {
     /// All profiles, one line each
-    Ls(How),
+    Ls(ProfileArgs),
     /// One profile in full
     Show {
         /// The profile
         name: String,
         #[command(flatten)]
-        how: How,
+        how: ProfileArgs,
     },
 }
 
 /// How to print it.
 #[derive(clap::Args)]
-struct How {
+struct ProfileArgs {
     /// Own profiles, a file or a directory; they win over those of the same name
     #[arg(long, value_name = "PATH")]
     profiles: Vec<PathBuf>,
     /// The form of the output
     #[arg(long, value_enum, default_value = "table")]
-    format: Format,
+    format: ProfileFormat,
 }
 
 /// The form of the output.
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Format {
+enum ProfileFormat {
     Table,
     Yaml,
     Json,
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    let (What::Ls(how) | What::Show { how, .. }) = &args.what;
+    let (Command::Ls(how) | Command::Show { how, .. }) = &args.what;
     let view = match how.format {
-        Format::Table => ProfileOutputFormat::Table,
-        Format::Yaml => ProfileOutputFormat::Yaml,
-        Format::Json => ProfileOutputFormat::Json,
+        ProfileFormat::Table => ProfileOutputFormat::Table,
+        ProfileFormat::Yaml => ProfileOutputFormat::Yaml,
+        ProfileFormat::Json => ProfileOutputFormat::Json,
     };
     match print(&args.what, how, view) {
         Ok(text) => {
@@ -74,13 +74,13 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     }
 }
 
-fn print(what: &What, how: &How, view: ProfileOutputFormat) -> Result<String, String> {
+fn print(what: &Command, how: &ProfileArgs, view: ProfileOutputFormat) -> Result<String, String> {
     let mut all = Profiles::embedded().map_err(|problem| problem.to_string())?;
     for path in &how.profiles {
         all = all.with(path).map_err(|problem| problem.to_string())?;
     }
     match what {
-        What::Ls(_) => show::ls(&all, view),
-        What::Show { name, .. } => show::show(&all, name, view),
+        Command::Ls(_) => show::ls(&all, view),
+        Command::Show { name, .. } => show::show(&all, name, view),
     }
 }

@@ -3,13 +3,13 @@
 use std::io;
 use std::path::PathBuf;
 
-use tidegate_pipeline::run::Options;
+use tidegate_pipeline::run::RunOptions;
 
 use super::plan;
 use crate::execute::Execution;
 use crate::exit::Exit;
 use crate::observe;
-use crate::out::Format;
+use crate::out::OutputFormat;
 
 /// Run a pipeline
 ///
@@ -67,18 +67,18 @@ pub(crate) struct Args {
     quiet: bool,
 
     /// What goes to standard output: nothing, or the result as JSON
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let Some(manifest) = plan::load(&args.file) else { return Ok(Exit::Usage) };
     if args.dry_run {
-        return plan::tell(&manifest, &args.file, args.format, (None, None));
+        return plan::print_plan(&manifest, &args.file, args.format, (None, None));
     }
     Execution {
         manifest: &manifest,
-        options: Options {
+        options: RunOptions {
             folder: plan::folder(&args.file),
             state: args.state.clone(),
             resume: args.resume,

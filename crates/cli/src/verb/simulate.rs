@@ -16,7 +16,7 @@ use tidegate_sim::scenario::{Scenario, ScenarioOptions};
 use tidegate_sim::world::{self, policy, typical_servers};
 
 use crate::exit::Exit;
-use crate::out::{self, Format};
+use crate::out::{self, OutputFormat};
 
 /// Simulate a scenario, or a manifest against the usual servers
 ///
@@ -50,8 +50,8 @@ pub(crate) struct Args {
     trials: Option<u32>,
 
     /// How to answer
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
 
     /// Also write a page with plots here
     #[arg(long, value_name = "FILE")]
@@ -77,8 +77,8 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         return Ok(Exit::Failure);
     }
     let text = match args.format {
-        Format::Table => report::table(&outcome, Style { colour: out::data_color() }),
-        Format::Json => report::json(&outcome).map_err(io::Error::other)? + "\n",
+        OutputFormat::Table => report::table(&outcome, Style { colour: out::data_color() }),
+        OutputFormat::Json => report::json(&outcome).map_err(io::Error::other)? + "\n",
     };
     out::data(&text)?;
     Ok(if outcome.held() { Exit::Done } else { Exit::Failure })

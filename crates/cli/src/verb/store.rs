@@ -38,14 +38,14 @@ Examples:
   tidegate store rm data lines/a.geojson lines/b.geojson")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Command,
     #[command(flatten)]
-    how: How,
+    how: ObjectStoreArgs,
 }
 
 /// What to do.
 #[derive(clap::Subcommand)]
-enum What {
+enum Command {
     /// Put files, over whatever is there
     Put {
         /// The store
@@ -82,7 +82,7 @@ enum What {
         folder: String,
         /// The form of the output
         #[arg(long, value_enum, default_value = "table")]
-        format: Format,
+        format: ListingFormat,
     },
     /// Remove objects; that there is none is as good
     Rm {
@@ -105,7 +105,7 @@ enum What {
 
 /// How to reach the store.
 #[derive(clap::Args)]
-struct How {
+struct ObjectStoreArgs {
     /// hash keeps KEY as h=XX/KEY, so that no prefix is hot; say the same when reading
     #[arg(long, value_enum, default_value = "none", global = true)]
     key_spread: Spread,
@@ -145,17 +145,17 @@ enum Spread {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
+enum ListingFormat {
     Table,
     Ndjson,
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    let (What::Put { store, .. }
-    | What::Get { store, .. }
-    | What::Ls { store, .. }
-    | What::Rm { store, .. }
-    | What::Cp { store, .. }) = &args.what;
+    let (Command::Put { store, .. }
+    | Command::Get { store, .. }
+    | Command::Ls { store, .. }
+    | Command::Rm { store, .. }
+    | Command::Cp { store, .. }) = &args.what;
     let opened = ObjectStoreClient::open(store, &settings(args));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match opened {
@@ -193,22 +193,22 @@ fn settings(args: &Args) -> StoreSettings {
         key_spread,
         lane_segments: how.lane_segments,
         part_bytes: usize::from(how.part_size) << 20,
-        create: matches!(args.what, What::Put { .. }),
+        create: matches!(args.what, Command::Put { .. }),
         s3,
         ..StoreSettings::default()
     }
 }
 
-async fn act(what: &What, store: &ObjectStoreClient) -> io::Result<Exit> {
+async fn act(what: &Command, store: &ObjectStoreClient) -> io::Result<Exit> {
     match what {
-        What::Put { files, under, key, .. } => put(store, files, under, key.as_deref()).await,
-        What::Get { key, output, range, .. } => get(store, key, output.as_deref(), range.clone()).await,
-        What::Ls { folder, format, .. } => ls(store, folder, *format).await,
-        What::Rm { keys, .. } => {
+        Command::Put { files, under, key, .. } => put(store, files, under, key.as_deref()).await,
+        Command::Get { key, output, range, .. } => get(store, key, output.as_deref(), range.clone()).await,
+        Command::Ls { folder, format, .. } => ls(store, folder, *format).await,
+        Command::Rm { keys, .. } => {
             let each = stream::iter(keys).map(|key| store.delete(key)).buffered(AT_ONCE);
             Ok(told(each.collect().await))
         }
-        What::Cp { from, to, .. } => Ok(told(vec![store.copy(from, to).await])),
+        Command::Cp { from, to, .. } => Ok(told(vec![store.copy(from, to).await])),
     }
 }
 
@@ -339,14 +339,14 @@ async fn write(mut object: ObjectReader, out: &mut impl Write) -> io::Result<Res
     }
 }
 
-async fn ls(store: &ObjectStoreClient, folder: &str, format: Format) -> io::Result<Exit> {
+async fn ls(store: &ObjectStoreClient, folder: &str, format: ListingFormat) -> io::Result<Exit> {
     let mut list = store.list(folder);
     let mut stdout = io::BufWriter::new(io::stdout().lock());
     loop {
         match list.try_next().await {
             Ok(Some(Meta { key, size, modified, etag })) => match format {
-                Format::Table => writeln!(stdout, "{size:>14}  {key}")?,
-                Format::Ndjson => {
+                ListingFormat::Table => writeln!(stdout, "{size:>14}  {key}")?,
+                ListingFormat::Ndjson => {
                     let modified_ms = modified.millis();
                     let line = serde_json::json!({"key": key, "size": size, "modified_ms": modified_ms, "etag": etag});
                     writeln!(stdout, "{line}")?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tidegate_pipeline::manifest::{self, Manifest, Rejection};
 
 use crate::exit::Exit;
-use crate::out::{self, Format};
+use crate::out::{self, OutputFormat};
 use crate::summary::summary;
 
 /// Check manifests and show what they will do
@@ -32,15 +32,15 @@ pub(crate) struct Args {
     files: Vec<PathBuf>,
 
     /// How to answer. `json` is a list of problems, empty if there are none
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let results: Vec<_> = args.files.iter().map(|file| read(file)).collect();
     match args.format {
-        Format::Table => tell(&results)?,
-        Format::Json => {
+        OutputFormat::Table => print_results(&results)?,
+        OutputFormat::Json => {
             let problems: Vec<_> = results
                 .iter()
                 .filter_map(|result| result.as_ref().err())
@@ -61,7 +61,7 @@ fn read(file: &Path) -> Result<Manifest, Rejection> {
 }
 
 /// Summaries of the valid manifests as data, problems of the others as words.
-fn tell(results: &[Result<Manifest, Rejection>]) -> io::Result<()> {
+fn print_results(results: &[Result<Manifest, Rejection>]) -> io::Result<()> {
     let mut first = true;
     for result in results {
         match result {

@@ -10,8 +10,8 @@ use tidegate_client::profile::Profiles;
 use tidegate_geo::Value;
 use tidegate_pipeline::preset;
 use tidegate_pipeline::source::{
-    Agreement, Ask, EsriOptions, EsriPaging, Job, Known, OgcOptions, PagerConfig, Position, Source,
-    SourceError, StacOptions, Tolerance, WfsOptions, WireConfig,
+    Agreement, Ask, CountTolerance, EsriOptions, EsriPaging, FeatureSource, Job, LayerBefore, OgcOptions,
+    PagerConfig, Position, SourceError, StacOptions, WfsOptions, WireConfig,
 };
 
 use crate::bench::{chaos, layer};
@@ -34,7 +34,7 @@ fn job(server: &Handle, path: &str, profile: &str, ask: Ask) -> Job {
         caller: None,
         lane_state: None,
     };
-    Job { wire, ask, pager: PagerConfig { at_once: 3, tolerance: Tolerance::default() } }
+    Job { wire, ask, pager: PagerConfig { at_once: 3, tolerance: CountTolerance::default() } }
 }
 
 fn jobs(server: &Handle) -> Vec<(&'static str, Job)> {
@@ -65,7 +65,7 @@ fn jobs(server: &Handle) -> Vec<(&'static str, Job)> {
 
 /// Reads on until the end, or until so many chunks were read; each parcel is counted.
 async fn read(
-    source: &mut dyn Source,
+    source: &mut dyn FeatureSource,
     chunks: usize,
     seen: &mut BTreeMap<i64, u32>,
 ) -> Result<Option<Position>, SourceError> {
@@ -97,7 +97,7 @@ fn a_source_goes_on_from_every_position_it_has_given() {
             let name = loop {
                 let (name, job) = jobs(&server).swap_remove(at);
                 let from = position.take().map(|text: String| Position::from_json(&text).unwrap());
-                let known = Known { schema: schema.take(), ..Known::default() };
+                let known = LayerBefore { schema: schema.take(), ..LayerBefore::default() };
                 let mut source = job.source(Clock::system(), from, known).await.unwrap();
                 runs += 1;
                 assert_eq!(source.layer().records, Some(N), "{name}");
@@ -124,10 +124,10 @@ fn a_position_of_another_job_is_refused() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let mut all = jobs(&server);
-        let mut source = all.remove(0).1.source(Clock::system(), None, Known::default()).await.unwrap();
+        let mut source = all.remove(0).1.source(Clock::system(), None, LayerBefore::default()).await.unwrap();
         let position = read(&mut *source, 1, &mut BTreeMap::new()).await.unwrap();
         let refused =
-            all.remove(1).1.source(Clock::system(), position, Known::default()).await.err().unwrap();
+            all.remove(1).1.source(Clock::system(), position, LayerBefore::default()).await.err().unwrap();
         assert!(refused.to_string().contains("another job"), "{refused}");
         assert!(Position::from_json("{}").is_err());
     });

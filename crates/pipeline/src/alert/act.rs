@@ -20,17 +20,17 @@ use tidegate_core::lane::LaneConfig;
 use url::Url;
 
 /// An action that can be taken.
-pub(super) struct Ready {
+pub(super) struct PreparedAction {
     on: Vec<Alert>,
     pub(super) exit_code: bool,
     webhook: Option<(Exchange, Request)>,
     command: Vec<String>,
 }
 
-impl Ready {
-    pub(super) fn new(form: &Action) -> Result<Ready, String> {
+impl PreparedAction {
+    pub(super) fn new(form: &Action) -> Result<PreparedAction, String> {
         let webhook = form.webhook.as_deref().map(|url| webhook(url, form.key.as_deref())).transpose()?;
-        Ok(Ready {
+        Ok(PreparedAction {
             on: form.on.iter().map(|name| name.alert()).collect(),
             exit_code: form.exit_code,
             webhook,

@@ -9,7 +9,7 @@ mod act;
 
 use crate::manifest;
 use crate::telemetry::Telemetry;
-use act::Ready;
+use act::PreparedAction;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::Mono;
@@ -51,11 +51,11 @@ impl Watchman {
     ///
     /// # Errors
     /// An action that cannot work: a webhook that is no address, a key that is not there.
-    pub fn new(telemetry: &Arc<Telemetry>, form: Option<&manifest::Alerts>) -> Result<Watchman, String> {
+    pub fn new(telemetry: &Arc<Telemetry>, form: Option<&manifest::AlertsSpec>) -> Result<Watchman, String> {
         let form = form.cloned().unwrap_or_default();
         let mut actions = Vec::new();
         for (at, action) in form.actions.iter().enumerate() {
-            actions.push(Ready::new(action).map_err(|e| format!("alerts.actions[{at}]: {e}"))?);
+            actions.push(PreparedAction::new(action).map_err(|e| format!("alerts.actions[{at}]: {e}"))?);
         }
         Ok(Watchman {
             telemetry: Arc::clone(telemetry),
@@ -123,7 +123,7 @@ impl Watchman {
 }
 
 /// What is to be done about alerts.
-pub struct Actions(Vec<Ready>);
+pub struct Actions(Vec<PreparedAction>);
 
 impl Actions {
     /// Does what is to be done about a change of this pipeline's alerts; all of it at once.
@@ -137,7 +137,7 @@ impl Actions {
     }
 }
 
-fn limits(form: &manifest::Alerts) -> AlertLimits {
+fn limits(form: &manifest::AlertsSpec) -> AlertLimits {
     AlertLimits {
         window: seconds(form.window_seconds),
         calls_min: form.minimum_calls.into(),
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_manifest_s_defaults_are_the_core_s() {
-        assert_eq!(limits(&manifest::Alerts::default()), AlertLimits::default());
+        assert_eq!(limits(&manifest::AlertsSpec::default()), AlertLimits::default());
         let names: Vec<&str> = Alert::ALL.iter().map(|alert| alert.name()).collect();
         let forms: Vec<String> = Alert::ALL
             .iter()
@@ -180,7 +180,7 @@ mod tests {
                 .prometheus()
                 .contains("tidegate_alert_firing{pipeline=\"p\",alert=\"letters_full\"} 1\n")
         );
-        let off = manifest::Alerts { off: vec![manifest::AlertName::LettersFull], ..Default::default() };
+        let off = manifest::AlertsSpec { off: vec![manifest::AlertName::LettersFull], ..Default::default() };
         let mut silent = Watchman::new(&telemetry, Some(&off)).unwrap();
         assert_eq!(silent.look(Duration::from_secs(1)).len(), 0);
         assert!(silent.fired().is_empty());

@@ -7,17 +7,17 @@ use postgres::NoTls;
 use tidegate_geo::Crs;
 use tidegate_geo::crs::{Grids, Transform};
 
-use super::Finding;
+use super::Diagnosis;
 use crate::audit::{AuditLog, Copies, PUBLIC_FILE, PublicKey, Signer, TrustAnchors};
 use crate::letter::{LetterStore, LetterStoreLocation};
 use crate::manifest::{self, Manifest};
-use crate::run::{AUDIT_COPIES, AUDIT_FILE, State, StateError, Status, plan};
+use crate::run::{AUDIT_COPIES, AUDIT_FILE, RunStatus, StateDir, StateError, plan};
 use crate::secret::SecretRef;
 #[cfg(feature = "postgres")]
 use crate::sink::postgis::{config, quote};
 
 /// What every command needs.
-pub(super) fn machine(state: &Path, letters: &str) -> Vec<Finding> {
+pub(super) fn machine(state: &Path, letters: &str) -> Vec<Diagnosis> {
     let next = "give another directory with --state, or the right to write this one";
     vec![writable("state", state, next), letter_store(letters), projections()]
 }
@@ -35,22 +35,22 @@ fn nearest(dir: &Path) -> PathBuf {
 }
 
 /// Whether files can be made in a directory, or the directory itself can.
-fn writable(check: &str, dir: &Path, next: &str) -> Finding {
+fn writable(check: &str, dir: &Path, next: &str) -> Diagnosis {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     let there = nearest(dir);
     let made = if there == dir { "can be written" } else { "can be made" };
     match tempfile::Builder::new().prefix(".tidegate-doctor-").tempfile_in(&there) {
         Ok(file) => match file.close() {
-            Ok(()) => Finding::ok(check, format!("{} {made}", dir.display())),
+            Ok(()) => Diagnosis::ok(check, format!("{} {made}", dir.display())),
             Err(e) => {
-                Finding::warn(check, format!("{}: a file cannot be removed: {e}", there.display()), next)
+                Diagnosis::warn(check, format!("{}: a file cannot be removed: {e}", there.display()), next)
             }
         },
-        Err(e) => Finding::fail(check, format!("{} cannot be written: {e}", there.display()), next),
+        Err(e) => Diagnosis::fail(check, format!("{} cannot be written: {e}", there.display()), next),
     }
 }
 
-fn letter_store(place: &str) -> Finding {
+fn letter_store(place: &str) -> Diagnosis {
     let check = "dead letters";
     let at = LetterStoreLocation::from(place);
     let mut store = match LetterStore::look(&at) {
@@ -62,7 +62,7 @@ fn letter_store(place: &str) -> Finding {
                     writable(check, dir, "give another store with --store")
                 }
                 LetterStoreLocation::Url(_) => {
-                    Finding::ok(check, format!("{at} holds no store yet; it can be reached"))
+                    Diagnosis::ok(check, format!("{at} holds no store yet; it can be reached"))
                 }
             };
         }
@@ -71,50 +71,50 @@ fn letter_store(place: &str) -> Finding {
                 LetterStoreLocation::File(_) => "is it a store of dead letters, and may you read it?",
                 LetterStoreLocation::Url(_) => "is the server up, and do name and password of the URL fit?",
             };
-            return Finding::fail(check, format!("{at}: {e}"), next);
+            return Diagnosis::fail(check, format!("{at}: {e}"), next);
         }
     };
     match (store.count(&crate::letter::LetterFilter::default()), store.capacity()) {
-        (Ok(held), Ok(capacity)) if held as f64 > capacity as f64 * 0.7 => Finding::warn(
+        (Ok(held), Ok(capacity)) if held as f64 > capacity as f64 * 0.7 => Diagnosis::warn(
             check,
             format!("{at} holds {held} of {capacity} letters"),
             "archive and purge some, or raise `tidegate dlq capacity`",
         ),
-        (Ok(held), Ok(capacity)) => Finding::ok(check, format!("{at} holds {held} of {capacity} letters")),
+        (Ok(held), Ok(capacity)) => Diagnosis::ok(check, format!("{at} holds {held} of {capacity} letters")),
         (Err(e), _) | (_, Err(e)) => {
-            Finding::fail(check, format!("{at}: {e}"), "look with `tidegate dlq ls`")
+            Diagnosis::fail(check, format!("{at}: {e}"), "look with `tidegate dlq ls`")
         }
     }
 }
 
 /// A place whose coordinates in another system are known: on the central meridian, at 48° N, the
 /// easting is 500,000 m by definition and the northing the length of the meridian times 0.9996.
-fn projections() -> Finding {
+fn projections() -> Diagnosis {
     let check = "projections";
     let way = Transform::new(&Crs::wgs84(), &Crs::epsg(25_832)).and_then(|way| way.position(9.0, 48.0, 0.0));
     let next = "this build is broken; install it again";
     match way {
-        Ok((x, y, _)) if (x - 500_000.0).hypot(y - NORTHING) < 0.01 => Finding::ok(
+        Ok((x, y, _)) if (x - 500_000.0).hypot(y - NORTHING) < 0.01 => Diagnosis::ok(
             check,
             "the table of systems is there and EPSG:25832 places a known point within 1 cm",
         ),
         Ok((x, y, _)) => {
-            Finding::fail(check, format!("a known point in EPSG:25832 came out at {x} {y}"), next)
+            Diagnosis::fail(check, format!("a known point in EPSG:25832 came out at {x} {y}"), next)
         }
-        Err(e) => Finding::fail(check, e.to_string(), next),
+        Err(e) => Diagnosis::fail(check, e.to_string(), next),
     }
 }
 
 const NORTHING: f64 = 5_316_300.224;
 
 /// What a manifest names here. A source that does not answer is not asked for what it holds.
-pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers: bool) -> Vec<Finding> {
+pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers: bool) -> Vec<Diagnosis> {
     let form = &manifest.pipeline;
     let mut found = secrets(manifest);
     found.extend(last_run(manifest, state));
     found.extend(audit(manifest, folder, state));
     if form.source.is_none() {
-        found.push(Finding::warn(
+        found.push(Diagnosis::warn(
             "pipeline",
             "the manifest holds policies only",
             "add `source` and `sink` to `pipeline` to make it run",
@@ -124,16 +124,17 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
     match answers.then(|| plan(manifest, folder)) {
         None => {
             let next = "look at the service first; then look again";
-            found.push(Finding::fail("source", "was not asked: its service does not answer", next).theirs());
+            found
+                .push(Diagnosis::fail("source", "was not asked: its service does not answer", next).theirs());
         }
         Some(Ok(plan)) => {
             let records = plan.records.map_or("an unknown number of".to_owned(), |n| n.to_string());
-            found.push(Finding::ok("source", format!("{records} records of {}", plan.layer)));
+            found.push(Diagnosis::ok("source", format!("{records} records of {}", plan.layer)));
             let grids = crate::run::grids(form, folder).unwrap_or_default();
             found.extend(accuracy(plan.source_crs.as_deref(), &plan.sink_crs, &grids));
         }
         Some(Err(what)) => {
-            found.push(Finding::fail("pipeline", what, "mend that, then look again with `tidegate plan`"));
+            found.push(Diagnosis::fail("pipeline", what, "mend that, then look again with `tidegate plan`"));
         }
     }
     if let Some(sink) = &form.sink {
@@ -148,34 +149,34 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
                 let there =
                     path.exists() && std::fs::metadata(&path).is_ok_and(|m| m.permissions().readonly());
                 if there {
-                    Finding::fail("sink", format!("{} is read-only", path.display()), "make it writable")
+                    Diagnosis::fail("sink", format!("{} is read-only", path.display()), "make it writable")
                 } else if dir.as_os_str().is_empty() || dir.exists() {
                     writable("sink", dir, "give the right to write there, or another file")
                 } else {
                     let next = "make the directory, or give another file";
-                    Finding::fail("sink", format!("{} does not exist", dir.display()), next)
+                    Diagnosis::fail("sink", format!("{} does not exist", dir.display()), next)
                 }
             }
             (None, Some(table)) => database(table),
-            (None, None) => Finding::fail("sink", "neither a file nor a table", "see `tidegate schema`"),
+            (None, None) => Diagnosis::fail("sink", "neither a file nor a table", "see `tidegate schema`"),
         });
     }
     found
 }
 
 /// How exactly the systems of a run can be placed.
-fn accuracy(from: Option<&str>, to: &str, grids: &Grids) -> Option<Finding> {
+fn accuracy(from: Option<&str>, to: &str, grids: &Grids) -> Option<Diagnosis> {
     let check = "systems";
     let from: Crs = from?.parse().ok()?;
     let to: Crs = to.parse().ok()?;
     if from == to {
-        return Some(Finding::ok(check, format!("{to} throughout")));
+        return Some(Diagnosis::ok(check, format!("{to} throughout")));
     }
     let way = match Transform::with_grids(&from, &to, grids) {
         Ok(way) => way,
         Err(e) => {
             let next = "name other systems, see `tidegate inspect`";
-            return Some(Finding::fail(check, format!("from {from} to {to}: {e}"), next));
+            return Some(Diagnosis::fail(check, format!("from {from} to {to}: {e}"), next));
         }
     };
     let stated = way.operation();
@@ -190,18 +191,18 @@ fn accuracy(from: Option<&str>, to: &str, grids: &Grids) -> Option<Finding> {
                 "where metres matter, get the grid {file}, which is within {} m for {}, and name its folder under `grids`",
                 grid.accuracy, missing.crs
             );
-            Finding::warn(check, found, next)
+            Diagnosis::warn(check, found, next)
         }
-        None if stated.accuracy.is_none() => Finding::warn(
+        None if stated.accuracy.is_none() => Diagnosis::warn(
             check,
             found,
             "if metres matter, reproject before with a tool that knows that datum",
         ),
-        None => Finding::ok(check, found),
+        None => Diagnosis::ok(check, found),
     })
 }
 
-fn secrets(manifest: &Manifest) -> Vec<Finding> {
+fn secrets(manifest: &Manifest) -> Vec<Diagnosis> {
     let form = &manifest.pipeline;
     let keys = form
         .services
@@ -210,38 +211,38 @@ fn secrets(manifest: &Manifest) -> Vec<Finding> {
     let audit = form.audit.key.clone().map(|key| ("audit: key".to_owned(), key));
     keys.chain(audit)
         .map(|(check, key)| match key.parse::<SecretRef>().and_then(|from| from.fetch()) {
-            Ok(_) => Finding::ok(check, format!("{key} is there")),
-            Err(e) => Finding::fail(check, e.to_string(), "set it, then look again"),
+            Ok(_) => Diagnosis::ok(check, format!("{key} is there")),
+            Err(e) => Diagnosis::fail(check, e.to_string(), "set it, then look again"),
         })
         .collect()
 }
 
-fn last_run(manifest: &Manifest, state: &Path) -> Option<Finding> {
+fn last_run(manifest: &Manifest, state: &Path) -> Option<Diagnosis> {
     let check = "last run";
     let id = &manifest.pipeline.id;
-    let dir = State::dir_of(state, id);
+    let dir = StateDir::dir_of(state, id);
     if !dir.exists() {
         return None;
     }
-    Some(match State::open(state, id) {
-        Err(StateError::Locked(what)) => Finding::warn(check, what, "wait for it to end"),
+    Some(match StateDir::open(state, id) {
+        Err(StateError::Locked(what)) => Diagnosis::warn(check, what, "wait for it to end"),
         Err(StateError::Failed(what)) => {
-            Finding::fail(check, what, "check the directory and its permissions")
+            Diagnosis::fail(check, what, "check the directory and its permissions")
         }
         Ok(state) => match state.last().map(|last| last.status()) {
-            Err(what) => Finding::fail(check, what, "remove the file to start a new run"),
-            Ok(None | Some(Status::Done)) => Finding::ok(check, "finished, or there was none"),
-            Ok(Some(Status::Started | Status::Running)) => {
-                Finding::warn(check, "was killed", "`tidegate run --resume` continues it")
+            Err(what) => Diagnosis::fail(check, what, "remove the file to start a new run"),
+            Ok(None | Some(RunStatus::Done)) => Diagnosis::ok(check, "finished, or there was none"),
+            Ok(Some(RunStatus::Started | RunStatus::Running)) => {
+                Diagnosis::warn(check, "was killed", "`tidegate run --resume` continues it")
             }
-            Ok(Some(_)) => Finding::warn(check, "did not finish", "`tidegate run --resume` continues it"),
+            Ok(Some(_)) => Diagnosis::warn(check, "did not finish", "`tidegate run --resume` continues it"),
         },
     })
 }
 
-fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Finding> {
+fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Diagnosis> {
     let check = "audit";
-    let dir = State::dir_of(state, &manifest.pipeline.id);
+    let dir = StateDir::dir_of(state, &manifest.pipeline.id);
     let path = dir.join(AUDIT_FILE);
     if !path.exists() {
         return None;
@@ -249,7 +250,7 @@ fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Finding> {
     let log = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let copy =
         manifest.pipeline.audit.copy.as_ref().map_or_else(|| dir.join(AUDIT_COPIES), |p| folder.join(p));
-    let looked = || -> Result<Finding, String> {
+    let looked = || -> Result<Diagnosis, String> {
         let mut keys = Vec::new();
         if let Ok(text) = std::fs::read_to_string(state.join(PUBLIC_FILE)) {
             keys = PublicKey::all_from_text(&text)?;
@@ -261,28 +262,28 @@ fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Finding> {
         }
         let trust = TrustAnchors { keys, copies: Copies::new(&copy, &log).all()? };
         Ok(match AuditLog::look(&path, &log)?.verify(&trust)? {
-            Ok(whole) => Finding::ok(check, format!("{} entries, whole", whole.entries)),
-            Err(what) => Finding::fail(
+            Ok(whole) => Diagnosis::ok(check, format!("{} entries, whole", whole.entries)),
+            Err(what) => Diagnosis::fail(
                 check,
                 what.to_string(),
                 "find out who was there; `tidegate audit verify` says more. Put the directory aside to begin anew",
             ),
         })
     };
-    Some(looked().unwrap_or_else(|e| Finding::fail(check, e, "look with `tidegate audit verify`")))
+    Some(looked().unwrap_or_else(|e| Diagnosis::fail(check, e, "look with `tidegate audit verify`")))
 }
 
 #[cfg(not(feature = "postgres"))]
-fn database(_: &manifest::SinkTable) -> Finding {
-    Finding::fail("sink", crate::sink::NO_POSTGRES, "use a build that has it")
+fn database(_: &manifest::SinkTable) -> Diagnosis {
+    Diagnosis::fail("sink", crate::sink::NO_POSTGRES, "use a build that has it")
 }
 
 #[cfg(feature = "postgres")]
-fn database(table: &manifest::SinkTable) -> Finding {
+fn database(table: &manifest::SinkTable) -> Diagnosis {
     let check = "sink";
     let told =
         |e: &postgres::Error| e.as_db_error().map_or_else(|| e.to_string(), |db| db.message().to_owned());
-    let looked = || -> Result<Finding, String> {
+    let looked = || -> Result<Diagnosis, String> {
         let config = config(&table.url)?;
         let mut client = config.connect(NoTls).map_err(|e| told(&e))?;
         let schema = client
@@ -305,7 +306,7 @@ fn database(table: &manifest::SinkTable) -> Finding {
             .map_err(|e| told(&e))?;
         let (known, write): (bool, bool) = (rights.get(0), rights.get(1));
         Ok(if !there {
-            Finding::fail(
+            Diagnosis::fail(
                 check,
                 format!("the schema {} does not exist", table.schema),
                 format!("CREATE SCHEMA {}", quote(&table.schema)?),
@@ -316,20 +317,24 @@ fn database(table: &manifest::SinkTable) -> Finding {
                 quote(&table.schema)?,
                 quote(&user)?
             );
-            Finding::fail(check, format!("{user} may not make tables in {}", table.schema), next)
+            Diagnosis::fail(check, format!("{user} may not make tables in {}", table.schema), next)
         } else if known && !write {
             let next = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {name} TO {}", quote(&user)?);
-            Finding::fail(check, format!("{user} may not write {}.{}", table.schema, table.table), next)
+            Diagnosis::fail(check, format!("{user} may not write {}.{}", table.schema, table.table), next)
         } else if !postgis {
             let next = "CREATE EXTENSION postgis, if geometries should be more than bytes";
-            Finding::warn(check, "the database has no PostGIS: geometries become well-known binary", next)
+            Diagnosis::warn(check, "the database has no PostGIS: geometries become well-known binary", next)
         } else {
             let made = if known { "can be written" } else { "can be made" };
-            Finding::ok(check, format!("table {}.{} {made} by {user}", table.schema, table.table))
+            Diagnosis::ok(check, format!("table {}.{} {made} by {user}", table.schema, table.table))
         })
     };
     looked().unwrap_or_else(|e| {
-        Finding::fail(check, format!("the database: {e}"), "is the server up, and do name and password fit?")
-            .theirs()
+        Diagnosis::fail(
+            check,
+            format!("the database: {e}"),
+            "is the server up, and do name and password fit?",
+        )
+        .theirs()
     })
 }

@@ -22,7 +22,7 @@ use crate::manifest::Manifest;
 /// How something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Health {
+pub enum HealthLevel {
     /// As it should be.
     Ok,
     /// A run can work, and may not do what is wanted.
@@ -31,25 +31,25 @@ pub enum Health {
     Fail,
 }
 
-impl Health {
+impl HealthLevel {
     /// In a word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Health::Ok => "ok",
-            Health::Warn => "warn",
-            Health::Fail => "fail",
+            HealthLevel::Ok => "ok",
+            HealthLevel::Warn => "warn",
+            HealthLevel::Fail => "fail",
         }
     }
 }
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct Diagnosis {
     /// What was looked at: `state`, `sink`, `service geo: clock`.
     pub check: String,
     /// How it is.
-    pub health: Health,
+    pub health: HealthLevel,
     /// What was found.
     pub found: String,
     /// What to do next; nothing if all is well.
@@ -60,27 +60,33 @@ pub struct Finding {
     pub theirs: bool,
 }
 
-impl Finding {
-    fn ok(check: impl Into<String>, found: impl Into<String>) -> Finding {
-        Finding { check: check.into(), health: Health::Ok, found: found.into(), next: None, theirs: false }
+impl Diagnosis {
+    fn ok(check: impl Into<String>, found: impl Into<String>) -> Diagnosis {
+        Diagnosis {
+            check: check.into(),
+            health: HealthLevel::Ok,
+            found: found.into(),
+            next: None,
+            theirs: false,
+        }
     }
 
-    fn warn(check: impl Into<String>, found: impl Into<String>, next: impl Into<String>) -> Finding {
-        Finding { health: Health::Warn, next: Some(next.into()), ..Finding::ok(check, found) }
+    fn warn(check: impl Into<String>, found: impl Into<String>, next: impl Into<String>) -> Diagnosis {
+        Diagnosis { health: HealthLevel::Warn, next: Some(next.into()), ..Diagnosis::ok(check, found) }
     }
 
-    fn fail(check: impl Into<String>, found: impl Into<String>, next: impl Into<String>) -> Finding {
-        Finding { health: Health::Fail, next: Some(next.into()), ..Finding::ok(check, found) }
+    fn fail(check: impl Into<String>, found: impl Into<String>, next: impl Into<String>) -> Diagnosis {
+        Diagnosis { health: HealthLevel::Fail, next: Some(next.into()), ..Diagnosis::ok(check, found) }
     }
 
-    fn theirs(self) -> Finding {
-        Finding { theirs: true, ..self }
+    fn theirs(self) -> Diagnosis {
+        Diagnosis { theirs: true, ..self }
     }
 }
 
 /// Looks at this machine, and at a manifest and everything it names if there is one.
 #[must_use]
-pub fn examine(manifest: Option<(&Manifest, &Path)>, state: &Path, letters: &str) -> Vec<Finding> {
+pub fn examine(manifest: Option<(&Manifest, &Path)>, state: &Path, letters: &str) -> Vec<Diagnosis> {
     let mut found = local::machine(state, letters);
     if let Some((manifest, folder)) = manifest {
         let (services, answers) = remote::services(manifest);

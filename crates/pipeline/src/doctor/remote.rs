@@ -12,12 +12,12 @@ use tidegate_core::signal::Network;
 use tidegate_core::{Rng, VerdictKind};
 use url::Url;
 
-use super::{Finding, Health};
+use super::{Diagnosis, HealthLevel};
 use crate::http::{
     Allow, Client, ClientConfig, Exchange, HttpFailure, Request, Response, ServiceDialect, Trace,
 };
 use crate::lane::{Clock, Lanes};
-use crate::manifest::{Bucket, Manifest, Service};
+use crate::manifest::{Bucket, Manifest, ServiceSpec};
 use crate::profile::{Profile, Profiles};
 use crate::secret::Redactor;
 
@@ -27,7 +27,7 @@ const SKEW_MS: i64 = 2_000;
 const LEFT: f64 = 0.1;
 
 /// Who is asked, and how.
-struct Place {
+struct ProbeTarget {
     /// `service geo`, `source`, `sink bucket`.
     label: String,
     /// It is the source.
@@ -41,28 +41,28 @@ struct Place {
 }
 
 /// Looks at everything elsewhere that a manifest names; whether its source answers, if it is there.
-pub(super) fn services(manifest: &Manifest) -> (Vec<Finding>, bool) {
+pub(super) fn services(manifest: &Manifest) -> (Vec<Diagnosis>, bool) {
     let (mut found, mut answers) = (Vec::new(), true);
     for place in places(manifest) {
         let check = |what: &str| format!("{}: {what}", place.label);
         let own = match &place.at {
             Ok((url, hints)) => ask(&check, url, (place.private, &place.method), hints.clone()),
-            Err(e) => vec![Finding::fail(check("profile"), e, "see `tidegate profiles ls`")],
+            Err(e) => vec![Diagnosis::fail(check("profile"), e, "see `tidegate profiles ls`")],
         };
-        answers &= !place.source || own.iter().all(|finding| finding.health != Health::Fail);
+        answers &= !place.source || own.iter().all(|finding| finding.health != HealthLevel::Fail);
         found.extend(own);
     }
     (found, answers)
 }
 
-fn places(manifest: &Manifest) -> Vec<Place> {
+fn places(manifest: &Manifest) -> Vec<ProbeTarget> {
     let pipeline = &manifest.pipeline;
     let source = pipeline.source.as_ref();
     let of_source = |name: &String| source.is_some_and(|source| source.service.as_ref() == Some(name));
-    let mut all: Vec<Place> = pipeline
+    let mut all: Vec<ProbeTarget> = pipeline
         .services
         .iter()
-        .map(|(name, service)| Place {
+        .map(|(name, service)| ProbeTarget {
             label: format!("service {name}"),
             source: of_source(name),
             private: service.allow_private,
@@ -75,7 +75,7 @@ fn places(manifest: &Manifest) -> Vec<Place> {
         let profile = crate::source::file::profile().map_err(|e| e.message);
         let at = profile.map(|profile| (url, profile.hints()));
         let label = "source".to_owned();
-        all.push(Place { label, source: true, private: false, at, method: http::Method::HEAD });
+        all.push(ProbeTarget { label, source: true, private: false, at, method: http::Method::HEAD });
     }
     let none = Bucket::default();
     let buckets = [
@@ -89,7 +89,7 @@ fn places(manifest: &Manifest) -> Vec<Place> {
         let aws = format!("https://s3.{region}.amazonaws.com");
         let url = Url::parse(store.endpoint.as_deref().unwrap_or(&aws)).map_err(|e| e.to_string());
         let hints = Profiles::embedded_one("s3").and_then(Result::ok).map(|profile| profile.hints());
-        all.push(Place {
+        all.push(ProbeTarget {
             label: format!("{name} bucket"),
             source: name == "source",
             private: store.allow_private,
@@ -101,7 +101,7 @@ fn places(manifest: &Manifest) -> Vec<Place> {
 }
 
 /// Where a service is, and how it speaks in headers.
-fn address(service: &Service, source: bool) -> Result<(Url, HintProfile), String> {
+fn address(service: &ServiceSpec, source: bool) -> Result<(Url, HintProfile), String> {
     let profile = match &service.profile {
         Some(name) => Some(Profiles::one(name, service.profiles.as_deref().map(std::path::Path::new))?),
         None => None,
@@ -123,18 +123,19 @@ fn ask(
     url: &Url,
     (private, method): (bool, &http::Method),
     hints: HintProfile,
-) -> Vec<Finding> {
+) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     let host = url.host_str().unwrap_or_default().to_owned();
     let port = url.port_or_known_default().unwrap_or(443);
     match (host.trim_matches(['[', ']']), port).to_socket_addrs() {
         Ok(all) => {
             let all: Vec<String> = all.map(|address| address.ip().to_string()).collect();
-            found.push(Finding::ok(check("name"), format!("{host} is {}", all.join(", "))));
+            found.push(Diagnosis::ok(check("name"), format!("{host} is {}", all.join(", "))));
         }
         Err(e) => {
             let next = "is the name spelt right, and does this machine reach its name server?";
-            found.push(Finding::fail(check("name"), format!("{host} does not resolve: {e}"), next).theirs());
+            found
+                .push(Diagnosis::fail(check("name"), format!("{host} does not resolve: {e}"), next).theirs());
             return found;
         }
     }
@@ -147,21 +148,21 @@ fn ask(
                 VerdictKind::Throttled { .. } | VerdictKind::QuotaSpent { .. } => {
                     let wait =
                         hints.throttle_wait().map_or_else(String::new, |w| format!(" for {} s", w.as_secs()));
-                    Finding::fail(check("answer"), format!("{said}: it asks for time{wait}"), "try later")
+                    Diagnosis::fail(check("answer"), format!("{said}: it asks for time{wait}"), "try later")
                         .theirs()
                 }
-                _ if status >= 500 => Finding::warn(
+                _ if status >= 500 => Diagnosis::warn(
                     check("answer"),
                     said,
                     "the service may be down; a run waits and tries again",
                 )
                 .theirs(),
-                _ if url.scheme() != "https" && !is_loopback(url) => Finding::warn(
+                _ if url.scheme() != "https" && !is_loopback(url) => Diagnosis::warn(
                     check("answer"),
                     said,
                     "use https if the service has it: keys travel in the clear",
                 ),
-                _ => Finding::ok(check("answer"), said),
+                _ => Diagnosis::ok(check("answer"), said),
             });
             found.push(clock(check, &hints));
             found.push(quota(check, &hints));
@@ -180,7 +181,7 @@ fn ask(
                 _ => "is that the address of the service?",
             };
             let own = matches!(failure, HttpFailure::Forbidden(_));
-            let finding = Finding::fail(check("answer"), format!("{url}: {failure}"), next);
+            let finding = Diagnosis::fail(check("answer"), format!("{url}: {failure}"), next);
             found.push(if own { finding } else { finding.theirs() });
         }
     }
@@ -196,22 +197,22 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-fn clock(check: &dyn Fn(&str) -> String, hints: &Hints) -> Finding {
+fn clock(check: &dyn Fn(&str) -> String, hints: &Hints) -> Diagnosis {
     match hints.clock_offset_ms {
-        Some(ms) if ms.abs() > SKEW_MS => Finding::warn(
+        Some(ms) if ms.abs() > SKEW_MS => Diagnosis::warn(
             check("clock"),
             format!("its clock is {} s {} ours", ms.abs() / 1000, if ms > 0 { "ahead of" } else { "behind" }),
             "set the clock of this machine by NTP; if it is right, theirs is not, and waits are taken from their dates",
         ),
         // A date in whole seconds says no more than this.
-        Some(_) => Finding::ok(check("clock"), "agrees with ours within 2 s"),
-        None => Finding::ok(check("clock"), "it sends no date"),
+        Some(_) => Diagnosis::ok(check("clock"), "agrees with ours within 2 s"),
+        None => Diagnosis::ok(check("clock"), "it sends no date"),
     }
 }
 
-fn quota(check: &dyn Fn(&str) -> String, hints: &Hints) -> Finding {
+fn quota(check: &dyn Fn(&str) -> String, hints: &Hints) -> Diagnosis {
     let Some(quota) = hints.quotas.iter().flatten().next() else {
-        return Finding::ok(check("quota"), "its headers tell none; the pace will be learned");
+        return Diagnosis::ok(check("quota"), "its headers tell none; the pace will be learned");
     };
     let number = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
     let window = quota.window.map_or_else(String::new, |w| format!(" in {} s", w.as_secs_f64()));
@@ -221,15 +222,15 @@ fn quota(check: &dyn Fn(&str) -> String, hints: &Hints) -> Finding {
         quota.remaining.zip(quota.limit).is_some_and(|(left, limit)| (left as f64) < limit as f64 * LEFT);
     match quota.remaining {
         Some(0) => {
-            Finding::warn(check("quota"), said, "a run waits until then; start it later to spare the wait")
+            Diagnosis::warn(check("quota"), said, "a run waits until then; start it later to spare the wait")
                 .theirs()
         }
-        _ if low => Finding::warn(
+        _ if low => Diagnosis::warn(
             check("quota"),
             said,
             "a run paces itself by that; `tidegate plan` says how long it takes",
         ),
-        _ => Finding::ok(check("quota"), said),
+        _ => Diagnosis::ok(check("quota"), said),
     }
 }
 

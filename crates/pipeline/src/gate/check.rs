@@ -6,12 +6,12 @@ use tidegate_geo::validity::{Checker, is_simple};
 use tidegate_geo::wkb::{self, Cursor, Event, Shape};
 use tidegate_geo::{Batch, Bounds, Kind, Problem, Value};
 
-use super::Found;
-use crate::manifest::{Check, Gate, Scalar};
+use super::GateFindings;
+use crate::manifest::{Check, Gate, YamlScalar};
 use crate::step::{self, Flow};
 
 /// A check that has found its fields.
-pub(super) struct Judge {
+pub(super) struct BoundCheck {
     check: Check,
     fields: Vec<(usize, String)>,
     checker: Checker,
@@ -23,8 +23,8 @@ pub(super) struct Judge {
     bounds: Option<Bounds>,
 }
 
-impl Judge {
-    pub(super) fn new(form: &Gate, flow: &Flow) -> Result<Judge, String> {
+impl BoundCheck {
+    pub(super) fn new(form: &Gate, flow: &Flow) -> Result<BoundCheck, String> {
         let mut fields = Vec::new();
         for name in &form.fields {
             fields.push((flow.field(name)?, name.clone()));
@@ -44,7 +44,7 @@ impl Judge {
         {
             return Err("it looks at longitudes and latitudes, and the records are in another system".into());
         }
-        Ok(Judge {
+        Ok(BoundCheck {
             check: form.check,
             fields,
             checker: Checker::default(),
@@ -130,7 +130,7 @@ impl Judge {
         }
     }
 
-    pub(super) fn nulls(&self, batch: &Batch, found: &mut Found) {
+    pub(super) fn nulls(&self, batch: &Batch, found: &mut GateFindings) {
         found.looked = (batch.len() * self.fields.len()) as u64;
         for row in 0..batch.len() {
             for (at, name) in &self.fields {
@@ -168,13 +168,13 @@ fn shown(value: Value<'_>) -> String {
     }
 }
 
-fn spelt(scalar: &Scalar) -> Option<String> {
+fn spelt(scalar: &YamlScalar) -> Option<String> {
     Some(match scalar {
-        Scalar::Null => return None,
-        Scalar::Bool(b) => shown(Value::Bool(*b)),
-        Scalar::Int(i) => shown(Value::Int(*i)),
-        Scalar::Float(x) => shown(Value::Real(*x)),
-        Scalar::Text(text) => text.clone(),
+        YamlScalar::Null => return None,
+        YamlScalar::Bool(b) => shown(Value::Bool(*b)),
+        YamlScalar::Int(i) => shown(Value::Int(*i)),
+        YamlScalar::Float(x) => shown(Value::Real(*x)),
+        YamlScalar::Text(text) => text.clone(),
     })
 }
 

@@ -24,9 +24,9 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
 use tidegate_geo::{Batch, Problem};
 
-use crate::manifest::{Check, Gate, Manifest, Per, Severity, Tolerance};
-use crate::step::{Aside, Flow, Reject, Seen};
-use check::Judge;
+use crate::manifest::{Check, Gate, Manifest, Per, Severity, ToleranceSpec};
+use crate::step::{Aside, Flow, Reject, SeenKey};
+use check::BoundCheck;
 
 /// The scopes of gates begin here; those of steps lie below.
 pub const SCOPE: u16 = 1000;
@@ -53,7 +53,7 @@ impl fmt::Display for Halt {
 
 /// What a gate has counted over the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct GateTally {
     /// The gate.
     pub gate: String,
     /// What happens to what fails.
@@ -68,7 +68,7 @@ pub struct Tally {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// What it has counted.
-    pub tally: Tally,
+    pub tally: GateTally,
     /// The share that may fail.
     pub limit: f64,
     /// Whether it counts values that are null.
@@ -85,8 +85,8 @@ struct Live {
     scope: u16,
     severity: Severity,
     max_rate: f64,
-    judge: Judge,
-    tally: Tally,
+    judge: BoundCheck,
+    tally: GateTally,
     seen: HashSet<[u8; 16]>,
 }
 
@@ -97,7 +97,7 @@ pub struct Gates {
 
 /// What one gate found in one batch.
 #[derive(Default)]
-struct Found {
+struct GateFindings {
     looked: u64,
     failed: u64,
     first: Option<(u64, String)>,
@@ -125,11 +125,12 @@ impl Gates {
             .enumerate()
             .map(|(at, form)| (form.clone(), format!("gates[{at}] {}", form.check.name())));
         for (scope, (form, label)) in (SCOPE..).zip(implied.into_iter().chain(own)) {
-            let judge = Judge::new(&form, flow).map_err(|e| format!("{label}: {e}"))?;
+            let judge = BoundCheck::new(&form, flow).map_err(|e| format!("{label}: {e}"))?;
             let whole = matches!(form.check, Check::NullRate | Check::Count);
             let severity = form.severity.unwrap_or(if whole { Severity::Halt } else { Severity::Reject });
             let max_rate = form.max_rate.unwrap_or(if severity == Severity::Reject { 1.0 } else { 0.0 });
-            let tally = Tally { gate: label.clone(), severity: word(severity).into(), ..Tally::default() };
+            let tally =
+                GateTally { gate: label.clone(), severity: word(severity).into(), ..GateTally::default() };
             live.push(Live { form, label, scope, severity, max_rate, judge, tally, seen: HashSet::new() });
         }
         // Last, so that a record that goes for another reason does not count as seen.
@@ -158,7 +159,7 @@ impl Gates {
 
     /// What was counted so far.
     #[must_use]
-    pub fn tallies(&self) -> Vec<Tally> {
+    pub fn tallies(&self) -> Vec<GateTally> {
         self.live.iter().map(|gate| gate.tally.clone()).collect()
     }
 
@@ -176,7 +177,7 @@ impl Gates {
     }
 
     /// Goes on from what an earlier run counted. A gate that is new since then starts at nothing.
-    pub fn restore(&mut self, tallies: &[Tally]) {
+    pub fn restore(&mut self, tallies: &[GateTally]) {
         for gate in &mut self.live {
             if let Some(known) = tallies.iter().find(|tally| tally.gate == gate.label) {
                 gate.tally.looked = known.looked;
@@ -186,7 +187,7 @@ impl Gates {
     }
 
     /// Is told, before a resume, of a key that was seen and committed.
-    pub fn remember(&mut self, seen: &Seen) {
+    pub fn remember(&mut self, seen: &SeenKey) {
         for gate in self.live.iter_mut().filter(|gate| gate.scope == seen.scope) {
             gate.seen.insert(seen.hash);
         }
@@ -205,7 +206,7 @@ impl Gates {
             });
             let broken: Vec<_> = broken.collect();
             let count = broken.len() as u64;
-            gate.settle(Found { looked: count, failed: count, first: broken.into_iter().next() })?;
+            gate.settle(GateFindings { looked: count, failed: count, first: broken.into_iter().next() })?;
         }
         Ok(())
     }
@@ -217,7 +218,7 @@ impl Gates {
     pub fn judge(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, Halt> {
         let mut refused: Vec<(usize, Problem)> = Vec::new();
         for gate in &mut self.live {
-            let mut found = Found::default();
+            let mut found = GateFindings::default();
             match gate.form.check {
                 Check::Count => continue,
                 Check::NullRate => gate.judge.nulls(&batch, &mut found),
@@ -285,7 +286,7 @@ impl Gates {
     }
 }
 
-impl Tally {
+impl GateTally {
     /// The share that failed.
     #[must_use]
     pub fn rate(&self) -> f64 {
@@ -300,14 +301,14 @@ impl Live {
         }
         let hash = self.judge.key(batch, row);
         if self.seen.insert(hash) {
-            aside.seen.push(Seen { scope: self.scope, hash });
+            aside.seen.push(SeenKey { scope: self.scope, hash });
             return None;
         }
         Some(self.judge.repeated(batch, row))
     }
 
     /// Adds what a batch showed, and halts if it is too much.
-    fn settle(&mut self, found: Found) -> Result<(), Halt> {
+    fn settle(&mut self, found: GateFindings) -> Result<(), Halt> {
         self.tally.looked += found.looked;
         self.tally.failed += found.failed;
         let (failed, looked) = match self.form.per {
@@ -349,7 +350,7 @@ const fn word(severity: Severity) -> &'static str {
 }
 
 /// The gates that `tolerance` means.
-fn implied(tolerance: &Tolerance, flow: &Flow) -> Vec<(Gate, String)> {
+fn implied(tolerance: &ToleranceSpec, flow: &Flow) -> Vec<(Gate, String)> {
     let gate = |check| Gate {
         check,
         severity: None,
@@ -377,7 +378,7 @@ fn implied(tolerance: &Tolerance, flow: &Flow) -> Vec<(Gate, String)> {
     let degrees = flow.crs.as_ref().is_some_and(tidegate_geo::Crs::is_wgs84);
     let severity =
         if tolerance.precision_decimal_threshold.is_some() { Severity::Halt } else { Severity::Warn };
-    let decimals = tolerance.precision_decimal_threshold.or(degrees.then_some(Tolerance::PRECISION));
+    let decimals = tolerance.precision_decimal_threshold.or(degrees.then_some(ToleranceSpec::PRECISION));
     if let Some(decimals) = decimals.filter(|decimals| *decimals > 0) {
         let form = Gate { severity: Some(severity), decimals: Some(decimals), ..gate(Check::Precision) };
         gates.push((form, "tolerance.precision_decimal_threshold".to_owned()));

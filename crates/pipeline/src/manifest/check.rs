@@ -10,58 +10,64 @@ use tidegate_core::suggest::nearest;
 use serde_json::{Map, Number, Value as Json};
 
 use super::duration::{self, human};
-use super::problem::{Problem, quoted};
+use super::problem::{ManifestProblem, quoted};
 use super::schema::SECONDS;
-use super::tree::{Key, Node, Place, Value};
+use super::tree::{ByteRange, YamlKey, YamlNode, YamlValue};
 use super::words::{
     any_scalar, bounds, chosen, expected, found, kind, numeric, options, scalar, summary, takes_switch,
     yes_or_no,
 };
 
 /// Everything in the tree that fits the schema, as JSON. The rest is reported in `problems`.
-pub(super) fn check(root: &Node, schema: &Json, problems: &mut Vec<Problem>) -> Option<Json> {
-    Checker { problems }.node(root, root.place.clone(), schema, "the manifest")
+pub(super) fn check(root: &YamlNode, schema: &Json, problems: &mut Vec<ManifestProblem>) -> Option<Json> {
+    ManifestChecker { problems }.node(root, root.place.clone(), schema, "the manifest")
 }
 
-struct Checker<'a> {
-    problems: &'a mut Vec<Problem>,
+struct ManifestChecker<'a> {
+    problems: &'a mut Vec<ManifestProblem>,
 }
 
-impl Checker<'_> {
-    fn report(&mut self, code: &'static str, place: Place, message: String, help: impl Into<String>) {
-        self.problems.push(Problem::new(code, place, message).help(help));
+impl ManifestChecker<'_> {
+    fn report(&mut self, code: &'static str, place: ByteRange, message: String, help: impl Into<String>) {
+        self.problems.push(ManifestProblem::new(code, place, message).help(help));
     }
 
     /// One value. `name` is how messages call it; `home` is where to point if it lacks something.
-    fn node(&mut self, node: &Node, home: Place, schema: &Json, name: &str) -> Option<Json> {
-        if let Value::Env(text) = &node.value {
+    fn node(&mut self, node: &YamlNode, home: ByteRange, schema: &Json, name: &str) -> Option<Json> {
+        if let YamlValue::Env(text) = &node.value {
             return self.node(
-                &Node { place: node.place.clone(), value: typed(text, schema) },
+                &YamlNode { place: node.place.clone(), value: typed(text, schema) },
                 home,
                 schema,
                 name,
             );
         }
         match (kind(schema), &node.value) {
-            ("object", Value::Map(entries)) => Some(self.object(entries, home, schema, name)),
-            ("map", Value::Map(entries)) => Some(self.map(entries, schema, name)),
-            ("scalar", Value::List(_) | Value::Map(_)) => self.mismatch(node, home, schema, name),
+            ("object", YamlValue::Map(entries)) => Some(self.object(entries, home, schema, name)),
+            ("map", YamlValue::Map(entries)) => Some(self.map(entries, schema, name)),
+            ("scalar", YamlValue::List(_) | YamlValue::Map(_)) => self.mismatch(node, home, schema, name),
             ("scalar", value) => any_scalar(value),
-            ("array", Value::List(items)) => Some(self.list(items, schema, name)),
-            ("string", Value::Text(text)) => self.text(node, text, schema, name),
-            ("integer", Value::Integer(number)) => {
+            ("array", YamlValue::List(items)) => Some(self.list(items, schema, name)),
+            ("string", YamlValue::Text(text)) => self.text(node, text, schema, name),
+            ("integer", YamlValue::Integer(number)) => {
                 self.range(node, *number as f64, schema, name, &expected(schema))?;
                 i64::try_from(*number).ok().map(|number| Json::Number(number.into()))
             }
-            ("number", Value::Integer(number)) => self.number(node, *number as f64, schema, name),
-            ("number", Value::Float(number)) => self.number(node, *number, schema, name),
-            ("boolean", Value::Bool(value)) => Some(Json::Bool(*value)),
+            ("number", YamlValue::Integer(number)) => self.number(node, *number as f64, schema, name),
+            ("number", YamlValue::Float(number)) => self.number(node, *number, schema, name),
+            ("boolean", YamlValue::Bool(value)) => Some(Json::Bool(*value)),
             ("choice", value) if chosen(value, schema) => scalar(value),
             _ => self.mismatch(node, home, schema, name),
         }
     }
 
-    fn object(&mut self, entries: &[(Key, Node)], home: Place, schema: &Json, name: &str) -> Json {
+    fn object(
+        &mut self,
+        entries: &[(YamlKey, YamlNode)],
+        home: ByteRange,
+        schema: &Json,
+        name: &str,
+    ) -> Json {
         let none = Map::new();
         let known = schema.get("properties").and_then(Json::as_object).unwrap_or(&none);
         let mut object = Map::new();
@@ -102,7 +108,7 @@ impl Checker<'_> {
     }
 
     /// Keys of any name, each with a value of one kind.
-    fn map(&mut self, entries: &[(Key, Node)], schema: &Json, name: &str) -> Json {
+    fn map(&mut self, entries: &[(YamlKey, YamlNode)], schema: &Json, name: &str) -> Json {
         let null = Json::Null;
         let each = schema.get("additionalProperties").unwrap_or(&null);
         let mut object = Map::new();
@@ -118,7 +124,7 @@ impl Checker<'_> {
         Json::Object(object)
     }
 
-    fn list(&mut self, items: &[Node], schema: &Json, name: &str) -> Json {
+    fn list(&mut self, items: &[YamlNode], schema: &Json, name: &str) -> Json {
         let bound = |word: &str| schema.get(word).and_then(Json::as_u64);
         if let (Some(least), Some(most), Some(first)) = (bound("minItems"), bound("maxItems"), items.first())
             && !(least..=most).contains(&(items.len() as u64))
@@ -144,7 +150,7 @@ impl Checker<'_> {
         Json::Array(list)
     }
 
-    fn text(&mut self, node: &Node, text: &str, schema: &Json, name: &str) -> Option<Json> {
+    fn text(&mut self, node: &YamlNode, text: &str, schema: &Json, name: &str) -> Option<Json> {
         let bound = |word: &str| schema.get(word).and_then(Json::as_u64);
         let length = text.trim().chars().count() as u64;
         let message = if bound("minLength").is_some_and(|min| length < min) {
@@ -160,16 +166,16 @@ impl Checker<'_> {
         None
     }
 
-    fn number(&mut self, node: &Node, number: f64, schema: &Json, name: &str) -> Option<Json> {
+    fn number(&mut self, node: &YamlNode, number: f64, schema: &Json, name: &str) -> Option<Json> {
         self.range(node, number, schema, name, &expected(schema))?;
         Number::from_f64(number).map(Json::Number)
     }
 
-    fn duration(&mut self, node: &Node, schema: &Json, key: &str) -> Option<Json> {
+    fn duration(&mut self, node: &YamlNode, schema: &Json, key: &str) -> Option<Json> {
         let name = format!("`{key}`");
         let advice = format!("write a duration such as `1m30s`, or `{key}{SECONDS}` with a number");
         let message = match &node.value {
-            Value::Text(text) | Value::Env(text) => match duration::seconds(text) {
+            YamlValue::Text(text) | YamlValue::Env(text) => match duration::seconds(text) {
                 Ok(seconds) => {
                     let wanted =
                         format!("a duration{}", bounds(schema, |seconds| format!("`{}`", human(seconds))));
@@ -185,7 +191,7 @@ impl Checker<'_> {
     }
 
     /// Reports a number that is out of range; `wanted` says what would fit.
-    fn range(&mut self, node: &Node, number: f64, schema: &Json, name: &str, wanted: &str) -> Option<()> {
+    fn range(&mut self, node: &YamlNode, number: f64, schema: &Json, name: &str, wanted: &str) -> Option<()> {
         let bound = |word: &str| schema.get(word).and_then(Json::as_f64);
         let fits = number.is_finite()
             && bound("minimum").is_none_or(|min| number >= min)
@@ -202,23 +208,25 @@ impl Checker<'_> {
     }
 
     /// The value is of another kind than the schema wants.
-    fn mismatch(&mut self, node: &Node, home: Place, schema: &Json, name: &str) -> Option<Json> {
+    fn mismatch(&mut self, node: &YamlNode, home: ByteRange, schema: &Json, name: &str) -> Option<Json> {
         let (place, message) = match &node.value {
-            Value::Null => (home, format!("{name} has no value")),
+            YamlValue::Null => (home, format!("{name} has no value")),
             other => (node.place.clone(), format!("{name} takes {}, not {}", expected(schema), found(other))),
         };
         let guess = match &node.value {
-            Value::Text(text) => nearest(text, options(schema).into_iter().flatten()),
+            YamlValue::Text(text) => nearest(text, options(schema).into_iter().flatten()),
             _ => None,
         };
         let help = match (guess, &node.value) {
             (Some(guess), _) => format!("did you mean `{guess}`?"),
-            (None, Value::Null) => format!("give {} after the colon", expected(schema)),
-            (None, Value::Text(text)) if numeric(text, schema) => "remove the quotes".to_owned(),
-            (None, Value::Text(text)) if kind(schema) == "boolean" && yes_or_no(text) => {
+            (None, YamlValue::Null) => format!("give {} after the colon", expected(schema)),
+            (None, YamlValue::Text(text)) if numeric(text, schema) => "remove the quotes".to_owned(),
+            (None, YamlValue::Text(text)) if kind(schema) == "boolean" && yes_or_no(text) => {
                 "write `true` or `false`".to_owned()
             }
-            (None, Value::Integer(_) | Value::Float(_) | Value::Bool(_)) if kind(schema) == "string" => {
+            (None, YamlValue::Integer(_) | YamlValue::Float(_) | YamlValue::Bool(_))
+                if kind(schema) == "string" =>
+            {
                 "put it in quotes".to_owned()
             }
             _ => format!("give {}", expected(schema)),
@@ -228,7 +236,7 @@ impl Checker<'_> {
     }
 
     /// Returns the key that was probably meant.
-    fn unknown(&mut self, key: &Key, known: &Map<String, Json>, name: &str) -> Option<String> {
+    fn unknown(&mut self, key: &YamlKey, known: &Map<String, Json>, name: &str) -> Option<String> {
         let twins = known.keys().filter_map(|key| key.strip_suffix(SECONDS));
         let guess = nearest(&key.name, known.keys().map(String::as_str).chain(twins));
         let help = match guess {
@@ -245,7 +253,7 @@ impl Checker<'_> {
         Some(if known.contains_key(&full) { full } else { guess.to_owned() })
     }
 
-    fn missing(&mut self, key: &str, schema: Option<&Json>, home: Place, name: &str) {
+    fn missing(&mut self, key: &str, schema: Option<&Json>, home: ByteRange, name: &str) {
         let example = schema.and_then(|schema| schema.get("examples")?.get(0));
         let value = example.map(|example| format!(" {example}").replace(',', ", ")).unwrap_or_default();
         let meaning = schema.map(summary).unwrap_or_default();
@@ -255,12 +263,12 @@ impl Checker<'_> {
 }
 
 /// What a text out of the environment is, where this schema asks.
-fn typed(text: &str, schema: &Json) -> Value {
+fn typed(text: &str, schema: &Json) -> YamlValue {
     let number =
-        || text.trim().parse().map(Value::Integer).or_else(|_| text.trim().parse().map(Value::Float));
+        || text.trim().parse().map(YamlValue::Integer).or_else(|_| text.trim().parse().map(YamlValue::Float));
     let switch = match text.trim() {
-        "true" => Some(Value::Bool(true)),
-        "false" => Some(Value::Bool(false)),
+        "true" => Some(YamlValue::Bool(true)),
+        "false" => Some(YamlValue::Bool(false)),
         _ => None,
     };
     let made = match kind(schema) {
@@ -269,5 +277,5 @@ fn typed(text: &str, schema: &Json) -> Value {
         "choice" if takes_switch(schema) => switch,
         _ => None,
     };
-    made.unwrap_or_else(|| Value::Text(text.to_owned()))
+    made.unwrap_or_else(|| YamlValue::Text(text.to_owned()))
 }

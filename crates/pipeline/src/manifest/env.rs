@@ -5,21 +5,25 @@
 //! `$${` stands for `${`. Secrets do not belong here: they are named (`env:NAME`) and fetched by
 //! what sends them, so that no plan, log or summary of a manifest can show them.
 
-use super::problem::{Problem, quoted};
-use super::tree::{Node, Value};
+use super::problem::{ManifestProblem, quoted};
+use super::tree::{YamlNode, YamlValue};
 
 /// Puts the variables in. `find` looks one up.
-pub(super) fn expand(root: &mut Node, find: &impl Fn(&str) -> Option<String>, problems: &mut Vec<Problem>) {
+pub(super) fn expand(
+    root: &mut YamlNode,
+    find: &impl Fn(&str) -> Option<String>,
+    problems: &mut Vec<ManifestProblem>,
+) {
     root.each(&mut |node| {
-        let Value::Text(text) = &node.value else { return };
+        let YamlValue::Text(text) = &node.value else { return };
         if !text.contains("${") {
             return;
         }
         match expanded(text, find) {
-            Ok((text, true)) => node.value = Value::Env(text),
-            Ok((text, false)) => node.value = Value::Text(text),
+            Ok((text, true)) => node.value = YamlValue::Env(text),
+            Ok((text, false)) => node.value = YamlValue::Text(text),
             Err((message, help)) => {
-                problems.push(Problem::new("variable", node.place.clone(), message).help(help));
+                problems.push(ManifestProblem::new("variable", node.place.clone(), message).help(help));
             }
         }
     });

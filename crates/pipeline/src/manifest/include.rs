@@ -6,16 +6,21 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::problem::{Problem, Texts, quoted};
+use super::problem::{ManifestProblem, Texts, quoted};
 use super::schema::SECONDS;
-use super::tree::{self, Node, Value};
+use super::tree::{self, YamlNode, YamlValue};
 use super::{BYTES_MAX, unreadable};
 
 /// How many files may be included in all.
 const FILES_MAX: usize = 16;
 
 /// Puts the included files beneath the manifest. `file` is the manifest's own name.
-pub(super) fn resolve(mut root: Node, file: &str, texts: &mut Texts, problems: &mut Vec<Problem>) -> Node {
+pub(super) fn resolve(
+    mut root: YamlNode,
+    file: &str,
+    texts: &mut Texts,
+    problems: &mut Vec<ManifestProblem>,
+) -> YamlNode {
     let mut open: Vec<PathBuf> = vec![PathBuf::from(file)];
     let mut wanted = names(&root, Path::new(file));
     let mut at = 0;
@@ -27,14 +32,14 @@ pub(super) fn resolve(mut root: Node, file: &str, texts: &mut Texts, problems: &
         };
         if open.iter().any(same) || open.len() > FILES_MAX {
             let message = format!("{} is included a second time", quoted(&path.display().to_string()));
-            problems.push(Problem::new("include", place, message).help("include each file once"));
+            problems.push(ManifestProblem::new("include", place, message).help("include each file once"));
             continue;
         }
         let text = match read(&path) {
             Ok(text) => text,
             Err(why) => {
                 let message = format!("{} cannot be included: {why}", quoted(&path.display().to_string()));
-                problems.push(Problem::new("include", place, message).help("check the path"));
+                problems.push(ManifestProblem::new("include", place, message).help("check the path"));
                 continue;
             }
         };
@@ -43,10 +48,11 @@ pub(super) fn resolve(mut root: Node, file: &str, texts: &mut Texts, problems: &
         match tree::parse(&text) {
             Ok(mut node) => {
                 node.shift(start);
-                if !matches!(node.value, Value::Map(_)) {
+                if !matches!(node.value, YamlValue::Map(_)) {
                     let message = "an included file holds keys and values".to_owned();
-                    problems
-                        .push(Problem::new("include", node.place, message).help("begin with `pipeline:`"));
+                    problems.push(
+                        ManifestProblem::new("include", node.place, message).help("begin with `pipeline:`"),
+                    );
                     continue;
                 }
                 wanted.extend(names(&node, &path));
@@ -62,9 +68,9 @@ pub(super) fn resolve(mut root: Node, file: &str, texts: &mut Texts, problems: &
 }
 
 /// The files that a file includes, beside its own directory.
-fn names(root: &Node, file: &Path) -> Vec<(PathBuf, tree::Place)> {
+fn names(root: &YamlNode, file: &Path) -> Vec<(PathBuf, tree::ByteRange)> {
     let folder = file.parent().unwrap_or(Path::new(""));
-    let list = root.at(&["include"]).map(Node::items).unwrap_or_default();
+    let list = root.at(&["include"]).map(YamlNode::items).unwrap_or_default();
     list.iter().filter_map(|item| Some((folder.join(item.text()?), item.place.clone()))).collect()
 }
 
@@ -81,8 +87,8 @@ fn read(path: &Path) -> Result<String, String> {
 }
 
 /// Adds what `base` says and `over` does not. A span in seconds and as a duration are one key.
-fn beneath(over: &mut Node, base: Node) {
-    let (Value::Map(over), Value::Map(base)) = (&mut over.value, base.value) else { return };
+fn beneath(over: &mut YamlNode, base: YamlNode) {
+    let (YamlValue::Map(over), YamlValue::Map(base)) = (&mut over.value, base.value) else { return };
     let plain = |name: &str| name.strip_suffix(SECONDS).unwrap_or(name).to_owned();
     for (key, node) in base {
         if key.name == "include" || key.name == "version" {

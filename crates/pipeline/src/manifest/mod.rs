@@ -32,17 +32,18 @@ use std::io::{self, Read};
 use std::path::Path;
 
 pub use form::{
-    Action, AlertName, Alerts, Arrays, Audit, Body, Bucket, Cast, Check, CircuitBreaker, Coerce, CsvRows,
-    DeadLetters, Flatten, Gate, Geocode, Http, Jitter, LonLat, Lookup, Manifest, Missing, Mode, OnEmpty,
-    OnLongWait, Paging, PagingBy, Per, Pipeline, RateLimit, Remedy, RemedyRule, RetryBudget, RetryPolicy,
-    Scalar, Service, Severity, Sink, SinkTable, Source, SourceTable, Step, Tolerance, WfsVersion,
+    Action, AlertName, AlertsSpec, Arrays, AuditSpec, Bucket, Cast, Check, CircuitBreaker, Coerce, CsvRows,
+    DeadLetters, EmptyBudget, Flatten, Gate, Geocode, HttpSpec, JitterSetting, LonLat, Lookup, Manifest,
+    MissingAnswer, OnLongWait, PageEncoding, Paging, PagingBy, Per, Pipeline, RateLimit, Remedy, RemedyRule,
+    RetryBudget, RetryPolicy, ServiceSpec, Severity, SinkSpec, SinkTable, SourceSpec, SourceTable, StepSpec,
+    ToleranceSpec, WfsVersion, WriteMode, YamlScalar,
 };
 pub use policy::Policy;
 pub use problem::{Diagnostic, Rejection};
 pub use schema::published as schema;
 pub use tidegate_client::duration::{self, human};
 
-use problem::{Problem, Texts};
+use problem::{ManifestProblem, Texts};
 
 /// The largest manifest, in bytes.
 pub const BYTES_MAX: usize = 1 << 20;
@@ -55,7 +56,7 @@ pub fn load(path: &Path) -> Result<Manifest, Rejection> {
     let name = path.display().to_string();
     let reject = |problem| Rejection::new(&name, "", vec![problem]);
     if path.is_dir() {
-        let problem = Problem::whole("unreadable", "this is a directory, not a file");
+        let problem = ManifestProblem::whole("unreadable", "this is a directory, not a file");
         return Err(reject(problem.help("name the manifest file inside it")));
     }
     match File::open(path) {
@@ -84,7 +85,8 @@ pub fn from_reader(name: &str, reader: impl Read) -> Result<Manifest, Rejection>
 /// If the bytes are not a valid manifest.
 pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Manifest, Rejection> {
     if bytes.len() > BYTES_MAX {
-        let problem = Problem::whole("too_large", format!("the file is larger than {BYTES_MAX} bytes"));
+        let problem =
+            ManifestProblem::whole("too_large", format!("the file is larger than {BYTES_MAX} bytes"));
         let help = "a manifest is a few kilobytes; is this the right file?";
         return Err(Rejection::new(name, "", vec![problem.help(help)]));
     }
@@ -92,7 +94,7 @@ pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Manifest, Rejection> {
         Ok(text) => text,
         Err(error) => {
             let at = error.valid_up_to();
-            let problem = Problem::new("not_utf8", at..at + 1, "the file is not UTF-8 from here on");
+            let problem = ManifestProblem::new("not_utf8", at..at + 1, "the file is not UTF-8 from here on");
             let text = String::from_utf8_lossy(bytes);
             return Err(Rejection::new(name, &text, vec![problem.help("save the file as UTF-8")]));
         }
@@ -101,10 +103,10 @@ pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Manifest, Rejection> {
     read(name, text, &mut texts).map_err(|problems| Rejection::of(texts, problems))
 }
 
-fn read(name: &str, text: &str, texts: &mut Texts) -> Result<Manifest, Vec<Problem>> {
+fn read(name: &str, text: &str, texts: &mut Texts) -> Result<Manifest, Vec<ManifestProblem>> {
     let root = tree::parse(text).map_err(|problem| vec![problem])?;
-    if matches!(root.value, tree::Value::Null) {
-        let problem = Problem::whole("empty", "the file holds no manifest: it is empty");
+    if matches!(root.value, tree::YamlValue::Null) {
+        let problem = ManifestProblem::whole("empty", "the file holds no manifest: it is empty");
         return Err(vec![problem.help("begin with `pipeline:`; `tidegate schema` shows every key")]);
     }
     let schema = schema::bare();
@@ -118,12 +120,12 @@ fn read(name: &str, text: &str, texts: &mut Texts) -> Result<Manifest, Vec<Probl
         return Err(problems);
     }
     serde_json::from_value(json).map_err(|error| {
-        vec![Problem::whole("type", error.to_string()).help("compare with `tidegate schema`")]
+        vec![ManifestProblem::whole("type", error.to_string()).help("compare with `tidegate schema`")]
     })
 }
 
 /// A failure of reading in our words.
-fn unreadable(error: &io::Error) -> Problem {
+fn unreadable(error: &io::Error) -> ManifestProblem {
     let (message, help) = match error.kind() {
         io::ErrorKind::NotFound => ("there is no such file".to_owned(), "check the path"),
         io::ErrorKind::PermissionDenied => {
@@ -131,5 +133,5 @@ fn unreadable(error: &io::Error) -> Problem {
         }
         _ => (format!("the file cannot be read: {error}"), "check the path"),
     };
-    Problem::whole("unreadable", message).help(help)
+    ManifestProblem::whole("unreadable", message).help(help)
 }

@@ -3,22 +3,22 @@
 //! A second file of rules beside `rules`, because these look at lists and at what a text means.
 
 use super::form::Check;
-use super::problem::{Problem, quoted};
-use super::tree::{Node, Place, Value};
+use super::problem::{ManifestProblem, quoted};
+use super::tree::{ByteRange, YamlNode, YamlValue};
 use crate::secret::SecretRef;
 use tidegate_core::suggest::nearest;
 
-struct Parts<'a> {
-    problems: &'a mut Vec<Problem>,
+struct PartsChecker<'a> {
+    problems: &'a mut Vec<ManifestProblem>,
 }
 
 /// Reports what does not fit together.
-pub(super) fn check(root: &Node, problems: &mut Vec<Problem>) {
+pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     let Some(pipeline) = root.at(&["pipeline"]) else { return };
-    let mut parts = Parts { problems };
+    let mut parts = PartsChecker { problems };
     let services: Vec<&str> = pipeline
         .at(&["services"])
-        .map(Node::entries)
+        .map(YamlNode::entries)
         .unwrap_or_default()
         .iter()
         .map(|(k, _)| k.name.as_str())
@@ -26,7 +26,7 @@ pub(super) fn check(root: &Node, problems: &mut Vec<Problem>) {
     let (source, sink) = (pipeline.at(&["source"]), pipeline.at(&["sink"]));
     if let Some(source) = source {
         // A file of a web server may name a service, for its key and limits.
-        let remote = source.at(&["file"]).and_then(Node::text).is_some_and(|name| name.contains("://"));
+        let remote = source.at(&["file"]).and_then(YamlNode::text).is_some_and(|name| name.contains("://"));
         let keys: &[&str] = if remote { &["file", "postgis"] } else { &["file", "postgis", "service"] };
         parts.one_of(source, "source", keys);
         parts.database(source.at(&["postgis", "url"]));
@@ -43,7 +43,7 @@ pub(super) fn check(root: &Node, problems: &mut Vec<Problem>) {
         let database = store.text().is_some_and(|text| text.starts_with("postgres"));
         parts.database(Some(store).filter(|_| database));
     }
-    for remedy in pipeline.at(&["dead_letters", "remedies"]).map(Node::items).unwrap_or_default() {
+    for remedy in pipeline.at(&["dead_letters", "remedies"]).map(YamlNode::items).unwrap_or_default() {
         parts.remedy(remedy);
     }
     let lonely = [("source", source, "sink", sink), ("sink", sink, "source", source)];
@@ -58,34 +58,34 @@ pub(super) fn check(root: &Node, problems: &mut Vec<Problem>) {
             );
         }
     }
-    for step in pipeline.at(&["steps"]).map(Node::items).unwrap_or_default() {
+    for step in pipeline.at(&["steps"]).map(YamlNode::items).unwrap_or_default() {
         parts.step(step, &services);
     }
-    for gate in pipeline.at(&["gates"]).map(Node::items).unwrap_or_default() {
+    for gate in pipeline.at(&["gates"]).map(YamlNode::items).unwrap_or_default() {
         parts.gate(gate);
     }
     if let Some(key) = pipeline.at(&["audit", "key"]) {
         parts.secret(key);
     }
-    for (_, service) in pipeline.at(&["services"]).map(Node::entries).unwrap_or_default() {
+    for (_, service) in pipeline.at(&["services"]).map(YamlNode::entries).unwrap_or_default() {
         if let Some(key) = service.at(&["key"]) {
             parts.secret(key);
         }
     }
 }
 
-impl Parts<'_> {
+impl PartsChecker<'_> {
     fn report(
         &mut self,
         code: &'static str,
-        place: Place,
+        place: ByteRange,
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        self.problems.push(Problem::new(code, place, message).help(help));
+        self.problems.push(ManifestProblem::new(code, place, message).help(help));
     }
 
-    fn one_of(&mut self, section: &Node, name: &str, keys: &[&str]) {
+    fn one_of(&mut self, section: &YamlNode, name: &str, keys: &[&str]) {
         let given: Vec<_> =
             section.entries().iter().filter(|(key, _)| keys.contains(&key.name.as_str())).collect();
         let names = keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(" or ");
@@ -107,7 +107,7 @@ impl Parts<'_> {
         let mistyped = section.entries().iter().any(|(key, _)| !others.contains(&key.name.as_str()));
         match given.as_slice() {
             [_] => {}
-            [] if matches!(section.value, Value::Map(_)) && !mistyped => {
+            [] if matches!(section.value, YamlValue::Map(_)) && !mistyped => {
                 let message = format!("`{name}` says neither {}", names.replace(" or ", " nor "));
                 self.report("missing_key", section.place.clone(), message, format!("give {names}"));
             }
@@ -121,7 +121,7 @@ impl Parts<'_> {
     }
 
     /// The address of a database: a reference, or a URL without a password.
-    fn database(&mut self, node: Option<&Node>) {
+    fn database(&mut self, node: Option<&YamlNode>) {
         let Some(node) = node else { return };
         let Some(text) = node.text() else { return };
         if text.parse::<SecretRef>().is_ok() {
@@ -151,7 +151,7 @@ impl Parts<'_> {
     }
 
     /// A name of `services`.
-    fn service(&mut self, node: Option<&Node>, services: &[&str]) {
+    fn service(&mut self, node: Option<&YamlNode>, services: &[&str]) {
         let Some((node, service)) = node.and_then(|node| Some((node, node.text()?))) else { return };
         if !services.contains(&service) {
             let help = match nearest(service, services.iter().copied()) {
@@ -163,7 +163,7 @@ impl Parts<'_> {
         }
     }
 
-    fn source(&mut self, source: &Node, services: &[&str]) {
+    fn source(&mut self, source: &YamlNode, services: &[&str]) {
         self.service(source.at(&["service"]), services);
         let of_pages = ["paging", "spool"];
         let paged = source.entries().iter().find(|(key, _)| of_pages.contains(&key.name.as_str()));
@@ -176,8 +176,10 @@ impl Parts<'_> {
         }
         if let Some(node) = source.at(&["tolerate"]) {
             let fits = match &node.value {
-                Value::Integer(n) => *n >= 0,
-                Value::Text(text) | Value::Env(text) => crate::source::Tolerance::parse(text).is_ok(),
+                YamlValue::Integer(n) => *n >= 0,
+                YamlValue::Text(text) | YamlValue::Env(text) => {
+                    crate::source::CountTolerance::parse(text).is_ok()
+                }
                 _ => false,
             };
             if !fits {
@@ -187,7 +189,7 @@ impl Parts<'_> {
         }
     }
 
-    fn csv(&mut self, source: &Node, csv: &Node) {
+    fn csv(&mut self, source: &YamlNode, csv: &YamlNode) {
         if source.at(&["file"]).is_none() {
             let message = "only a file can be read as rows of text";
             self.report("range", csv.place.clone(), message, "remove it, or name a `file`");
@@ -204,7 +206,7 @@ impl Parts<'_> {
         }
     }
 
-    fn bucket(&mut self, section: &Node) {
+    fn bucket(&mut self, section: &YamlNode) {
         for name in ["access_key", "secret_key", "session_token"] {
             if let Some(node) = section.at(&["store", name]) {
                 self.secret(node);
@@ -212,7 +214,7 @@ impl Parts<'_> {
         }
     }
 
-    fn remedy(&mut self, remedy: &Node) {
+    fn remedy(&mut self, remedy: &YamlNode) {
         let Some(rule) = remedy.at(&["rule"]) else { return };
         let name = rule.text().unwrap_or_default();
         let takes: &[&str] = match name {
@@ -239,16 +241,16 @@ impl Parts<'_> {
         }
     }
 
-    fn secret(&mut self, node: &Node) {
+    fn secret(&mut self, node: &YamlNode) {
         if node.text().is_some_and(|text| text.parse::<SecretRef>().is_err()) {
             let message = "a secret is named, never written out";
             self.report("secret", node.place.clone(), message, "write `env:NAME` or `file:PATH`");
         }
     }
 
-    fn sink(&mut self, sink: &Node) {
+    fn sink(&mut self, sink: &YamlNode) {
         let mode = sink.at(&["mode"]);
-        let is = |wanted: &str| mode.and_then(Node::text) == Some(wanted);
+        let is = |wanted: &str| mode.and_then(YamlNode::text) == Some(wanted);
         let key = sink.at(&["key"]).filter(|key| !key.items().is_empty());
         if let (true, Some(mode), None) = (is("upsert"), mode, key) {
             let message = "`mode: upsert` needs a `key`";
@@ -289,7 +291,7 @@ impl Parts<'_> {
         }
     }
 
-    fn step(&mut self, step: &Node, services: &[&str]) {
+    fn step(&mut self, step: &YamlNode, services: &[&str]) {
         if let Some(filter) = step.at(&["filter"])
             && let Some(Err(fault)) = filter.text().map(tidegate_geo::filter::parse)
         {
@@ -311,7 +313,7 @@ impl Parts<'_> {
         }
     }
 
-    fn geocode(&mut self, geocode: &Node) {
+    fn geocode(&mut self, geocode: &YamlNode) {
         if let (Some(place), true) = (geocode.at(&["place"]), geocode.at(&["address"]).is_some()) {
             let help = "give `address` to ask for a place, or `place` to ask for an address";
             self.report("range", place.place.clone(), "a step asks about an address or a place", help);
@@ -327,7 +329,7 @@ impl Parts<'_> {
         }
     }
 
-    fn gate(&mut self, gate: &Node) {
+    fn gate(&mut self, gate: &YamlNode) {
         let Some(check) = gate.at(&["check"]) else { return };
         let name = check.text().unwrap_or_default();
         let Ok(kind) = serde_json::from_value::<Check>(serde_json::Value::from(name)) else { return };

@@ -13,7 +13,7 @@ use tidegate_core::retry::budget::{self, BudgetConfig};
 use tidegate_core::time::seconds;
 
 use super::form::{
-    CircuitBreaker, Jitter, Manifest, OnEmpty, OnLongWait, RateLimit, RetryBudget, RetryPolicy,
+    CircuitBreaker, EmptyBudget, JitterSetting, Manifest, OnLongWait, RateLimit, RetryBudget, RetryPolicy,
 };
 
 /// Everything the core needs to know to run a pipeline's calls.
@@ -58,11 +58,11 @@ fn classifier(retry: &RetryPolicy) -> Classifier {
 
 fn call(retry: &RetryPolicy, limit: &RateLimit) -> CallPolicy {
     let jitter = match retry.jitter {
-        Jitter::None => backoff::Jitter::None,
-        Jitter::Full => backoff::Jitter::Full,
-        Jitter::Equal => backoff::Jitter::Equal,
-        Jitter::Decorrelated => backoff::Jitter::Decorrelated,
-        Jitter::Additive => backoff::Jitter::Additive {
+        JitterSetting::None => backoff::Jitter::None,
+        JitterSetting::Full => backoff::Jitter::Full,
+        JitterSetting::Equal => backoff::Jitter::Equal,
+        JitterSetting::Decorrelated => backoff::Jitter::Decorrelated,
+        JitterSetting::Additive => backoff::Jitter::Additive {
             min: seconds(retry.jitter_min_seconds),
             max: seconds(retry.jitter_max_seconds),
         },
@@ -109,8 +109,8 @@ fn budget(budget: &RetryBudget) -> BudgetConfig {
         floor_per_second: budget.floor_per_second,
         size: budget.size,
         on_empty: match budget.on_empty {
-            OnEmpty::Wait => budget::OnEmpty::Wait,
-            OnEmpty::GiveUp => budget::OnEmpty::GiveUp,
+            EmptyBudget::Wait => budget::OnEmpty::Wait,
+            EmptyBudget::GiveUp => budget::OnEmpty::GiveUp,
         },
     }
 }

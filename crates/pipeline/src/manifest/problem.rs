@@ -1,6 +1,6 @@
 //! What is wrong with a manifest, where, and what to do about it.
 //!
-//! A [`Problem`] is one fault at one place. A [`Rejection`] is a file with all its faults: it
+//! A [`ManifestProblem`] is one fault at one place. A [`Rejection`] is a file with all its faults: it
 //! shows itself as text with the lines in question, or as [`Diagnostic`]s for machines. Names and
 //! values out of the file are escaped and cut before they are shown, because a file may hold
 //! anything, control codes of the terminal included.
@@ -8,7 +8,7 @@
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use serde::Serialize;
 
-use super::tree::Place;
+use super::tree::ByteRange;
 
 /// How many problems are reported; the rest is counted.
 const REPORTED_MAX: usize = 50;
@@ -19,26 +19,26 @@ const CONTEXT_LINES: usize = 1;
 
 /// One fault at one place.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Problem {
+pub(super) struct ManifestProblem {
     pub(super) code: &'static str,
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<ByteRange>,
     pub(super) message: String,
     pub(super) help: String,
 }
 
-impl Problem {
+impl ManifestProblem {
     /// A fault at a place.
-    pub(super) fn new(code: &'static str, place: Place, message: impl Into<String>) -> Problem {
-        Problem { code, place: Some(place), message: message.into(), help: String::new() }
+    pub(super) fn new(code: &'static str, place: ByteRange, message: impl Into<String>) -> ManifestProblem {
+        ManifestProblem { code, place: Some(place), message: message.into(), help: String::new() }
     }
 
     /// A fault of the file as a whole.
-    pub(super) fn whole(code: &'static str, message: impl Into<String>) -> Problem {
-        Problem { code, place: None, message: message.into(), help: String::new() }
+    pub(super) fn whole(code: &'static str, message: impl Into<String>) -> ManifestProblem {
+        ManifestProblem { code, place: None, message: message.into(), help: String::new() }
     }
 
     /// What to do about it.
-    pub(super) fn help(mut self, help: impl Into<String>) -> Problem {
+    pub(super) fn help(mut self, help: impl Into<String>) -> ManifestProblem {
         self.help = help.into();
         self
     }
@@ -86,7 +86,7 @@ pub struct Diagnostic {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Texts {
     all: String,
-    files: Vec<(String, Place)>,
+    files: Vec<(String, ByteRange)>,
 }
 
 impl Texts {
@@ -106,7 +106,7 @@ impl Texts {
     }
 
     /// Hides what should not have been written there, from this report and from the log it ends in.
-    fn mask(&mut self, place: &Place) {
+    fn mask(&mut self, place: &ByteRange) {
         let place = floor(&self.all, place.start)..floor(&self.all, place.end.min(self.all.len()));
         if place.start < place.end {
             self.all.replace_range(place.clone(), &"*".repeat(place.len()));
@@ -114,8 +114,8 @@ impl Texts {
     }
 
     /// The file and text that a place lies in, and the place within it.
-    fn find(&self, place: &Place) -> (&str, &str, Place) {
-        let within = |range: &Place| range.start <= place.start && place.start <= range.end;
+    fn find(&self, place: &ByteRange) -> (&str, &str, ByteRange) {
+        let within = |range: &ByteRange| range.start <= place.start && place.start <= range.end;
         // The last one: an empty file ends where it begins.
         let found = self.files.iter().rev().find(|(_, range)| within(range)).or(self.files.first());
         let Some((file, range)) = found else { return ("", "", 0..0) };
@@ -128,18 +128,18 @@ impl Texts {
 #[derive(Clone, Debug)]
 pub struct Rejection {
     texts: Texts,
-    problems: Vec<Problem>,
+    problems: Vec<ManifestProblem>,
     unreported: usize,
 }
 
 impl Rejection {
     /// The rejection of a file; the problems are put in the order of the file.
-    pub(super) fn new(file: &str, source: &str, problems: Vec<Problem>) -> Rejection {
+    pub(super) fn new(file: &str, source: &str, problems: Vec<ManifestProblem>) -> Rejection {
         Rejection::of(Texts::of(file, source), problems)
     }
 
     /// The rejection of a file and what it includes.
-    pub(super) fn of(mut texts: Texts, mut problems: Vec<Problem>) -> Rejection {
+    pub(super) fn of(mut texts: Texts, mut problems: Vec<ManifestProblem>) -> Rejection {
         for problem in &mut problems {
             problem.message = harmless(&problem.message);
             if let ("secret", Some(place)) = (problem.code, &problem.place) {
@@ -189,7 +189,7 @@ impl Rejection {
         text
     }
 
-    fn show(&self, problem: &Problem, renderer: &Renderer) -> String {
+    fn show(&self, problem: &ManifestProblem, renderer: &Renderer) -> String {
         let title = Level::ERROR.primary_title(&problem.message).id(problem.code);
         let mut groups = Vec::new();
         let (file, text, place) = self.texts.find(problem.place.as_ref().unwrap_or(&(0..0)));
@@ -222,11 +222,11 @@ impl Rejection {
 struct Window<'a> {
     text: &'a str,
     line: usize,
-    place: Place,
+    place: ByteRange,
 }
 
 /// The lines round a place. The renderer shortens lines that are too wide.
-fn window<'a>(source: &'a str, place: &Place) -> Window<'a> {
+fn window<'a>(source: &'a str, place: &ByteRange) -> Window<'a> {
     let mut start = line_start(source, place.start);
     for _ in 0..CONTEXT_LINES {
         start = line_start(source, start.saturating_sub(1));
@@ -241,7 +241,7 @@ fn window<'a>(source: &'a str, place: &Place) -> Window<'a> {
 }
 
 /// The place moved into the source, onto borders of characters, and kept within one line.
-fn fit(source: &str, place: &Place) -> Place {
+fn fit(source: &str, place: &ByteRange) -> ByteRange {
     let start = floor(source, place.start.min(source.len()));
     let end = floor(source, place.end.clamp(start, source.len()));
     start..end.min(line_end(source, start))

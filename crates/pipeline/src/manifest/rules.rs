@@ -5,11 +5,11 @@
 
 use serde_json::Value as Json;
 
-use super::problem::Problem;
-use super::tree::{Node, Place};
+use super::problem::ManifestProblem;
+use super::tree::{ByteRange, YamlNode};
 
 /// Reports every contradiction in `json`, which is the part of `root` that fits the schema.
-pub(super) fn check(json: &Json, schema: &Json, root: &Node, problems: &mut Vec<Problem>) {
+pub(super) fn check(json: &Json, schema: &Json, root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     code_in_both(json, root, problems);
     success(json, root, problems);
     for (section, first, largest) in [
@@ -32,37 +32,44 @@ fn codes(json: &Json, key: &str) -> Vec<i64> {
 }
 
 /// The place of a status in a list.
-fn place_of(root: &Node, key: &str, code: i64) -> Place {
+fn place_of(root: &YamlNode, key: &str, code: i64) -> ByteRange {
     let list = root.at(&["pipeline", "retry_policy", key]);
-    list.map_or(Place::default(), |list| list.place_of(i128::from(code)))
+    list.map_or(ByteRange::default(), |list| list.place_of(i128::from(code)))
 }
 
 /// A status cannot be both retryable and terminal.
-fn code_in_both(json: &Json, root: &Node, problems: &mut Vec<Problem>) {
+fn code_in_both(json: &Json, root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     let retryable = codes(json, RETRYABLE);
     for code in codes(json, TERMINAL).into_iter().filter(|code| retryable.contains(code)) {
         let place = place_of(root, TERMINAL, code);
         let message = format!("status {code} is in both lists: retryable and terminal");
         problems.push(
-            Problem::new("code_in_both", place, message)
+            ManifestProblem::new("code_in_both", place, message)
                 .help("decide whether it is worth another attempt, and keep it in one list"),
         );
     }
 }
 
 /// A success is neither retried nor terminal; to list one would have no effect.
-fn success(json: &Json, root: &Node, problems: &mut Vec<Problem>) {
+fn success(json: &Json, root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     for key in [RETRYABLE, TERMINAL] {
         for code in codes(json, key).into_iter().filter(|code| (200..300).contains(code)) {
             let message = format!("status {code} is a success and cannot be in `{key}`");
             let help = "remove it; what a successful answer holds is judged by its body, not by its status";
-            problems.push(Problem::new("success_code", place_of(root, key, code), message).help(help));
+            problems
+                .push(ManifestProblem::new("success_code", place_of(root, key, code), message).help(help));
         }
     }
 }
 
 /// A first value cannot exceed the largest.
-fn order(json: &Json, schema: &Json, root: &Node, keys: (&str, &str, &str), problems: &mut Vec<Problem>) {
+fn order(
+    json: &Json,
+    schema: &Json,
+    root: &YamlNode,
+    keys: (&str, &str, &str),
+    problems: &mut Vec<ManifestProblem>,
+) {
     let (section, first, largest) = keys;
     let given = |key| json.pointer(&format!("/pipeline/{section}/{key}")).and_then(Json::as_f64);
     let default = |key| {
@@ -76,13 +83,14 @@ fn order(json: &Json, schema: &Json, root: &Node, keys: (&str, &str, &str), prob
     if low <= high {
         return;
     }
-    let place = node(first).or_else(|| node(largest)).map_or(Place::default(), |node| node.place.clone());
+    let place = node(first).or_else(|| node(largest)).map_or(ByteRange::default(), |node| node.place.clone());
     let by_default = |key| if given(key).is_none() { " by default" } else { "" };
     let message = format!(
         "`{first}` is {low}{}, more than `{largest}`, which is {high}{}",
         by_default(first),
         by_default(largest)
     );
-    problems
-        .push(Problem::new("order", place, message).help(format!("raise `{largest}` or lower `{first}`")));
+    problems.push(
+        ManifestProblem::new("order", place, message).help(format!("raise `{largest}` or lower `{first}`")),
+    );
 }

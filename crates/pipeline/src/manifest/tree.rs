@@ -14,7 +14,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Vis
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Error, Location, Spanned};
 
-use super::problem::{Problem, quoted};
+use super::problem::{ManifestProblem, quoted};
 
 /// The most nodes a manifest may have, with aliases expanded.
 const NODES_MAX: usize = 10_000;
@@ -22,25 +22,25 @@ const NODES_MAX: usize = 10_000;
 const DEPTH_MAX: usize = 64;
 
 /// A range of bytes of the source.
-pub(super) type Place = Range<usize>;
+pub(super) type ByteRange = Range<usize>;
 
 /// A value and its place.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) place: Place,
-    pub(super) value: Value,
+pub(super) struct YamlNode {
+    pub(super) place: ByteRange,
+    pub(super) value: YamlValue,
 }
 
 /// A key and its place.
 #[derive(Debug)]
-pub(super) struct Key {
-    pub(super) place: Place,
+pub(super) struct YamlKey {
+    pub(super) place: ByteRange,
     pub(super) name: String,
 }
 
 /// What a node holds.
 #[derive(Debug)]
-pub(super) enum Value {
+pub(super) enum YamlValue {
     Null,
     Bool(bool),
     Integer(i128),
@@ -48,12 +48,12 @@ pub(super) enum Value {
     Text(String),
     /// A text that is nothing but a variable of the environment: of whatever kind is wanted.
     Env(String),
-    List(Vec<Node>),
-    Map(Vec<(Key, Node)>),
+    List(Vec<YamlNode>),
+    Map(Vec<(YamlKey, YamlNode)>),
 }
 
 /// The tree of a text that holds one YAML document.
-pub(super) fn parse(text: &str) -> Result<Node, Problem> {
+pub(super) fn parse(text: &str) -> Result<YamlNode, ManifestProblem> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_nodes: NODES_MAX,
@@ -72,55 +72,55 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
 }
 
 /// The node of `map` under `name`, or under the twin of `name` that takes a human duration.
-fn child<'a>(map: &'a [(Key, Node)], name: &str) -> Option<&'a Node> {
+fn child<'a>(map: &'a [(YamlKey, YamlNode)], name: &str) -> Option<&'a YamlNode> {
     let twin = name.strip_suffix("_seconds");
     map.iter().find(|(key, _)| key.name == name || Some(key.name.as_str()) == twin).map(|(_, node)| node)
 }
 
-impl Node {
+impl YamlNode {
     /// The node at the end of a path of keys.
-    pub(super) fn at(&self, path: &[&str]) -> Option<&Node> {
+    pub(super) fn at(&self, path: &[&str]) -> Option<&YamlNode> {
         path.iter().try_fold(self, |node, name| match &node.value {
-            Value::Map(map) => child(map, name),
+            YamlValue::Map(map) => child(map, name),
             _ => None,
         })
     }
 
     /// The entries of a map; none of anything else.
-    pub(super) fn entries(&self) -> &[(Key, Node)] {
-        if let Value::Map(map) = &self.value { map } else { &[] }
+    pub(super) fn entries(&self) -> &[(YamlKey, YamlNode)] {
+        if let YamlValue::Map(map) = &self.value { map } else { &[] }
     }
 
     /// The items of a list; none of anything else.
-    pub(super) fn items(&self) -> &[Node] {
-        if let Value::List(items) = &self.value { items } else { &[] }
+    pub(super) fn items(&self) -> &[YamlNode] {
+        if let YamlValue::List(items) = &self.value { items } else { &[] }
     }
 
     /// The text of a text.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
-            Value::Text(text) | Value::Env(text) => Some(text),
+            YamlValue::Text(text) | YamlValue::Env(text) => Some(text),
             _ => None,
         }
     }
 
     /// Calls a function with every node, this one first.
-    pub(super) fn each(&mut self, visit: &mut impl FnMut(&mut Node)) {
+    pub(super) fn each(&mut self, visit: &mut impl FnMut(&mut YamlNode)) {
         visit(self);
         match &mut self.value {
-            Value::List(items) => items.iter_mut().for_each(|item| item.each(visit)),
-            Value::Map(map) => map.iter_mut().for_each(|(_, node)| node.each(visit)),
+            YamlValue::List(items) => items.iter_mut().for_each(|item| item.each(visit)),
+            YamlValue::Map(map) => map.iter_mut().for_each(|(_, node)| node.each(visit)),
             _ => {}
         }
     }
 
     /// Moves every place by so many bytes, for a text that stands behind others.
     pub(super) fn shift(&mut self, by: usize) {
-        let moved = |place: &Place| place.start + by..place.end + by;
+        let moved = |place: &ByteRange| place.start + by..place.end + by;
         self.place = moved(&self.place);
         match &mut self.value {
-            Value::List(items) => items.iter_mut().for_each(|item| item.shift(by)),
-            Value::Map(map) => {
+            YamlValue::List(items) => items.iter_mut().for_each(|item| item.shift(by)),
+            YamlValue::Map(map) => {
                 for (key, node) in map {
                     key.place = moved(&key.place);
                     node.shift(by);
@@ -131,15 +131,15 @@ impl Node {
     }
 
     /// The place of a number in this list, or of the list.
-    pub(super) fn place_of(&self, number: i128) -> Place {
-        let items = if let Value::List(items) = &self.value { items.as_slice() } else { &[] };
-        let item = items.iter().find(|item| matches!(item.value, Value::Integer(n) if n == number));
+    pub(super) fn place_of(&self, number: i128) -> ByteRange {
+        let items = if let YamlValue::List(items) = &self.value { items.as_slice() } else { &[] };
+        let item = items.iter().find(|item| matches!(item.value, YamlValue::Integer(n) if n == number));
         item.unwrap_or(self).place.clone()
     }
 }
 
 /// An error of the YAML parser in our words.
-fn explain(error: &Error, text: &str) -> Problem {
+fn explain(error: &Error, text: &str) -> ManifestProblem {
     let place = error.location().map_or(0..0, |location| place(&location, text));
     let (code, message, help) = match innermost(error) {
         Error::DuplicateMappingKey { key, .. } => (
@@ -174,7 +174,7 @@ fn explain(error: &Error, text: &str) -> Problem {
         }
         other => syntax(&strip_place(&other.without_snippet().to_string())),
     };
-    Problem::new(code, place, message).help(help)
+    ManifestProblem::new(code, place, message).help(help)
 }
 
 /// The code, message and help for a fault of syntax.
@@ -203,7 +203,7 @@ fn strip_place(message: &str) -> String {
 }
 
 /// The bytes a location means.
-fn place(location: &Location, text: &str) -> Place {
+fn place(location: &Location, text: &str) -> ByteRange {
     let span = location.span();
     let offset = span.byte_offset().and_then(|offset| usize::try_from(offset).ok());
     let len = span.byte_len().and_then(|len| usize::try_from(len).ok()).unwrap_or(0);
@@ -222,85 +222,85 @@ fn offset_of(text: &str, line: u64, column: u64) -> usize {
 
 /// The bytes a spanned value means. The text is not at hand, and not needed: the parser knows
 /// the bytes of everything it read from a string.
-fn bytes(location: &Location) -> Place {
+fn bytes(location: &Location) -> ByteRange {
     place(location, "")
 }
 
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Node, D::Error> {
-        let spanned = Spanned::<Value>::deserialize(deserializer)?;
-        Ok(Node { place: bytes(&spanned.referenced), value: spanned.value })
+impl<'de> Deserialize<'de> for YamlNode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<YamlNode, D::Error> {
+        let spanned = Spanned::<YamlValue>::deserialize(deserializer)?;
+        Ok(YamlNode { place: bytes(&spanned.referenced), value: spanned.value })
     }
 }
 
-impl<'de> Deserialize<'de> for Key {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key, D::Error> {
+impl<'de> Deserialize<'de> for YamlKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<YamlKey, D::Error> {
         let spanned = Spanned::<String>::deserialize(deserializer)?;
-        Ok(Key { place: bytes(&spanned.referenced), name: spanned.value })
+        Ok(YamlKey { place: bytes(&spanned.referenced), name: spanned.value })
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+impl<'de> Deserialize<'de> for YamlValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<YamlValue, D::Error> {
         deserializer.deserialize_any(Build)
     }
 }
 
-/// Builds a [`Value`] from what the parser reads.
+/// Builds a [`YamlValue`] from what the parser reads.
 struct Build;
 
 impl<'de> Visitor<'de> for Build {
-    type Value = Value;
+    type Value = YamlValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a YAML value")
     }
 
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_unit<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
+    fn visit_bool<E>(self, value: bool) -> Result<YamlValue, E> {
+        Ok(YamlValue::Bool(value))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Integer(value.into()))
+    fn visit_i64<E>(self, value: i64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Integer(value.into()))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Integer(value.into()))
+    fn visit_u64<E>(self, value: u64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Integer(value.into()))
     }
 
-    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
-        Ok(Value::Integer(value))
+    fn visit_i128<E>(self, value: i128) -> Result<YamlValue, E> {
+        Ok(YamlValue::Integer(value))
     }
 
-    fn visit_u128<E: serde::de::Error>(self, value: u128) -> Result<Value, E> {
-        i128::try_from(value).map(Value::Integer).map_err(|_| E::custom("the number is too large"))
+    fn visit_u128<E: serde::de::Error>(self, value: u128) -> Result<YamlValue, E> {
+        i128::try_from(value).map(YamlValue::Integer).map_err(|_| E::custom("the number is too large"))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::Float(value))
+    fn visit_f64<E>(self, value: f64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Float(value))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::Text(value.to_owned()))
+    fn visit_str<E>(self, value: &str) -> Result<YamlValue, E> {
+        Ok(YamlValue::Text(value.to_owned()))
     }
 
-    fn visit_bytes<E: serde::de::Error>(self, _: &[u8]) -> Result<Value, E> {
+    fn visit_bytes<E: serde::de::Error>(self, _: &[u8]) -> Result<YamlValue, E> {
         Err(E::custom("binary data has no place in a manifest"))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<YamlValue, A::Error> {
         let mut list = Vec::new();
         while let Some(node) = access.next_element()? {
             list.push(node);
         }
-        Ok(Value::List(list))
+        Ok(YamlValue::List(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<YamlValue, A::Error> {
         let mut map = Vec::new();
         while let Some(entry) = access.next_entry()? {
             if map.len() >= NODES_MAX {
@@ -308,6 +308,6 @@ impl<'de> Visitor<'de> for Build {
             }
             map.push(entry);
         }
-        Ok(Value::Map(map))
+        Ok(YamlValue::Map(map))
     }
 }

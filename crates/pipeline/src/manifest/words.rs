@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::problem::quoted;
-use super::tree::Value;
+use super::tree::YamlValue;
 
 /// What a schema wants: a JSON type, "choice" for a list of fixed values, "map" for keys of any
 /// name, or "scalar" for any single value.
@@ -36,10 +36,10 @@ pub(super) fn takes_switch(schema: &Json) -> bool {
 }
 
 /// Whether a value is one of the choices.
-pub(super) fn chosen(value: &Value, schema: &Json) -> bool {
+pub(super) fn chosen(value: &YamlValue, schema: &Json) -> bool {
     match value {
-        Value::Bool(_) => takes_switch(schema),
-        Value::Text(text) | Value::Env(text) => {
+        YamlValue::Bool(_) => takes_switch(schema),
+        YamlValue::Text(text) | YamlValue::Env(text) => {
             options(schema).is_some_and(|options| options.contains(&text.as_str()))
         }
         _ => false,
@@ -47,20 +47,20 @@ pub(super) fn chosen(value: &Value, schema: &Json) -> bool {
 }
 
 /// A chosen value as JSON.
-pub(super) fn scalar(value: &Value) -> Option<Json> {
+pub(super) fn scalar(value: &YamlValue) -> Option<Json> {
     match value {
-        Value::Bool(value) => Some(Json::Bool(*value)),
-        Value::Text(text) | Value::Env(text) => Some(Json::String(text.clone())),
+        YamlValue::Bool(value) => Some(Json::Bool(*value)),
+        YamlValue::Text(text) | YamlValue::Env(text) => Some(Json::String(text.clone())),
         _ => None,
     }
 }
 
 /// Any single value as JSON.
-pub(super) fn any_scalar(value: &Value) -> Option<Json> {
+pub(super) fn any_scalar(value: &YamlValue) -> Option<Json> {
     match value {
-        Value::Null => Some(Json::Null),
-        Value::Integer(number) => i64::try_from(*number).ok().map(Json::from),
-        Value::Float(number) => serde_json::Number::from_f64(*number).map(Json::Number),
+        YamlValue::Null => Some(Json::Null),
+        YamlValue::Integer(number) => i64::try_from(*number).ok().map(Json::from),
+        YamlValue::Float(number) => serde_json::Number::from_f64(*number).map(Json::Number),
         other => scalar(other),
     }
 }
@@ -105,15 +105,15 @@ pub(super) fn bounds(schema: &Json, show: impl Fn(f64) -> String) -> String {
 }
 
 /// What a value is, in words.
-pub(super) fn found(value: &Value) -> String {
+pub(super) fn found(value: &YamlValue) -> String {
     match value {
-        Value::Null => "nothing".to_owned(),
-        Value::Bool(value) => format!("`{value}`"),
-        Value::Integer(number) => format!("the number {number}"),
-        Value::Float(number) => format!("the number {number:?}"),
-        Value::Text(text) | Value::Env(text) => format!("the text {}", quoted(text)),
-        Value::List(_) => "a list".to_owned(),
-        Value::Map(_) => "keys and values".to_owned(),
+        YamlValue::Null => "nothing".to_owned(),
+        YamlValue::Bool(value) => format!("`{value}`"),
+        YamlValue::Integer(number) => format!("the number {number}"),
+        YamlValue::Float(number) => format!("the number {number:?}"),
+        YamlValue::Text(text) | YamlValue::Env(text) => format!("the text {}", quoted(text)),
+        YamlValue::List(_) => "a list".to_owned(),
+        YamlValue::Map(_) => "keys and values".to_owned(),
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tidegate_core::suggest::nearest;
 
-use super::{CallOptions, Preset};
-use crate::manifest::{CsvRows, Service};
+use super::{CallOptions, PresetManifest};
+use crate::manifest::{CsvRows, ServiceSpec};
 use crate::run::{csv_fields, csv_header};
 
 /// What is asked about a row.
@@ -39,7 +39,7 @@ pub struct GeocodeOptions {
     /// What to ask.
     pub question: Question,
     /// Whom to ask.
-    pub service: Service,
+    pub service: ServiceSpec,
     /// How.
     pub calls: CallOptions,
     /// If the service asks for a longer wait than this, the run ends.
@@ -61,7 +61,7 @@ const ADDED: [&str; 9] =
 ///
 /// # Errors
 /// If the file cannot be read or has no such column.
-pub fn geocode(options: &GeocodeOptions) -> Result<Preset, String> {
+pub fn geocode(options: &GeocodeOptions) -> Result<PresetManifest, String> {
     let at = |what: String| format!("{}: {what}", options.input.display());
     let header = csv_header(&options.input, &options.csv)?;
     let fields = csv_fields(&header);
@@ -134,12 +134,12 @@ pub fn geocode(options: &GeocodeOptions) -> Result<Preset, String> {
     if let Some((store, days)) = &options.dead_letters {
         merge(&mut pipeline, json!({ "dead_letters": { "store": store, "retention_days": days } }));
     }
-    Preset::new(json!({ "version": 1, "pipeline": pipeline }))
+    PresetManifest::new(json!({ "version": 1, "pipeline": pipeline }))
 }
 
 /// The keys of a service that are not as they would be anyway.
-pub(super) fn changed(service: &Service) -> Value {
-    let (mut keys, usual) = (json!(service), json!(Service::default()));
+pub(super) fn changed(service: &ServiceSpec) -> Value {
+    let (mut keys, usual) = (json!(service), json!(ServiceSpec::default()));
     if let (Some(keys), Some(usual)) = (keys.as_object_mut(), usual.as_object()) {
         keys.retain(|name, value| usual.get(name) != Some(value));
     }

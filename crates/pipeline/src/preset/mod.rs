@@ -21,22 +21,22 @@ use crate::manifest::Manifest;
 
 /// A manifest made of options.
 #[derive(Clone, Debug)]
-pub struct Preset {
+pub struct PresetManifest {
     /// The keys that the options set.
     pub keys: Value,
     /// The manifest that they make.
     pub manifest: Manifest,
 }
 
-impl Preset {
+impl PresetManifest {
     /// From the keys of a manifest.
     ///
     /// # Errors
     /// If they make none, in a sentence.
-    pub fn new(keys: Value) -> Result<Preset, String> {
+    pub fn new(keys: Value) -> Result<PresetManifest, String> {
         let manifest =
             serde_json::from_value(keys.clone()).map_err(|e| format!("the options make no manifest: {e}"))?;
-        Ok(Preset { keys, manifest })
+        Ok(PresetManifest { keys, manifest })
     }
 }
 

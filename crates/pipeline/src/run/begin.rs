@@ -10,10 +10,10 @@
 //! "done" with rows missing.
 
 use super::landing::check_rows;
-use super::lifecycle::{Entry, Last, Unfinished};
+use super::lifecycle::{Last, RunEntry, Unfinished};
 use super::report::RunError;
-use super::state::Checkpoint;
-use crate::manifest::Mode;
+use super::state::RunCheckpoint;
+use crate::manifest::WriteMode;
 use crate::sink::{Saved, Standing};
 use tidegate_core::time::calendar::rfc3339;
 
@@ -26,18 +26,23 @@ pub(super) enum Begin {
 }
 
 /// When a run of the state directory began, for people.
-fn when(entry: &Entry) -> String {
+fn when(entry: &RunEntry) -> String {
     rfc3339(entry.began_ms)
 }
 
 /// Decides by what is written down.
-pub(super) fn decide(last: Last, resume: bool, fingerprint: &str, mode: Mode) -> Result<Begin, RunError> {
+pub(super) fn decide(
+    last: Last,
+    resume: bool,
+    fingerprint: &str,
+    mode: WriteMode,
+) -> Result<Begin, RunError> {
     let run = match (last, resume) {
         (Last::Never, true) => return Ok(Begin::New("there is no earlier run".into())),
         (Last::Done(entry), true) => {
             return Ok(Begin::New(format!("run {} of {} is complete", entry.run, when(&entry))));
         }
-        (Last::Unfinished(run), false) if mode == Mode::Append && run.has_committed() => {
+        (Last::Unfinished(run), false) if mode == WriteMode::Append && run.has_committed() => {
             return Err(appended(&run.entry, "use --resume"));
         }
         (Last::Never | Last::Done(_) | Last::Unfinished(_), false) => return Ok(Begin::New(String::new())),
@@ -52,9 +57,9 @@ pub(super) fn decide(last: Last, resume: bool, fingerprint: &str, mode: Mode) ->
 
 /// Decides once the source was looked at: why a new run is to be started, if it is.
 pub(super) fn same_source(
-    entry: &Entry,
+    entry: &RunEntry,
     committed: u64,
-    (stamp, mode): (&str, Mode),
+    (stamp, mode): (&str, WriteMode),
 ) -> Result<Option<String>, RunError> {
     match &entry.layer {
         Some(layer) if layer.stamp != stamp && committed > 0 => {
@@ -65,15 +70,15 @@ pub(super) fn same_source(
     }
 }
 
-fn anew(entry: &Entry, committed: u64, mode: Mode, why: &str) -> Result<String, RunError> {
+fn anew(entry: &RunEntry, committed: u64, mode: WriteMode, why: &str) -> Result<String, RunError> {
     let since = format!("{why} since run {} of {} stopped", entry.run, when(entry));
-    if mode == Mode::Append && committed > 0 {
+    if mode == WriteMode::Append && committed > 0 {
         return Err(appended(entry, &format!("{since}, so it cannot be resumed; undo the change")));
     }
     Ok(since)
 }
 
-fn appended(entry: &Entry, instead: &str) -> RunError {
+fn appended(entry: &RunEntry, instead: &str) -> RunError {
     RunError::Setup(format!(
         "run {} of {} did not finish, and `mode: append` would add its records again; {instead}, or delete its rows and remove the state directory of {}",
         entry.run, entry.pipeline, entry.pipeline
@@ -81,15 +86,15 @@ fn appended(entry: &Entry, instead: &str) -> RunError {
 }
 
 /// What the sink says about the run that is to be continued.
-pub(super) enum Found {
+pub(super) enum SinkProgress {
     /// Its last checkpoint.
-    Checkpoint(Box<Checkpoint>),
+    Checkpoint(Box<RunCheckpoint>),
     /// Nothing of it, and it has committed nothing.
     Nothing,
 }
 
 /// The run cannot go on with what is there.
-pub(super) fn refuse(entry: &Entry, what: &str) -> RunError {
+pub(super) fn refuse(entry: &RunEntry, what: &str) -> RunError {
     RunError::Broken(format!(
         "run {} cannot be resumed: {what}. `tidegate run` without --resume reads the source from the beginning",
         entry.run
@@ -98,13 +103,13 @@ pub(super) fn refuse(entry: &Entry, what: &str) -> RunError {
 
 /// Holds what the sink has against what the run has committed.
 pub(super) fn find(
-    entry: &Entry,
+    entry: &RunEntry,
     (committed, keeps): (u64, bool),
     saved: Option<&Saved>,
     standing: Standing,
-) -> Result<Found, RunError> {
+) -> Result<SinkProgress, RunError> {
     let known = match saved {
-        Some(saved) => serde_json::from_str::<Checkpoint>(&saved.checkpoint)
+        Some(saved) => serde_json::from_str::<RunCheckpoint>(&saved.checkpoint)
             .map_err(|e| RunError::Broken(format!("the checkpoint in the sink cannot be read: {e}")))
             .map(Some)?,
         None => None,
@@ -112,7 +117,7 @@ pub(super) fn find(
     let Some(known) = known.filter(|known| known.run == entry.run) else {
         // A sink that shows a run at its end only holds all of it or nothing.
         if committed == 0 || !keeps {
-            return Ok(Found::Nothing);
+            return Ok(SinkProgress::Nothing);
         }
         return Err(refuse(
             entry,
@@ -149,12 +154,12 @@ pub(super) fn find(
             ),
         ));
     }
-    Ok(Found::Checkpoint(Box::new(known)))
+    Ok(SinkProgress::Checkpoint(Box::new(known)))
 }
 
 /// Whether a sink that appends holds an unfinished run that the state directory does not know.
 pub(super) fn stray(saved: Option<&Saved>) -> Result<(), RunError> {
-    let Some(found) = saved.and_then(|saved| serde_json::from_str::<Checkpoint>(&saved.checkpoint).ok())
+    let Some(found) = saved.and_then(|saved| serde_json::from_str::<RunCheckpoint>(&saved.checkpoint).ok())
     else {
         return Ok(());
     };

@@ -11,7 +11,7 @@ use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs};
 
 use super::csv_rows::RowSource;
-use super::described::{Described, Memory};
+use super::described::{Described, ReplaySource};
 use super::fetched::{DIR, Fetched, Scratch, fetch, is_remote};
 use super::paged::{Make, Paged};
 use super::service;
@@ -38,7 +38,7 @@ pub struct Named {
 }
 
 /// The parts of a pipeline.
-pub struct Parts {
+pub struct PipelineParts {
     /// The name of the pipeline.
     pub id: String,
     /// Which source, steps and sink: a checkpoint of others is refused.
@@ -80,7 +80,7 @@ pub(super) enum Start<'a> {
 /// # Errors
 /// Why it cannot be read, in a sentence.
 fn open_source(
-    form: &manifest::Source,
+    form: &manifest::SourceSpec,
     folder: &Path,
     fetched: Option<&Fetched>,
 ) -> Result<Box<dyn Source>, String> {
@@ -118,7 +118,7 @@ fn open_source(
 }
 
 /// Where records come from, for people.
-fn describe(manifest: &Manifest, form: &manifest::Source, folder: &Path) -> String {
+fn describe(manifest: &Manifest, form: &manifest::SourceSpec, folder: &Path) -> String {
     match (&form.file, &form.postgis, &form.service) {
         (Some(file), _, _) if file.contains("://") => file.clone(),
         (Some(file), _, _) => step::path(folder, file).display().to_string(),
@@ -151,14 +151,14 @@ pub fn build(
     folder: &Path,
     cache: Option<PathBuf>,
     stop: Arc<AtomicBool>,
-) -> Result<Parts, StepError> {
+) -> Result<PipelineParts, StepError> {
     let traffic = Traffic::new(manifest, None, None);
     let folders = Folders { manifest: folder, answers: cache.clone(), state: cache, run: 0 };
     build_from(manifest, folders, (stop, traffic), &Start::New)
 }
 
 /// The name of a step as a stage, in rejects and letters.
-pub(super) fn step_label(at: usize, form: &manifest::Step) -> String {
+pub(super) fn step_label(at: usize, form: &manifest::StepSpec) -> String {
     format!("steps[{at}] {}", form.name())
 }
 
@@ -189,7 +189,7 @@ pub(super) fn build_from(
     Folders { manifest: folder, state: cache, answers, run }: Folders<'_>,
     (stop, traffic): (Arc<AtomicBool>, Traffic),
     begin: &Start<'_>,
-) -> Result<Parts, StepError> {
+) -> Result<PipelineParts, StepError> {
     let pipeline = &manifest.pipeline;
     let (Some(from), Some(to)) = (&pipeline.source, &pipeline.sink) else {
         let what = "the manifest holds policies only; add `source` and `sink` to `pipeline` to make it run";
@@ -218,7 +218,7 @@ pub(super) fn build_from(
         _ => None,
     };
     let source = match begin {
-        Start::Replay(described) => Box::new(Memory::new(described)?),
+        Start::Replay(described) => Box::new(ReplaySource::new(described)?),
         Start::New | Start::Resumed(_) => {
             open(manifest, from, (folder, fetched.as_ref()), (&stop, &traffic), begin).map_err(of_source)?
         }
@@ -248,7 +248,7 @@ pub(super) fn build_from(
     }
     let gates = Gates::new(manifest, &flow)?;
     let sink = Spec::new(&pipeline.id, to, &flow, (folder, &dir), traffic.clone())?;
-    Ok(Parts {
+    Ok(PipelineParts {
         id: pipeline.id.clone(),
         fingerprint: fingerprint(manifest),
         from: describe(manifest, from, folder),
@@ -279,7 +279,7 @@ pub(crate) fn grids(pipeline: &manifest::Pipeline, folder: &Path) -> Result<Grid
 /// Opens the source of a manifest, wherever it is.
 fn open(
     manifest: &Manifest,
-    from: &manifest::Source,
+    from: &manifest::SourceSpec,
     (folder, fetched): (&Path, Option<&Fetched>),
     (stop, traffic): (&Arc<AtomicBool>, &Traffic),
     begin: &Start<'_>,
@@ -297,14 +297,14 @@ fn open(
 }
 
 /// How the layer of a service is opened, as often as it has to be.
-fn job(manifest: &Manifest, from: &manifest::Source, name: &str, traffic: &Traffic) -> Make {
+fn job(manifest: &Manifest, from: &manifest::SourceSpec, name: &str, traffic: &Traffic) -> Make {
     let (manifest, form, name) = (manifest.clone(), from.clone(), name.to_owned());
     let traffic = traffic.clone();
     Box::new(move || service::job(&manifest, &form, &name, &traffic))
 }
 
 /// What is known of the records before the first step.
-fn start(form: &manifest::Source, source: &dyn Source) -> Result<Flow, String> {
+fn start(form: &manifest::SourceSpec, source: &dyn Source) -> Result<Flow, String> {
     let layer = source.layer();
     let named = form.crs.as_deref().map(step::crs).transpose().map_err(|e| format!("source.crs: {e}"))?;
     let mut flow = Flow::new(layer.schema.clone(), layer.crs.clone().or(named));
@@ -315,9 +315,9 @@ fn start(form: &manifest::Source, source: &dyn Source) -> Result<Flow, String> {
 /// Takes all records through the steps so far, for a step that has to look at them first. `None`
 /// if the source or one of those steps is a service.
 fn first_pass(
-    from: &manifest::Source,
+    from: &manifest::SourceSpec,
     (folder, fetched): (&Path, Option<&Fetched>),
-    steps: &[manifest::Step],
+    steps: &[manifest::StepSpec],
     look: &mut dyn FnMut(&Batch),
 ) -> Option<Result<(), String>> {
     let afar = from.file.is_none() && from.service.is_some() && fetched.is_none();
@@ -358,7 +358,7 @@ pub(super) fn fingerprint(manifest: &Manifest) -> String {
     let pipeline = &manifest.pipeline;
     let mut source = pipeline.source.clone();
     if let Some(source) = &mut source {
-        (source.tolerate, source.patience_seconds) = (None, manifest::Source::PATIENCE_SECONDS);
+        (source.tolerate, source.patience_seconds) = (None, manifest::SourceSpec::PATIENCE_SECONDS);
         if let Some(paging) = &mut source.paging {
             paging.at_once = None;
         }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sink::Put;
+use crate::sink::RowCounts;
 use crate::step::{Aside, Reject};
 
 /// What became of the records of a run, over all its resumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Counts {
+pub struct RecordCounts {
     /// Records that the source offered.
     pub read: u64,
     /// Records that came into being beyond those, because lists were exploded.
@@ -35,7 +35,7 @@ pub struct Counts {
     pub repaired: u64,
 }
 
-impl Counts {
+impl RecordCounts {
     /// In the sink now.
     #[must_use]
     pub fn written(&self) -> u64 {
@@ -61,7 +61,7 @@ impl Counts {
     }
 
     /// Adds what became of a batch.
-    pub(super) fn add(&mut self, delta: &Counts) {
+    pub(super) fn add(&mut self, delta: &RecordCounts) {
         self.read += delta.read;
         self.added += delta.added;
         self.filtered += delta.filtered;
@@ -91,7 +91,7 @@ impl Counts {
         }
     }
 
-    pub(super) fn put(&mut self, put: &Put) {
+    pub(super) fn put(&mut self, put: &RowCounts) {
         self.inserted += put.inserted;
         self.updated += put.updated;
         self.unchanged += put.unchanged;

@@ -16,7 +16,7 @@ use tidegate_geo::{Batch, Crs, Kind, Problem, Schema, Value};
 
 use super::source::{Page, Source, file_stamp};
 use crate::manifest::CsvRows;
-use crate::source::Mark;
+use crate::source::IdentifierHash;
 use crate::step::StepError;
 
 /// A page ends when it holds so much text.
@@ -188,7 +188,7 @@ impl Source for RowSource {
         file_stamp(&self.path)
     }
 
-    fn seek(&mut self, position: &str, _: Vec<Mark>) -> Result<(), StepError> {
+    fn seek(&mut self, position: &str, _: Vec<IdentifierHash>) -> Result<(), StepError> {
         let no = || StepError::Broken(format!("{position:?} is not a position in a file"));
         self.from = position.parse().map_err(|_| no())?;
         self.reader = open(&self.path, &self.options).map_err(StepError::Broken)?;

@@ -11,7 +11,7 @@ use tidegate_geo::wkb::{Dim, Shape};
 use tidegate_geo::{Crs, Kind, Schema};
 
 use super::source::{Page, Source};
-use crate::source::Mark;
+use crate::source::IdentifierHash;
 use crate::step::StepError;
 
 /// A layer, as text.
@@ -83,18 +83,18 @@ impl Described {
 }
 
 /// A source that has told all it has to tell: for replays.
-pub(super) struct Memory {
+pub(super) struct ReplaySource {
     described: Described,
     layer: Layer,
 }
 
-impl Memory {
-    pub(super) fn new(described: &Described) -> Result<Memory, String> {
-        Ok(Memory { layer: described.layer()?, described: described.clone() })
+impl ReplaySource {
+    pub(super) fn new(described: &Described) -> Result<ReplaySource, String> {
+        Ok(ReplaySource { layer: described.layer()?, described: described.clone() })
     }
 }
 
-impl Source for Memory {
+impl Source for ReplaySource {
     fn layer(&self) -> &Layer {
         &self.layer
     }
@@ -107,7 +107,7 @@ impl Source for Memory {
         self.described.stamp.clone()
     }
 
-    fn seek(&mut self, _: &str, _: Vec<Mark>) -> Result<(), StepError> {
+    fn seek(&mut self, _: &str, _: Vec<IdentifierHash>) -> Result<(), StepError> {
         Ok(())
     }
 
@@ -130,7 +130,8 @@ mod tests {
             crs: Some(Crs::epsg(31287)),
             records: Some(7),
         };
-        let described = Described::of(&Memory { layer: layer.clone(), described: Described::default() });
+        let described =
+            Described::of(&ReplaySource { layer: layer.clone(), described: Described::default() });
         let again: Described = serde_json::from_str(&serde_json::to_string(&described).unwrap()).unwrap();
         let back = again.layer().unwrap();
         assert_eq!((back.schema, back.crs, back.records), (layer.schema, layer.crs, layer.records));

@@ -9,30 +9,30 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::begin::{self, Begin, Found};
-use super::build::{Folders, Named, Parts, Start, build_from, fingerprint, run_number};
+use super::begin::{self, Begin, SinkProgress};
+use super::build::{Folders, Named, PipelineParts, Start, build_from, fingerprint, run_number};
 use super::crash;
 use super::described::Described;
 use super::fetched;
 use super::landing::{Landing, check_rows};
 use super::letters::{self, DeadRejects};
-use super::lifecycle::{Entry, Started, Status};
+use super::lifecycle::{RunEntry, RunStatus, Started};
 use super::rejects::{NdjsonRejects, Rejects};
-use super::report::{Began, End, Report, RunError};
+use super::report::{Began, End, RunError, RunReport};
 use super::source::{self, Source, Told};
-use super::state::{Checkpoint, State};
+use super::state::{RunCheckpoint, StateDir};
 use super::trail::Trail;
-use super::transform::{Ended, Read, transform};
+use super::transform::{PageRead, TransformEnd, transform};
 use crate::gate::Gates;
 use crate::lock::lock;
-use crate::manifest::{self, Manifest, Mode, Policy};
-use crate::sink::{Sink, Standing, Target};
+use crate::manifest::{self, Manifest, Policy, WriteMode};
+use crate::sink::{Sink, SinkTarget, Standing};
 use crate::telemetry::{Telemetry, Teller};
 use crate::traffic::Traffic;
 
 /// How to run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RunOptions {
     /// Relative paths of the manifest start here.
     pub folder: PathBuf,
     /// Where state is kept.
@@ -47,19 +47,19 @@ pub struct Options {
     pub from_options: bool,
 }
 
-impl Options {
+impl RunOptions {
     /// For a manifest that was made of the options of a command: its paths are those of the person
     /// who typed them, and the output appears when it is whole.
     #[must_use]
-    pub fn of_preset(state: &Path, resume: bool, keep_going: bool) -> Options {
+    pub fn of_preset(state: &Path, resume: bool, keep_going: bool) -> RunOptions {
         let (folder, state) = (PathBuf::new(), state.to_owned());
-        Options { folder, state, resume, atomic: true, keep_going, from_options: true }
+        RunOptions { folder, state, resume, atomic: true, keep_going, from_options: true }
     }
 }
 
 /// A run as others see it while it goes on.
 #[derive(Default)]
-pub struct Watch {
+pub struct RunWatch {
     /// Records read, by this run and those it resumes.
     pub read: AtomicU64,
     /// Records committed.
@@ -88,17 +88,17 @@ pub struct Watch {
 ///
 /// # Errors
 /// When it cannot begin, or breaks off.
-pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Report, RunError> {
+pub fn run(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Result<RunReport, RunError> {
     let clock = Instant::now();
     let id = &manifest.pipeline.id;
-    let state = State::open(&options.state, id)?;
+    let state = StateDir::open(&options.state, id)?;
     let last = state.last().map_err(RunError::Broken)?;
     if let Some(form) = &manifest.pipeline.dead_letters {
         let place = letters::place(form, &options.folder, &options.state).map_err(RunError::Setup)?;
         let why = letters::suspended(&place, id).map_err(|e| RunError::Setup(e.to_string()))?;
         why.map_or(Ok(()), |why| Err(RunError::Later(why)))?;
     }
-    let mode = manifest.pipeline.sink.as_ref().map_or(Mode::Replace, manifest::Sink::mode);
+    let mode = manifest.pipeline.sink.as_ref().map_or(WriteMode::Replace, manifest::SinkSpec::mode);
     let traffic = Traffic::new(manifest, None, Some(watch.telemetry.clone()))
         .keeping(&options.state)
         .going_on(options.keep_going)
@@ -135,12 +135,12 @@ pub fn run(manifest: &Manifest, options: &Options, watch: &Watch) -> Result<Repo
     let Identity { began, started, committed } = identity;
     match setup.open(parts, rejects, (&began, &started.entry, committed)) {
         Err(why) => Err(started.fail(why)),
-        Ok(Opened::Completed(report)) => {
-            started.done(report.to_json(Status::Done)).map_err(RunError::Broken)?;
+        Ok(RunOpening::Completed(report)) => {
+            started.done(report.to_json(RunStatus::Done)).map_err(RunError::Broken)?;
             fetched::sweep(state.dir());
             Ok(*report)
         }
-        Ok(Opened::Ready(ready)) => setup.go(*ready, began, started, &mut trail),
+        Ok(RunOpening::Ready(ready)) => setup.go(*ready, began, started, &mut trail),
     }
 }
 
@@ -154,7 +154,7 @@ struct Identity<'a> {
 
 impl<'a> Identity<'a> {
     /// Writes it down.
-    fn new(begin: Begin, state: &'a State, id: &str, fingerprint: &str) -> Result<Identity<'a>, String> {
+    fn new(begin: Begin, state: &'a StateDir, id: &str, fingerprint: &str) -> Result<Identity<'a>, String> {
         let (started, committed, resumed, why) = match begin {
             Begin::New(why) => (Started::new(state, id, fingerprint)?, 0, false, why),
             Begin::Continue(run) => {
@@ -170,32 +170,32 @@ impl<'a> Identity<'a> {
 /// What a run has before its source and sink are opened.
 struct Setup<'a> {
     manifest: &'a Manifest,
-    options: &'a Options,
-    watch: &'a Watch,
-    state: &'a State,
+    options: &'a RunOptions,
+    watch: &'a RunWatch,
+    state: &'a StateDir,
     clock: Instant,
     /// How the run before it ended.
-    before: Option<Status>,
+    before: Option<RunStatus>,
     traffic: Traffic,
 }
 
 /// A run whose sink is open, and from where it goes on.
-struct Ready {
-    parts: Parts,
+struct PreparedRun {
+    parts: PipelineParts,
     rejects: Box<dyn Rejects>,
     sink: Box<dyn Sink>,
-    from: Checkpoint,
+    from: RunCheckpoint,
 }
 
-enum Opened {
-    Ready(Box<Ready>),
+enum RunOpening {
+    Ready(Box<PreparedRun>),
     /// The run was killed after the sink was complete, and there is nothing left to do.
-    Completed(Box<Report>),
+    Completed(Box<RunReport>),
 }
 
 impl Setup<'_> {
     /// Looks at the source and builds the parts.
-    fn look(&self, identity: &Identity<'_>) -> Result<(Parts, Box<dyn Rejects>), RunError> {
+    fn look(&self, identity: &Identity<'_>) -> Result<(PipelineParts, Box<dyn Rejects>), RunError> {
         let start = match &identity.began {
             Began { resumed: true, .. } => Start::Resumed(identity.started.entry.layer.as_ref()),
             _ => Start::New,
@@ -222,10 +222,10 @@ impl Setup<'_> {
     /// Opens the sink and finds from where the run goes on.
     fn open(
         &self,
-        mut parts: Parts,
+        mut parts: PipelineParts,
         mut rejects: Box<dyn Rejects>,
-        (began, entry, committed): (&Began, &Entry, u64),
-    ) -> Result<Opened, RunError> {
+        (began, entry, committed): (&Began, &RunEntry, u64),
+    ) -> Result<RunOpening, RunError> {
         let setup = RunError::Setup;
         let asked = |e: crate::sink::SinkError| RunError::Setup(e.to_string());
         let spec = &mut parts.sink;
@@ -237,7 +237,7 @@ impl Setup<'_> {
             let standing = check_rows(&last.sink, standing).map_err(RunError::Broken)?;
             rejects.verify(last.rejects, &last.counts).map_err(RunError::Broken)?;
             let report = self.report((began, &parts, rejects.as_ref()), last, standing.rows);
-            return Ok(Opened::Completed(Box::new(report)));
+            return Ok(RunOpening::Completed(Box::new(report)));
         }
         let gone = |what: String| {
             if committed > 0 && began.resumed { begin::refuse(entry, &what) } else { RunError::Setup(what) }
@@ -246,24 +246,24 @@ impl Setup<'_> {
         crash::point("opened", 0);
         let mut saved = sink.saved().map_err(asked)?;
         let mut standing = sink.standing().map_err(asked)?;
-        let mut from = Checkpoint {
+        let mut from = RunCheckpoint {
             pipeline: parts.fingerprint.clone(),
             stamp: parts.source.stamp(),
             run: entry.run.clone(),
             rejects_in: rejects.identity().map_err(setup)?,
-            ..Checkpoint::default()
+            ..RunCheckpoint::default()
         };
         let keeps = spec.keeps_checkpoints();
         let found = if began.resumed {
             begin::find(entry, (committed, keeps), saved.as_ref(), standing.clone())?
         } else {
-            if spec.mode == Mode::Append {
+            if spec.mode == WriteMode::Append {
                 begin::stray(saved.as_ref())?;
             }
-            Found::Nothing
+            SinkProgress::Nothing
         };
         match found {
-            Found::Nothing => {
+            SinkProgress::Nothing => {
                 if began.resumed {
                     // What an older run left is not of this one.
                     drop(sink);
@@ -272,11 +272,11 @@ impl Setup<'_> {
                     standing = sink.standing().map_err(asked)?;
                 }
                 // A table is emptied with the first batch.
-                let rows = standing.rows.map(|rows| if spec.mode == Mode::Replace { 0 } else { rows });
+                let rows = standing.rows.map(|rows| if spec.mode == WriteMode::Replace { 0 } else { rows });
                 from.sink = Standing { rows, ..standing };
                 rejects.begin().map_err(setup)?;
             }
-            Found::Checkpoint(known) => {
+            SinkProgress::Checkpoint(known) => {
                 if known.rejects_in != from.rejects_in && known.counts.unsuccessful() > 0 {
                     let what = format!(
                         "its dead letters are no longer in {}, the store was removed or replaced",
@@ -298,20 +298,20 @@ impl Setup<'_> {
                 from = *known;
             }
         }
-        Ok(Opened::Ready(Box::new(Ready { parts, rejects, sink, from })))
+        Ok(RunOpening::Ready(Box::new(PreparedRun { parts, rejects, sink, from })))
     }
 
     /// Lets it run, and writes down how it ended.
     fn go(
         &self,
-        ready: Ready,
+        ready: PreparedRun,
         began: Began,
         started: Started<'_>,
         trail: &mut Trail,
-    ) -> Result<Report, RunError> {
-        let Ready { parts, mut rejects, sink: mut target, mut from } = ready;
+    ) -> Result<RunReport, RunError> {
+        let PreparedRun { parts, mut rejects, sink: mut target, mut from } = ready;
         let (watch, broken) = (self.watch, RunError::Broken);
-        let Parts { source, steps, mut gates, sink, flow, .. } = parts;
+        let PipelineParts { source, steps, mut gates, sink, flow, .. } = parts;
         let running = started.running(Described::of(source.as_ref())).map_err(broken)?;
         let resumed_at = from.counts.read;
         let detail = json!({
@@ -324,7 +324,7 @@ impl Setup<'_> {
         watch.telemetry.begin(gates.readings(None), &from.counts);
         let stages = steps.iter().map(|named| (named.label.as_str(), named.crs.as_ref()));
         let teller = Teller::new(&watch.telemetry, stages, flow.crs.as_ref());
-        let one_transaction = self.options.atomic && matches!(sink.target, Target::Table(_));
+        let one_transaction = self.options.atomic && matches!(sink.target, SinkTarget::Table(_));
         let mut landing = Landing {
             sink: target.as_mut(),
             rejects: rejects.as_mut(),
@@ -341,7 +341,7 @@ impl Setup<'_> {
         };
         let (ended, told) = pump(source, steps, &mut gates, &mut landing, (watch, &self.traffic));
         let ended = landing.complete(ended, &flow.schema);
-        let halted = if let Ended::Halted(halt) = &ended { Some(halt.gate.as_str()) } else { None };
+        let halted = if let TransformEnd::Halted(halt) = &ended { Some(halt.gate.as_str()) } else { None };
         watch.telemetry.gates(gates.readings(halted));
         let mut warnings = gates.warnings();
         warnings.extend(landing.sink.notes());
@@ -349,12 +349,12 @@ impl Setup<'_> {
         let (end, status, failure) = ended.into_end();
         let said = self.traffic.later().filter(|_| matches!(end, End::TryLater(..)));
         warnings.extend(said.clone());
-        if status != Status::Done && !running.is_finishing() && !sink.keeps_checkpoints() {
+        if status != RunStatus::Done && !running.is_finishing() && !sink.keeps_checkpoints() {
             warnings.push(
                 "nothing was written: this sink shows a run when it is whole, and begins again".to_owned(),
             );
         }
-        let report = Report {
+        let report = RunReport {
             pipeline: self.manifest.pipeline.id.clone(),
             began,
             end,
@@ -378,7 +378,7 @@ impl Setup<'_> {
             .end(&checkpoint.run, &report, status, (said.as_deref(), self.traffic.noted()))
             .map_err(broken)?;
         running.end(status, report.to_json(status)).map_err(broken)?;
-        if status == Status::Done {
+        if status == RunStatus::Done {
             fetched::sweep(self.state.dir());
         }
         match failure {
@@ -390,11 +390,11 @@ impl Setup<'_> {
     /// The report of a run whose end was written down before it was killed.
     fn report(
         &self,
-        (began, parts, rejects): (&Began, &Parts, &dyn Rejects),
-        last: &Checkpoint,
+        (began, parts, rejects): (&Began, &PipelineParts, &dyn Rejects),
+        last: &RunCheckpoint,
         sink_rows: Option<u64>,
-    ) -> Report {
-        Report {
+    ) -> RunReport {
+        RunReport {
             pipeline: parts.id.clone(),
             began: began.clone(),
             end: End::Done,
@@ -416,9 +416,9 @@ impl Setup<'_> {
     }
 }
 
-impl Watch {
+impl RunWatch {
     /// Reading begins, from here.
-    fn begin(&self, source: &dyn Source, from: &Checkpoint) {
+    fn begin(&self, source: &dyn Source, from: &RunCheckpoint) {
         self.total.store(source.layer().records.unwrap_or(0), Ordering::Relaxed);
         for counter in [&self.read, &self.done, &self.resumed] {
             counter.store(from.counts.read, Ordering::Relaxed);
@@ -433,8 +433,8 @@ fn pump(
     steps: Vec<Named>,
     gates: &mut Gates,
     landing: &mut Landing<'_, '_>,
-    (watch, traffic): (&Watch, &Traffic),
-) -> (Ended, Option<Told>) {
+    (watch, traffic): (&RunWatch, &Traffic),
+) -> (TransformEnd, Option<Told>) {
     let (pages, incoming) = sync_channel(2);
     let (works, ready) = sync_channel(2);
     let committed = landing.checkpoint.counts.written();
@@ -453,14 +453,14 @@ fn pump(
         // Whoever still sends finds nobody there, and ends.
         drop(ready);
         let ended = middle.join().unwrap_or_else(|_| {
-            Ended::Broken("a step failed on a fault of its own; please report this".into())
+            TransformEnd::Broken("a step failed on a fault of its own; please report this".into())
         });
         let told = reader.join().unwrap_or_default();
         (failed.unwrap_or(ended), told)
     })
 }
 
-fn read(mut source: Box<dyn Source>, pages: &SyncSender<Read>, watch: &Watch) -> Option<Told> {
+fn read(mut source: Box<dyn Source>, pages: &SyncSender<PageRead>, watch: &RunWatch) -> Option<Told> {
     while !watch.stop.load(Ordering::Relaxed) {
         let page = source.next();
         let last = !matches!(page, Ok(Some(_)));

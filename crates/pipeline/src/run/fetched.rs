@@ -25,7 +25,7 @@ use crate::traffic::Traffic;
 
 /// How far a file is.
 #[derive(Serialize, Deserialize)]
-struct Note {
+struct DownloadProgress {
     address: String,
     at: FilePosition,
 }
@@ -84,17 +84,19 @@ pub(super) fn is_remote(name: &str) -> bool {
 /// Fetches the file of a source into `dir`.
 pub(super) fn fetch(
     manifest: &Manifest,
-    from: &manifest::Source,
+    from: &manifest::SourceSpec,
     (address, dir): (&str, &Path),
     resume: bool,
     (stop, traffic): (&Arc<AtomicBool>, &Traffic),
 ) -> Result<Fetched, StepError> {
     let disk = |e: std::io::Error| format!("{}: {e}", dir.display());
     fs::create_dir_all(dir).map_err(disk)?;
-    let kept = || -> Option<Note> { serde_json::from_slice(&fs::read(dir.join("note.json")).ok()?).ok() };
+    let kept = || -> Option<DownloadProgress> {
+        serde_json::from_slice(&fs::read(dir.join("note.json")).ok()?).ok()
+    };
     let mut note = kept()
         .filter(|note| resume && note.address == address)
-        .unwrap_or(Note { address: address.to_owned(), at: FilePosition::default() });
+        .unwrap_or(DownloadProgress { address: address.to_owned(), at: FilePosition::default() });
     let bare = address.split(['?', '#']).next().unwrap_or_default();
     let name = bare.rsplit('/').next().unwrap_or_default();
     let path = dir.join(file::local_name(name, address).map_err(|e| e.message)?);
@@ -109,7 +111,7 @@ pub(super) fn fetch(
         let (store, key) = from.store.clone().unwrap_or_default().open(address, patience, traffic)?;
         let tell = |had, all| {
             (told.bytes, told.bytes_declared) = (Some(had), Some(all));
-            traffic.tell(told.clone());
+            traffic.report_progress(told.clone());
         };
         note.at = runtime.block_on(unless(stop, file::object(&store, &key, &path, tell)))?;
         keep(dir, &note)?;
@@ -118,7 +120,7 @@ pub(super) fn fetch(
         return Ok(done(path, &note, told));
     }
     let url = Url::parse(address).map_err(|e| format!("{address:?} is no URL: {e}"))?;
-    let none = manifest::Service::default();
+    let none = manifest::ServiceSpec::default();
     let form = match &from.service {
         Some(name) => {
             manifest.pipeline.services.get(name).ok_or_else(|| format!("there is no service `{name}`"))?
@@ -141,7 +143,7 @@ pub(super) fn fetch(
             keep(dir, &note).map_err(|e| SourceError::broken(Code::UNKNOWN, e))?;
             told.bytes(&note.at);
             told.sent(&wire);
-            traffic.tell(told.clone());
+            traffic.report_progress(told.clone());
         }
         Ok(())
     };
@@ -149,13 +151,13 @@ pub(super) fn fetch(
     Ok(done(path, &note, told))
 }
 
-fn done(path: PathBuf, note: &Note, told: Told) -> Fetched {
+fn done(path: PathBuf, note: &DownloadProgress, told: Told) -> Fetched {
     let stamp = note.at.mark.as_ref().map(|mark| format!("{} bytes, {mark}", note.at.bytes));
     Fetched { path, stamp, told: Some(told), features: None }
 }
 
 /// The note takes its place after what it tells of is on the disk.
-fn keep(dir: &Path, note: &Note) -> Result<(), String> {
+fn keep(dir: &Path, note: &DownloadProgress) -> Result<(), String> {
     let (new, old) = (dir.join("note.new"), dir.join("note.json"));
     let write = || -> std::io::Result<()> {
         fs::write(&new, serde_json::to_vec(note)?)?;

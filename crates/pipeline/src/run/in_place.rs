@@ -12,8 +12,8 @@ use tidegate_geo::Batch;
 use super::build::step_label;
 use crate::letter::Letter;
 use crate::letter::replay::{RowSelector, Update};
-use crate::manifest::{Manifest, Missing, Step};
-use crate::sink::{Spec, Target};
+use crate::manifest::{Manifest, MissingAnswer, StepSpec};
+use crate::sink::{SinkTarget, Spec};
 
 /// A file whose rows are changed by their number.
 pub(super) struct FileRows {
@@ -22,16 +22,18 @@ pub(super) struct FileRows {
     pub(super) stages: Vec<String>,
 }
 
-fn keeps_failures(step: &Step) -> bool {
-    step.geocode.as_ref().is_some_and(|form| form.on_failure == Missing::Keep)
+fn keeps_failures(step: &StepSpec) -> bool {
+    step.geocode.as_ref().is_some_and(|form| form.on_failure == MissingAnswer::Keep)
 }
 
 /// Whether a step gives one record for each that reaches it.
-fn is_one_to_one(step: &Step) -> bool {
+fn is_one_to_one(step: &StepSpec) -> bool {
     let fields = step.rename.is_some() || step.drop.is_some() || step.keep.is_some();
     let values = step.default.is_some() || step.constant.is_some();
     let geocode = step.geocode.as_ref();
-    fields || values || geocode.is_some_and(|form| keeps_failures(step) && form.no_match == Missing::Keep)
+    fields
+        || values
+        || geocode.is_some_and(|form| keeps_failures(step) && form.no_match == MissingAnswer::Keep)
 }
 
 /// The file whose rows are changed by their number; `None` if the sink finds rows by a key.
@@ -44,8 +46,8 @@ pub(super) fn file(manifest: &Manifest, sink: &Spec) -> Result<Option<FileRows>,
         return Ok(None);
     }
     let path = match &sink.target {
-        Target::File(path, _) | Target::GeoPackage(path, _) => path,
-        Target::Object(..) | Target::Table(_) => {
+        SinkTarget::File(path, _) | SinkTarget::GeoPackage(path, _) => path,
+        SinkTarget::Object(..) | SinkTarget::Table(_) => {
             return Err(format!(
                 "{} holds the failed records already, and nothing tells which row is whose; add `key` to `sink`, run again, then replay",
                 sink.describe()

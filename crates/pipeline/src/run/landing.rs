@@ -9,26 +9,26 @@ use tidegate_core::retry::{CommitNext, CommitRetry};
 use tidegate_geo::{Batch, Schema};
 
 use super::crash;
-use super::drive::Watch;
+use super::drive::RunWatch;
 use super::lifecycle::Running;
-use super::rejects::{Refused, Rejects, Unsuccessful};
-use super::state::Checkpoint;
+use super::rejects::{BatchRefused, Rejects, Unsuccessful};
+use super::state::RunCheckpoint;
 use super::trail::Trail;
-use super::transform::{Ended, Work};
+use super::transform::{BatchWork, TransformEnd};
 use crate::manifest::Policy;
-use crate::sink::{Put, Sink, SinkError, Standing};
+use crate::sink::{RowCounts, Sink, SinkError, Standing};
 use crate::step::{Aside, Reject};
-use crate::telemetry::{Landed, Teller};
+use crate::telemetry::{CommittedBatch, Teller};
 
 /// The last stage: rejects durable, then rows and checkpoint together.
 pub(super) struct Landing<'a, 's> {
     pub(super) sink: &'a mut dyn Sink,
     pub(super) rejects: &'a mut dyn Rejects,
     pub(super) trail: &'a mut Trail,
-    pub(super) checkpoint: Checkpoint,
+    pub(super) checkpoint: RunCheckpoint,
     pub(super) policy: Policy,
     pub(super) retry: bool,
-    pub(super) watch: &'a Watch,
+    pub(super) watch: &'a RunWatch,
     pub(super) teller: Teller<'a>,
     /// What was given up of the batch under way, the sink's refusals included.
     pub(super) rejected: Vec<Reject>,
@@ -41,34 +41,36 @@ pub(super) struct Landing<'a, 's> {
 
 impl Landing<'_, '_> {
     /// Makes a batch durable, with the position after it.
-    pub(super) fn land(&mut self, work: Work) -> Result<(), Ended> {
+    pub(super) fn land(&mut self, work: BatchWork) -> Result<(), TransformEnd> {
         let mut rng = Rng::new(self.batches);
         let mut retry = CommitRetry::new(&self.policy.call, self.retry);
         let began = Instant::now();
         loop {
             let failed = match self.attempt(&work) {
                 Ok(checkpoint) => {
-                    return self.landed(checkpoint, &work, began.elapsed()).map_err(Ended::Broken);
+                    return self.landed(checkpoint, &work, began.elapsed()).map_err(TransformEnd::Broken);
                 }
                 Err(failed) => failed,
             };
             self.sink.rollback();
-            self.rejects.rewind(self.checkpoint.rejects).map_err(Ended::Broken)?;
+            self.rejects.rewind(self.checkpoint.rejects).map_err(TransformEnd::Broken)?;
             let (checkpoint, error) = match failed {
-                Failed::Put(error) => (None, error),
-                Failed::Commit(text, error) => (Some(text), error),
-                Failed::Missing(what) | Failed::Rejects(Refused::Failed(what)) => {
-                    return Err(Ended::Broken(what));
+                CommitFailure::Put(error) => (None, error),
+                CommitFailure::Commit(text, error) => (Some(text), error),
+                CommitFailure::Missing(what) | CommitFailure::Rejects(BatchRefused::Failed(what)) => {
+                    return Err(TransformEnd::Broken(what));
                 }
-                Failed::Rejects(Refused::Incident(what)) => return Err(Ended::Suspended(what)),
+                CommitFailure::Rejects(BatchRefused::Incident(what)) => {
+                    return Err(TransformEnd::Suspended(what));
+                }
             };
             let SinkError::Transient { .. } = &error else {
-                return Err(Ended::Broken(format!("the sink: {error}")));
+                return Err(TransformEnd::Broken(format!("the sink: {error}")));
             };
             match retry.failed(&mut rng) {
                 CommitNext::RetryAfter(wait) => std::thread::sleep(wait),
                 CommitNext::GiveUp { attempts } => {
-                    return Err(Ended::Broken(format!(
+                    return Err(TransformEnd::Broken(format!(
                         "the sink: {error}; gave up after {attempts} attempts, --resume continues after the last batch"
                     )));
                 }
@@ -77,14 +79,15 @@ impl Landing<'_, '_> {
             if let (Some(text), Ok(Some(saved))) = (checkpoint, self.sink.saved())
                 && saved.checkpoint == text
             {
-                let checkpoint = serde_json::from_str(&text).map_err(|e| Ended::Broken(e.to_string()))?;
-                return self.landed(checkpoint, &work, began.elapsed()).map_err(Ended::Broken);
+                let checkpoint =
+                    serde_json::from_str(&text).map_err(|e| TransformEnd::Broken(e.to_string()))?;
+                return self.landed(checkpoint, &work, began.elapsed()).map_err(TransformEnd::Broken);
             }
         }
     }
 
-    fn landed(&mut self, checkpoint: Checkpoint, work: &Work, took: Duration) -> Result<(), String> {
-        let landed = Landed {
+    fn landed(&mut self, checkpoint: RunCheckpoint, work: &BatchWork, took: Duration) -> Result<(), String> {
+        let landed = CommittedBatch {
             batch: &work.batch,
             rejects: &self.rejected,
             failed: &work.failed,
@@ -107,14 +110,14 @@ impl Landing<'_, '_> {
 
     /// Completes a run whose source has ended: the last questions to the sink and to whoever keeps
     /// the rejects, then the sink itself.
-    pub(super) fn complete(&mut self, ended: Ended, schema: &Arc<Schema>) -> Ended {
+    pub(super) fn complete(&mut self, ended: TransformEnd, schema: &Arc<Schema>) -> TransformEnd {
         let ended = match ended {
-            Ended::Done => self.end(schema).err().unwrap_or(Ended::Done),
+            TransformEnd::Done => self.end(schema).err().unwrap_or(TransformEnd::Done),
             other => other,
         };
         // Before the sink forgets its checkpoint.
         let flushed = self.trail.flush(&mut self.checkpoint);
-        let Ended::Done = ended else { return ended };
+        let TransformEnd::Done = ended else { return ended };
         let counts = &self.checkpoint.counts;
         let balanced = if counts.balanced() {
             Ok(())
@@ -132,25 +135,25 @@ impl Landing<'_, '_> {
                 self.sink.finish().map_err(|e| e.to_string())
             });
         crash::point("finish", 0);
-        finished.map_or_else(Ended::Broken, |()| Ended::Done)
+        finished.map_or_else(TransformEnd::Broken, |()| TransformEnd::Done)
     }
 
     /// Ends a run whose last page is committed already, or that had none: the sink is asked
     /// whether it holds what was written.
-    fn end(&mut self, schema: &Arc<Schema>) -> Result<(), Ended> {
+    fn end(&mut self, schema: &Arc<Schema>) -> Result<(), TransformEnd> {
         if !self.checkpoint.ended {
             let position = self.checkpoint.position.clone();
             let gates = self.checkpoint.gates.clone();
-            return self.land(Work::empty(Batch::new(schema.clone()), position, gates));
+            return self.land(BatchWork::empty(Batch::new(schema.clone()), position, gates));
         }
-        let standing = self.sink.standing().map_err(|e| Ended::Broken(format!("the sink: {e}")))?;
-        self.checkpoint.sink = check_rows(&self.checkpoint.sink, standing).map_err(Ended::Broken)?;
+        let standing = self.sink.standing().map_err(|e| TransformEnd::Broken(format!("the sink: {e}")))?;
+        self.checkpoint.sink = check_rows(&self.checkpoint.sink, standing).map_err(TransformEnd::Broken)?;
         Ok(())
     }
 
     /// One attempt.
-    fn attempt(&mut self, work: &Work) -> Result<Checkpoint, Failed> {
-        let put: Put = self.sink.put(&work.batch).map_err(Failed::Put)?;
+    fn attempt(&mut self, work: &BatchWork) -> Result<RunCheckpoint, CommitFailure> {
+        let put: RowCounts = self.sink.put(&work.batch).map_err(CommitFailure::Put)?;
         crash::point("put", self.batches);
         let mut aside = Aside { stage: "sink".into(), ..Aside::default() };
         let mut next = self.checkpoint.clone();
@@ -165,20 +168,21 @@ impl Landing<'_, '_> {
         }
         let records = work.delta.read + work.delta.added;
         let unsuccessful = Unsuccessful { rejected: &rejected, failed: &work.failed, records };
-        next.rejects = self.rejects.put(&unsuccessful).map_err(Failed::Rejects)?;
+        next.rejects = self.rejects.put(&unsuccessful).map_err(CommitFailure::Rejects)?;
         crash::point("rejects", self.batches);
         next.position.clone_from(&work.position);
         next.gates.clone_from(&work.gates);
         next.ended = work.ended;
         next.sink.rows = next.sink.rows.map(|rows| rows + put_rows);
         if work.ended {
-            let standing = self.sink.standing().map_err(Failed::Put)?;
-            next.sink = check_rows(&next.sink, standing).map_err(Failed::Missing)?;
+            let standing = self.sink.standing().map_err(CommitFailure::Put)?;
+            next.sink = check_rows(&next.sink, standing).map_err(CommitFailure::Missing)?;
         }
         self.trail.batch(&mut next, &self.checkpoint.gates, work, &rejected, &self.rejects.place());
         self.rejected = rejected;
-        let text = serde_json::to_string(&next).map_err(|e| Failed::Put(SinkError::Fatal(e.to_string())))?;
-        self.sink.commit(&text, &work.seen).map_err(|e| Failed::Commit(text, e))?;
+        let text =
+            serde_json::to_string(&next).map_err(|e| CommitFailure::Put(SinkError::Fatal(e.to_string())))?;
+        self.sink.commit(&text, &work.seen).map_err(|e| CommitFailure::Commit(text, e))?;
         Ok(next)
     }
 }
@@ -198,13 +202,13 @@ pub(super) fn check_rows(expected: &Standing, found: Standing) -> Result<Standin
 }
 
 /// At what an attempt failed.
-enum Failed {
+enum CommitFailure {
     /// The rows.
     Put(SinkError),
     /// The sink has lost rows.
     Missing(String),
     /// The rejects.
-    Rejects(Refused),
+    Rejects(BatchRefused),
     /// The commit, whose checkpoint this was.
     Commit(String, SinkError),
 }

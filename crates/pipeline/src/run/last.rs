@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use serde::Deserialize;
 
-use super::lifecycle::Status;
+use super::lifecycle::RunStatus;
 
 /// What is kept of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -17,7 +17,7 @@ pub struct LastRun {
     /// The pipeline.
     pub pipeline: String,
     /// How it ended, if it has.
-    pub status: Status,
+    pub status: RunStatus,
     /// When it ended, or began if it has not ended.
     #[serde(default)]
     pub at_ms: i64,
@@ -124,7 +124,7 @@ mod tests {
         assert!(old.at_ms > 1_600_000_000_000, "the time of the file");
         assert_eq!((parcels.offered(), parcels.committed(), parcels.rejected), (12, 5, 4));
         assert_eq!(parcels.halt.as_ref().map(|halt| halt.gate.as_str()), Some("nulls"));
-        assert_eq!((roads.status, roads.at_ms, roads.offered()), (Status::Running, 7, 0));
+        assert_eq!((roads.status, roads.at_ms, roads.offered()), (RunStatus::Running, 7, 0));
         assert!(last_runs(&dir.path().join("nowhere")).is_err());
     }
 }

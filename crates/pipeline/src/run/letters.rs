@@ -13,10 +13,10 @@ use tidegate_core::key::{self, key};
 use tidegate_core::letter::FailureClass;
 use tidegate_core::letter::incident::Threshold;
 
-use super::build::Parts;
-use super::counts::Counts;
+use super::build::PipelineParts;
+use super::counts::RecordCounts;
 use super::described::Described;
-use super::rejects::{Refused, Rejects, Unsuccessful};
+use super::rejects::{BatchRefused, Rejects, Unsuccessful};
 use crate::letter::feature::FeaturePayload;
 use crate::letter::{
     Failure, Http, Letter, LetterError, LetterSource, LetterStore, LetterStoreLocation, Letters, Payload,
@@ -90,7 +90,7 @@ impl DeadRejects {
     pub(super) fn open(
         form: &DeadLetters,
         manifest: &Manifest,
-        parts: &Parts,
+        parts: &PipelineParts,
         (folder, state): (&Path, &Path),
     ) -> Result<DeadRejects, String> {
         let place = place(form, folder, state)?;
@@ -209,8 +209,8 @@ impl DeadRejects {
 }
 
 impl Rejects for DeadRejects {
-    fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, Refused> {
-        let failed = |e: LetterError| Refused::Failed(e.to_string());
+    fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused> {
+        let failed = |e: LetterError| BatchRefused::Failed(e.to_string());
         let now = now_ms();
         let rejects = batch.rejected.iter().chain(batch.failed);
         let letters: Vec<Letter> = rejects.map(|reject| self.letter(reject, now)).collect();
@@ -221,7 +221,7 @@ impl Rejects for DeadRejects {
             let number = LetterStore::open(&self.place)
                 .and_then(|mut store| store.incident_open(&incident))
                 .map_err(failed)?;
-            return Err(Refused::Incident(format!(
+            return Err(BatchRefused::Incident(format!(
                 "incident {number}: {} of {} records failed with {} ({}). {} is suspended and nothing of the batch was committed. Mend the cause, then `tidegate dlq incidents --close {number} --store {}`",
                 incident.failed, incident.batch, incident.code, incident.message, self.pipeline, self.place
             )));
@@ -243,7 +243,7 @@ impl Rejects for DeadRejects {
         Ok(self.identity.clone())
     }
 
-    fn verify(&mut self, _: u64, counts: &Counts) -> Result<(), String> {
+    fn verify(&mut self, _: u64, counts: &RecordCounts) -> Result<(), String> {
         if counts.unsuccessful() == 0 {
             return Ok(());
         }

@@ -12,7 +12,7 @@
 //! is killed at any moment leaves a run that can be named. Without that, a killed run looks like
 //! the finished one before it, and `--resume` would find nothing to do.
 //!
-//! `run.json` holds the [`Entry`] and, once the run has ended, its result. `committed` beside it
+//! `run.json` holds the [`RunEntry`] and, once the run has ended, its result. `committed` beside it
 //! holds the number of the last batch that the sink has confirmed. It is written after each commit
 //! without waiting for the disk: a killed process does not lose it, and after a power cut it only
 //! says less. It is what shows that a sink was dropped or restored from a backup.
@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 
 use super::described::Described;
 use super::report::RunError;
-use super::state::{Checkpoint, State};
+use super::state::{RunCheckpoint, StateDir};
 use crate::letter::now_ms;
 
 /// The name of the file that holds the last run of a pipeline.
@@ -35,7 +35,7 @@ const COMMITTED_FILE: &str = "committed";
 /// The status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum RunStatus {
     /// It is written down and has not read anything, or was killed before it did.
     Started,
     /// It is running, or was killed.
@@ -54,58 +54,58 @@ pub enum Status {
     Failed,
 }
 
-impl Status {
+impl RunStatus {
     /// All of them.
-    pub const ALL: [Status; 8] = [
-        Status::Started,
-        Status::Running,
-        Status::Done,
-        Status::Halted,
-        Status::Stopped,
-        Status::Waiting,
-        Status::Suspended,
-        Status::Failed,
+    pub const ALL: [RunStatus; 8] = [
+        RunStatus::Started,
+        RunStatus::Running,
+        RunStatus::Done,
+        RunStatus::Halted,
+        RunStatus::Stopped,
+        RunStatus::Waiting,
+        RunStatus::Suspended,
+        RunStatus::Failed,
     ];
 
     /// The word for it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
-            Status::Started => "started",
-            Status::Running => "running",
-            Status::Done => "done",
-            Status::Halted => "halted",
-            Status::Stopped => "stopped",
-            Status::Waiting => "waiting",
-            Status::Suspended => "suspended",
-            Status::Failed => "failed",
+            RunStatus::Started => "started",
+            RunStatus::Running => "running",
+            RunStatus::Done => "done",
+            RunStatus::Halted => "halted",
+            RunStatus::Stopped => "stopped",
+            RunStatus::Waiting => "waiting",
+            RunStatus::Suspended => "suspended",
+            RunStatus::Failed => "failed",
         }
     }
 
     /// How a run with this status came to be unfinished, after "it was".
     pub(super) const fn ending(self) -> &'static str {
         match self {
-            Status::Started | Status::Running => "killed",
-            Status::Done => "complete",
-            Status::Halted => "halted by a gate",
-            Status::Stopped => "stopped",
-            Status::Waiting => "asked to wait by a service",
-            Status::Suspended => "suspended by an incident",
-            Status::Failed => "ended by a failure",
+            RunStatus::Started | RunStatus::Running => "killed",
+            RunStatus::Done => "complete",
+            RunStatus::Halted => "halted by a gate",
+            RunStatus::Stopped => "stopped",
+            RunStatus::Waiting => "asked to wait by a service",
+            RunStatus::Suspended => "suspended by an incident",
+            RunStatus::Failed => "ended by a failure",
         }
     }
 }
 
 /// What is written down of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct RunEntry {
     /// The id of the run.
     #[serde(default)]
     pub run: String,
     /// The pipeline.
     pub pipeline: String,
     /// Its status.
-    pub status: Status,
+    pub status: RunStatus,
     /// Which source, steps and sink it was started with.
     #[serde(default)]
     pub fingerprint: String,
@@ -123,10 +123,10 @@ pub struct Entry {
     pub layer: Option<Described>,
     /// The last checkpoint, once only the sink's finish was left to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finishing: Option<Box<Checkpoint>>,
+    pub finishing: Option<Box<RunCheckpoint>>,
 }
 
-impl Entry {
+impl RunEntry {
     fn to_json(&self, result: Option<Value>) -> Result<Value, String> {
         let mut fields = match result {
             Some(Value::Object(fields)) => fields,
@@ -138,18 +138,18 @@ impl Entry {
         Ok(Value::Object(fields))
     }
 
-    fn keep(&mut self, state: &State, status: Status, result: Option<Value>) -> Result<(), String> {
+    fn keep(&mut self, state: &StateDir, status: RunStatus, result: Option<Value>) -> Result<(), String> {
         self.status = status;
         self.at_ms = now_ms();
         state.write(RUN_FILE, &self.to_json(result)?)
     }
 
-    fn end(&mut self, state: &State, status: Status, result: Value) -> Result<(), String> {
-        if status == Status::Done {
+    fn end(&mut self, state: &StateDir, status: RunStatus, result: Value) -> Result<(), String> {
+        if status == RunStatus::Done {
             self.finishing = None;
         }
         self.keep(state, status, Some(result))?;
-        if status == Status::Done {
+        if status == RunStatus::Done {
             // A file that was not made is not there, which is as good.
             let _ = std::fs::remove_file(state.file(COMMITTED_FILE));
         }
@@ -163,7 +163,7 @@ pub enum Last {
     /// There was none.
     Never,
     /// It is complete.
-    Done(Entry),
+    Done(RunEntry),
     /// It is not, and can be resumed.
     Unfinished(Unfinished),
 }
@@ -174,20 +174,20 @@ impl Last {
     /// # Errors
     /// When it is there and cannot be read: to go on as if there had been none could append
     /// records twice.
-    pub(super) fn read(state: &State) -> Result<Last, String> {
+    pub(super) fn read(state: &StateDir) -> Result<Last, String> {
         let path = state.file(RUN_FILE);
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Last::Never),
             Err(e) => return Err(format!("{}: {e}", path.display())),
         };
-        let entry: Entry = serde_json::from_slice(&bytes).map_err(|e| {
+        let entry: RunEntry = serde_json::from_slice(&bytes).map_err(|e| {
             format!(
                 "{} cannot be read ({e}), so the state of the last run is unknown; remove the file to start a new run",
                 path.display()
             )
         })?;
-        if entry.status == Status::Done {
+        if entry.status == RunStatus::Done {
             return Ok(Last::Done(entry));
         }
         let committed = committed(&state.file(COMMITTED_FILE), &entry.run);
@@ -196,7 +196,7 @@ impl Last {
 
     /// Its status, if there was a run.
     #[must_use]
-    pub fn status(&self) -> Option<Status> {
+    pub fn status(&self) -> Option<RunStatus> {
         match self {
             Last::Never => None,
             Last::Done(entry) => Some(entry.status),
@@ -218,7 +218,7 @@ fn committed(path: &Path, run: &str) -> u64 {
 #[derive(Debug)]
 pub struct Unfinished {
     /// What is written down of it.
-    pub entry: Entry,
+    pub entry: RunEntry,
     /// The last batch that the sink confirmed.
     pub committed: u64,
 }
@@ -231,28 +231,28 @@ impl Unfinished {
     }
 
     /// Resumes it.
-    pub(super) fn resume(self, state: &State) -> Result<Started<'_>, String> {
+    pub(super) fn resume(self, state: &StateDir) -> Result<Started<'_>, String> {
         let mut entry = self.entry;
         entry.resumes += 1;
-        entry.keep(state, Status::Started, None)?;
+        entry.keep(state, RunStatus::Started, None)?;
         Ok(Started { entry, state })
     }
 }
 
 /// A run that is written down and has not touched its source or sink.
 pub(super) struct Started<'a> {
-    pub(super) entry: Entry,
-    state: &'a State,
+    pub(super) entry: RunEntry,
+    state: &'a StateDir,
 }
 
 impl<'a> Started<'a> {
     /// Begins a new run.
-    pub(super) fn new(state: &'a State, pipeline: &str, fingerprint: &str) -> Result<Started<'a>, String> {
+    pub(super) fn new(state: &'a StateDir, pipeline: &str, fingerprint: &str) -> Result<Started<'a>, String> {
         let now = now_ms();
-        let mut entry = Entry {
+        let mut entry = RunEntry {
             run: new_id(now)?,
             pipeline: pipeline.to_owned(),
-            status: Status::Started,
+            status: RunStatus::Started,
             fingerprint: fingerprint.to_owned(),
             began_ms: now,
             at_ms: now,
@@ -260,14 +260,14 @@ impl<'a> Started<'a> {
             layer: None,
             finishing: None,
         };
-        entry.keep(state, Status::Started, None)?;
+        entry.keep(state, RunStatus::Started, None)?;
         Ok(Started { entry, state })
     }
 
     /// The source was looked at, the sink is open: records are read from now on.
     pub(super) fn running(mut self, layer: Described) -> Result<Running<'a>, String> {
         self.entry.layer = Some(layer);
-        self.entry.keep(self.state, Status::Running, None)?;
+        self.entry.keep(self.state, RunStatus::Running, None)?;
         Ok(Running { entry: self.entry, state: self.state })
     }
 
@@ -282,14 +282,14 @@ impl<'a> Started<'a> {
 
     /// An earlier attempt had done all that was to do.
     pub(super) fn done(mut self, result: Value) -> Result<(), String> {
-        self.entry.end(self.state, Status::Done, result)
+        self.entry.end(self.state, RunStatus::Done, result)
     }
 }
 
 /// A run that reads and writes.
 pub(super) struct Running<'a> {
-    pub(super) entry: Entry,
-    state: &'a State,
+    pub(super) entry: RunEntry,
+    state: &'a StateDir,
 }
 
 impl<'a> Running<'a> {
@@ -302,10 +302,10 @@ impl<'a> Running<'a> {
 
     /// All batches are committed; the sink is completed next. Where it is one transaction, that is
     /// noted as committed: whether it was, only the sink can tell.
-    pub(super) fn finishing(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
+    pub(super) fn finishing(&mut self, checkpoint: &RunCheckpoint) -> Result<(), String> {
         self.committed(checkpoint.batch)?;
         self.entry.finishing = Some(Box::new(checkpoint.clone()));
-        self.entry.keep(self.state, Status::Running, None)
+        self.entry.keep(self.state, RunStatus::Running, None)
     }
 
     /// Whether the sink may be complete.
@@ -314,7 +314,7 @@ impl<'a> Running<'a> {
     }
 
     /// Writes down how it ended.
-    pub(super) fn end(mut self, status: Status, result: Value) -> Result<(), String> {
+    pub(super) fn end(mut self, status: RunStatus, result: Value) -> Result<(), String> {
         self.entry.end(self.state, status, result)
     }
 }

@@ -32,7 +32,6 @@
 //! | `report` | how it ended |
 //! | `plan` | what would happen |
 
-mod again;
 mod begin;
 mod build;
 mod counts;
@@ -49,6 +48,7 @@ mod lifecycle;
 mod paged;
 mod plan;
 pub mod rejects;
+mod replay;
 mod report;
 mod service;
 pub mod source;
@@ -60,16 +60,16 @@ mod table;
 mod trail;
 mod transform;
 
-pub use again::Again;
 pub(crate) use build::grids;
-pub use build::{Parts, build, look};
-pub use counts::Counts;
+pub use build::{PipelineParts, build, look};
+pub use counts::RecordCounts;
 pub use csv_rows::{csv_delimiter, csv_encoding, csv_fields, csv_header};
 pub use described::Described;
-pub use drive::{Options, Watch, run};
+pub use drive::{RunOptions, RunWatch, run};
 pub use last::{HaltedBy, LastRun, last_runs};
-pub use lifecycle::{Entry, Last, Status, Unfinished};
-pub use plan::{Asked, Pages, Plan, plan};
-pub use report::{Began, End, Report, RunError, operation};
-pub use state::{Checkpoint, State, StateError};
-pub use trail::{AUDIT_COPIES, AUDIT_FILE, Pending};
+pub use lifecycle::{Last, RunEntry, RunStatus, Unfinished};
+pub use plan::{PagePlan, Plan, ServiceLoad, plan};
+pub use replay::ManifestReplay;
+pub use report::{Began, End, RunError, RunReport, operation};
+pub use state::{RunCheckpoint, StateDir, StateError};
+pub use trail::{AUDIT_COPIES, AUDIT_FILE, PendingEntries};

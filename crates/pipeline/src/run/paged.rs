@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use super::described::Described;
 use super::source::{Left, Page, Source, Told};
 use crate::lane::Clock;
-use crate::source::{Job, Known, Mark, Position, SourceError, Trouble};
+use crate::source::{IdentifierHash, Job, LayerBefore, Position, SourceError, Trouble};
 use crate::step::StepError;
 use crate::traffic::Traffic;
 
@@ -27,10 +27,10 @@ pub(super) type Make = Box<dyn Fn() -> Result<Job, String> + Send>;
 
 /// A layer of a service being read.
 pub(super) struct Paged {
-    open: Option<Box<dyn crate::source::Source>>,
+    open: Option<Box<dyn crate::source::FeatureSource>>,
     runtime: Arc<Runtime>,
     make: Make,
-    known: Known,
+    known: LayerBefore,
     layer: Layer,
     shape: Option<Shape>,
     id: String,
@@ -85,21 +85,26 @@ impl Paged {
         if let Some(described) = described.filter(|described| described.stamp == id) {
             let layer = described.layer().map_err(broken)?;
             let (shape, crs) = (described.shape(), layer.crs.clone());
-            let known = Known { schema: Some(layer.schema.clone()), shape, crs, marks: Vec::new() };
+            let known = LayerBefore { schema: Some(layer.schema.clone()), shape, crs, marks: Vec::new() };
             return Ok(Paged { open: None, runtime, make, known, layer, shape, id, resumed: 0, stop });
         }
-        let open = runtime.block_on(unless(&stop, job.source(Clock::system(), None, Known::default())))?;
+        let open =
+            runtime.block_on(unless(&stop, job.source(Clock::system(), None, LayerBefore::default())))?;
         let (layer, shape) = (open.layer().clone(), open.shape());
-        let known =
-            Known { schema: Some(layer.schema.clone()), shape, crs: layer.crs.clone(), marks: Vec::new() };
+        let known = LayerBefore {
+            schema: Some(layer.schema.clone()),
+            shape,
+            crs: layer.crs.clone(),
+            marks: Vec::new(),
+        };
         Ok(Paged { open: Some(open), runtime, make, known, layer, shape, id, resumed: 0, stop })
     }
 
-    fn connect(&mut self, from: Option<Position>, marks: Vec<Mark>) -> Result<(), StepError> {
+    fn connect(&mut self, from: Option<Position>, marks: Vec<IdentifierHash>) -> Result<(), StepError> {
         // What is under way of another position ends first.
         self.open = None;
         let job = (self.make)().map_err(StepError::Broken)?;
-        let known = Known { marks, ..self.known.clone() };
+        let known = LayerBefore { marks, ..self.known.clone() };
         let open = self.runtime.block_on(unless(&self.stop, job.source(Clock::system(), from, known)))?;
         self.open = Some(open);
         Ok(())
@@ -119,7 +124,7 @@ impl Source for Paged {
         self.id.clone()
     }
 
-    fn seek(&mut self, position: &str, marks: Vec<Mark>) -> Result<(), StepError> {
+    fn seek(&mut self, position: &str, marks: Vec<IdentifierHash>) -> Result<(), StepError> {
         let from = Position::from_json(position).map_err(StepError::Broken)?;
         self.resumed = from.tally.received;
         self.connect(Some(from), marks)

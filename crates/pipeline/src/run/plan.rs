@@ -50,14 +50,14 @@ pub struct Plan {
     /// The most calls, if every one fails as often as the policy allows.
     pub calls_max: Option<u64>,
     /// The services that are asked.
-    pub asked: Vec<Asked>,
+    pub asked: Vec<ServiceLoad>,
     /// The longest that one record may take, in seconds.
     pub record_seconds_max: f64,
 }
 
 /// What a service is asked, by all who share its lane.
 #[derive(Clone, Debug, Serialize)]
-pub struct Asked {
+pub struct ServiceLoad {
     /// The service; several names are of one host and key.
     pub service: String,
     /// Its profile, if it has one.
@@ -66,7 +66,7 @@ pub struct Asked {
     pub steps: u64,
     /// What the source asks of it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<Pages>,
+    pub source: Option<PagePlan>,
     /// Requests and questions together, if no answer is kept yet, none is repeated, and their
     /// number is known.
     pub questions: Option<u64>,
@@ -81,7 +81,7 @@ pub struct Asked {
 
 /// What a source asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Pages {
+pub struct PagePlan {
     /// Requests in all, those that describe the layer included; `None` if nobody says how many
     /// records there are.
     pub requests: Option<u64>,
@@ -91,7 +91,7 @@ pub struct Pages {
     pub page: Option<u64>,
 }
 
-impl Asked {
+impl ServiceLoad {
     /// Requests and questions together, if there are so many records.
     #[must_use]
     pub fn for_records(&self, records: u64) -> u64 {
@@ -103,9 +103,13 @@ impl Asked {
     }
 }
 
-fn asked(manifest: &Manifest, policy: &Policy, (records, source): (Option<u64>, Pages)) -> Vec<Asked> {
+fn asked(
+    manifest: &Manifest,
+    policy: &Policy,
+    (records, source): (Option<u64>, PagePlan),
+) -> Vec<ServiceLoad> {
     let pipeline = &manifest.pipeline;
-    let mut all: Vec<(LaneKey, Asked)> = Vec::new();
+    let mut all: Vec<(LaneKey, ServiceLoad)> = Vec::new();
     for one in traffic::uses(manifest, policy) {
         let known = all.iter().position(|(key, _)| *key == one.key);
         let service = pipeline.services.get(&one.service);
@@ -113,7 +117,7 @@ fn asked(manifest: &Manifest, policy: &Policy, (records, source): (Option<u64>, 
             let allowed = one.profile.as_ref().filter(|p| p.form().rate.is_some());
             all.push((
                 one.key.clone(),
-                Asked {
+                ServiceLoad {
                     service: one.service.clone(),
                     profile: service.and_then(|service| service.profile.clone()),
                     steps: 0,
@@ -140,8 +144,8 @@ fn asked(manifest: &Manifest, policy: &Policy, (records, source): (Option<u64>, 
         }
     }
     let bucket = pipeline.source.as_ref().and_then(|from| from.file.as_deref()?.strip_prefix("s3://"));
-    let mut all: Vec<Asked> = all.into_iter().map(|(_, asked)| asked).collect();
-    all.extend(bucket.map(|rest| Asked {
+    let mut all: Vec<ServiceLoad> = all.into_iter().map(|(_, asked)| asked).collect();
+    all.extend(bucket.map(|rest| ServiceLoad {
         service: format!("s3://{}", rest.split('/').next().unwrap_or_default()),
         profile: Some("s3".into()),
         steps: 0,
@@ -175,7 +179,7 @@ pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, String> {
         Some(left) => left.requests.map(|left| left + opening),
         None => Some(opening),
     };
-    let pages = Pages { requests, opening, page: left.map(|left| left.page) };
+    let pages = PagePlan { requests, opening, page: left.map(|left| left.page) };
     let layer = parts.source.layer();
     let fields = |schema: &tidegate_geo::Schema| {
         schema.fields().iter().map(|field| (field.name.clone(), field.kind.to_string())).collect::<Vec<_>>()

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::counts::Counts;
+use super::counts::RecordCounts;
 use crate::step::Reject;
 
 /// Why nothing of a batch may be committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum BatchRefused {
     /// Its rejects could not be stored.
     Failed(String),
     /// It fails as a whole: an incident was opened, which suspends the pipeline.
@@ -40,7 +40,7 @@ pub trait Rejects: Send {
     ///
     /// # Errors
     /// Nothing of the batch may be committed.
-    fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, Refused>;
+    fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused>;
 
     /// Begins anew: what an earlier run gave up is no longer of this one.
     ///
@@ -66,7 +66,7 @@ pub trait Rejects: Send {
     ///
     /// # Errors
     /// When some are missing, or it cannot be asked.
-    fn verify(&mut self, mark: u64, counts: &Counts) -> Result<(), String>;
+    fn verify(&mut self, mark: u64, counts: &RecordCounts) -> Result<(), String>;
 
     /// Where they are, for people.
     fn place(&self) -> String;
@@ -121,7 +121,7 @@ fn line(pipeline: &str, reject: &Reject) -> String {
 }
 
 impl Rejects for NdjsonRejects {
-    fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, Refused> {
+    fn put(&mut self, batch: &Unsuccessful<'_>) -> Result<u64, BatchRefused> {
         // What is in the sink need not be here too.
         if batch.rejected.is_empty() {
             return Ok(self.len);
@@ -132,7 +132,7 @@ impl Rejects for NdjsonRejects {
             text.push('\n');
         }
         let known = self.file.take();
-        let failed = |e: std::io::Error| Refused::Failed(self.fail(&e));
+        let failed = |e: std::io::Error| BatchRefused::Failed(self.fail(&e));
         let mut file = match known {
             Some(file) => file,
             None => OpenOptions::new().create(true).append(true).open(&self.path).map_err(failed)?,
@@ -172,7 +172,7 @@ impl Rejects for NdjsonRejects {
         Ok(())
     }
 
-    fn verify(&mut self, mark: u64, counts: &Counts) -> Result<(), String> {
+    fn verify(&mut self, mark: u64, counts: &RecordCounts) -> Result<(), String> {
         let text = match std::fs::read(&self.path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),

@@ -6,11 +6,11 @@ use serde_json::json;
 use tidegate_core::{Code, Wall};
 use tidegate_geo::crs::Operation;
 
-use super::counts::Counts;
-use super::lifecycle::Status;
+use super::counts::RecordCounts;
+use super::lifecycle::RunStatus;
 use super::source::Told;
 use super::state::StateError;
-use crate::gate::{Halt, Tally};
+use crate::gate::{GateTally, Halt};
 use crate::step::StepError;
 
 /// How a run ended.
@@ -50,7 +50,7 @@ impl std::fmt::Display for Began {
 
 /// What a run did.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct RunReport {
     /// The pipeline.
     pub pipeline: String,
     /// Which run it was, and whether it was resumed.
@@ -58,9 +58,9 @@ pub struct Report {
     /// How it ended.
     pub end: End,
     /// What became of the records, over all resumes.
-    pub counts: Counts,
+    pub counts: RecordCounts,
     /// What the gates counted.
-    pub gates: Vec<Tally>,
+    pub gates: Vec<GateTally>,
     /// What to tell.
     pub warnings: Vec<String>,
     /// Where the rejects are.
@@ -115,12 +115,12 @@ pub enum RunError {
 impl RunError {
     /// The status that a run ends with that could not begin.
     #[must_use]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> RunStatus {
         match self {
-            RunError::Later(_) | RunError::Service { until: Some(_), .. } => Status::Waiting,
-            RunError::Stopped => Status::Stopped,
+            RunError::Later(_) | RunError::Service { until: Some(_), .. } => RunStatus::Waiting,
+            RunError::Stopped => RunStatus::Stopped,
             RunError::Setup(_) | RunError::Service { until: None, .. } | RunError::Broken(_) => {
-                Status::Failed
+                RunStatus::Failed
             }
         }
     }
@@ -177,10 +177,10 @@ pub fn operation(operation: &Operation) -> serde_json::Value {
     })
 }
 
-impl Report {
+impl RunReport {
     /// The result for machines.
     #[must_use]
-    pub fn to_json(&self, status: Status) -> serde_json::Value {
+    pub fn to_json(&self, status: RunStatus) -> serde_json::Value {
         let (mut halt, mut until, mut incident) = (None, None, None);
         match &self.end {
             End::Halted(why) => halt = Some(why),
@@ -228,13 +228,13 @@ impl Report {
 
     /// The status that its end means.
     #[must_use]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> RunStatus {
         match self.end {
-            End::Done => Status::Done,
-            End::Halted(_) => Status::Halted,
-            End::Stopped => Status::Stopped,
-            End::TryLater(..) => Status::Waiting,
-            End::Suspended(_) => Status::Suspended,
+            End::Done => RunStatus::Done,
+            End::Halted(_) => RunStatus::Halted,
+            End::Stopped => RunStatus::Stopped,
+            End::TryLater(..) => RunStatus::Waiting,
+            End::Suspended(_) => RunStatus::Suspended,
         }
     }
 }

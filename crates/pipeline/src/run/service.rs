@@ -7,20 +7,20 @@ use tidegate_geo::Crs;
 use url::Url;
 
 use crate::http::{Allow, ClientConfig};
-use crate::manifest::{self, Body, Manifest, PagingBy, Policy, Scalar};
+use crate::manifest::{self, Manifest, PageEncoding, PagingBy, Policy, YamlScalar};
 use crate::profile::{Profile, Profiles};
 use crate::source::{
-    Ask, EsriOptions, EsriPaging, Job, OgcOptions, PagerConfig, StacOptions, Tolerance, WfsOptions, Which,
-    WireConfig,
+    Ask, CountTolerance, EsriOptions, EsriPaging, Job, OgcOptions, PagerConfig, ServiceKind, StacOptions,
+    WfsOptions, WireConfig,
 };
 use crate::traffic::{self, Caller, Traffic};
 
 /// How far received may be from declared.
-pub(super) fn tolerance(form: &manifest::Source) -> Result<Tolerance, String> {
+pub(super) fn tolerance(form: &manifest::SourceSpec) -> Result<CountTolerance, String> {
     match &form.tolerate {
-        None | Some(Scalar::Null) => Ok(Tolerance::default()),
-        Some(Scalar::Int(n)) => Tolerance::parse(&n.to_string()),
-        Some(Scalar::Text(text)) => Tolerance::parse(text),
+        None | Some(YamlScalar::Null) => Ok(CountTolerance::default()),
+        Some(YamlScalar::Int(n)) => CountTolerance::parse(&n.to_string()),
+        Some(YamlScalar::Text(text)) => CountTolerance::parse(text),
         Some(other) => Err(format!("{other:?} is no tolerance; say 5 or 0.1%")),
     }
 }
@@ -28,9 +28,9 @@ pub(super) fn tolerance(form: &manifest::Source) -> Result<Tolerance, String> {
 /// The way to an address under the manifest's policies and those of its service.
 pub(super) fn wire(
     manifest: &Manifest,
-    form: &manifest::Service,
+    form: &manifest::ServiceSpec,
     (url, profile): (Url, Profile),
-    from: &manifest::Source,
+    from: &manifest::SourceSpec,
     caller: Caller,
 ) -> Result<WireConfig, String> {
     let policy = Policy::from(manifest);
@@ -64,7 +64,7 @@ pub(super) fn wire(
 /// The layer of a service that the source names.
 pub(super) fn job(
     manifest: &Manifest,
-    from: &manifest::Source,
+    from: &manifest::SourceSpec,
     name: &str,
     traffic: &Traffic,
 ) -> Result<Job, String> {
@@ -75,14 +75,14 @@ pub(super) fn job(
     let (which, profile) = match &form.profile {
         Some(name) => {
             let profile = Profiles::one(name, form.profiles.as_deref().map(Path::new)).map_err(at)?;
-            let which = Which::of_profile(&profile).ok_or_else(|| {
-                at(format!("the profile {name} has no features to read; use one of {}", Which::names()))
+            let which = ServiceKind::of_profile(&profile).ok_or_else(|| {
+                at(format!("the profile {name} has no features to read; use one of {}", ServiceKind::names()))
             })?;
             (which, profile)
         }
         None => {
-            let which = Which::of_url(&url).ok_or_else(|| {
-                at(format!("{url} does not show what it is; say it with `profile`: {}", Which::names()))
+            let which = ServiceKind::of_url(&url).ok_or_else(|| {
+                at(format!("{url} does not show what it is; say it with `profile`: {}", ServiceKind::names()))
             })?;
             (which, which.profile().map_err(|e| at(e.message))?)
         }
@@ -92,16 +92,16 @@ pub(super) fn job(
     let crs = crs.map_err(|problem| format!("source.paging.crs: {}", problem.message))?;
     let (layer, page_size) = (from.layer.clone(), paging.size);
     let ask = match which {
-        Which::Wfs => Ask::Wfs(WfsOptions {
+        ServiceKind::Wfs => Ask::Wfs(WfsOptions {
             layer,
             version: paging.version.map(|version| version.as_str().to_owned()),
             sort_by: paging.sort_by,
             crs,
             page_size,
-            gml: paging.body == Body::Gml,
+            gml: paging.body == PageEncoding::Gml,
         }),
-        Which::Ogc => Ask::Ogc(OgcOptions { layer, crs, page_size }),
-        Which::Esri => Ask::Esri(EsriOptions {
+        ServiceKind::Ogc => Ask::Ogc(OgcOptions { layer, crs, page_size }),
+        ServiceKind::Esri => Ask::Esri(EsriOptions {
             layer,
             paging: match paging.by {
                 PagingBy::Ids => EsriPaging::Ids,
@@ -109,10 +109,10 @@ pub(super) fn job(
             },
             crs,
             page_size,
-            geojson: paging.body == Body::Geojson,
+            geojson: paging.body == PageEncoding::Geojson,
         }),
-        Which::Stac => Ask::Stac(StacOptions { layer, page_size }),
-        Which::File => {
+        ServiceKind::Stac => Ask::Stac(StacOptions { layer, page_size }),
+        ServiceKind::File => {
             return Err(at(format!(
                 "{url} is a file; write it as `source.file` and name the service beside it"
             )));

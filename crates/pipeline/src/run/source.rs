@@ -14,7 +14,7 @@ use tidegate_geo::format::{self, Layer, Reader, Rejected, geojson::ReadOptions};
 use tidegate_geo::wkb::Shape;
 
 use crate::source::file::FilePosition;
-use crate::source::{Agreement, Mark, Tally, Tolerance, Wire};
+use crate::source::{Agreement, CountTolerance, FeatureTally, IdentifierHash, Wire};
 use crate::step::StepError;
 
 /// The scope under which a sink keeps the marks of a source. Those of steps and gates lie below.
@@ -31,7 +31,7 @@ pub struct Page {
     pub position: String,
     /// What the position does not say of the records received up to it. It is committed with the
     /// page, and whoever goes on from a position brings all of it back.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<IdentifierHash>,
 }
 
 /// What a remote source counted.
@@ -75,7 +75,7 @@ pub struct Told {
 
 impl Told {
     /// What a pager has counted, and what it takes as the end.
-    pub(super) fn tally(&mut self, tally: &Tally, agreement: Option<Agreement>) {
+    pub(super) fn tally(&mut self, tally: &FeatureTally, agreement: Option<Agreement>) {
         (self.declared, self.declared_last) = (tally.declared, tally.latest);
         (self.received, self.repeated) = (tally.received, tally.repeated);
         (self.pages, self.passes, self.steps_back) = (tally.pages, tally.passes, tally.steps_back);
@@ -121,7 +121,7 @@ pub trait Source: Send {
     ///
     /// # Errors
     /// When it is not one of its positions, or cannot be gone on from.
-    fn seek(&mut self, position: &str, marks: Vec<Mark>) -> Result<(), StepError>;
+    fn seek(&mut self, position: &str, marks: Vec<IdentifierHash>) -> Result<(), StepError>;
 
     /// The next page; `None` after the last, when as many records came as were declared.
     ///
@@ -153,7 +153,7 @@ pub struct Left {
 ///
 /// # Errors
 /// If not.
-pub(super) fn whole(declared: Option<u64>, read: u64, tolerance: Tolerance) -> Result<(), StepError> {
+pub(super) fn whole(declared: Option<u64>, read: u64, tolerance: CountTolerance) -> Result<(), StepError> {
     match declared {
         Some(declared) if declared.abs_diff(read) > tolerance.of(declared) => {
             Err(StepError::Broken(format!(
@@ -186,7 +186,7 @@ pub struct FileSource {
     /// Records read so far.
     read: u64,
     ended: bool,
-    tolerance: Tolerance,
+    tolerance: CountTolerance,
     stamp: Option<String>,
     layer: Layer,
     told: Option<Told>,
@@ -200,7 +200,7 @@ impl FileSource {
     pub fn open(path: &Path, layer: Option<String>, batch_rows_max: usize) -> Result<FileSource, String> {
         let options = ReadOptions { layer, batch_rows_max, keep_raw: true, ..ReadOptions::default() };
         let reader = open(path, &options)?;
-        let tolerance = Tolerance::default();
+        let tolerance = CountTolerance::default();
         Ok(FileSource {
             path: path.into(),
             layer: reader.layer().clone(),
@@ -235,7 +235,7 @@ impl FileSource {
 
     /// The same file, of which so many records may be missing.
     #[must_use]
-    pub fn tolerating(mut self, tolerance: Tolerance) -> FileSource {
+    pub fn tolerating(mut self, tolerance: CountTolerance) -> FileSource {
         self.tolerance = tolerance;
         self
     }
@@ -264,7 +264,7 @@ impl Source for FileSource {
         file_stamp(&self.path)
     }
 
-    fn seek(&mut self, position: &str, _: Vec<Mark>) -> Result<(), StepError> {
+    fn seek(&mut self, position: &str, _: Vec<IdentifierHash>) -> Result<(), StepError> {
         let no = || StepError::Broken(format!("{position:?} is not a position in a file"));
         self.from = position.parse().map_err(|_| no())?;
         if self.read > self.from {

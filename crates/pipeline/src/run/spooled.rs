@@ -43,7 +43,7 @@ pub(super) fn spool(
     let mut told = Told::default();
     if let Some(whole) = &spool.note.whole {
         told = Told { resumed: whole.received, calls: 0, retries: 0, throttled: 0, ..whole.clone() };
-        traffic.tell(told.clone());
+        traffic.report_progress(told.clone());
     } else {
         let ended = traffic.runtime()?.block_on(unless(stop, async {
             let from = spool.note.position.clone();
@@ -53,7 +53,7 @@ pub(super) fn spool(
             let ended = pages(&mut pager, &mut spool, from, |pager| {
                 told.tally(pager.tally(), pager.agreement());
                 told.sent(pager.wire());
-                traffic.tell(told.clone());
+                traffic.report_progress(told.clone());
             })
             .await;
             ended.and_then(|()| spool.close(pager.crs().as_deref(), &told))
@@ -108,7 +108,7 @@ async fn pages(
 
 /// What is known of the features.
 #[derive(Default, Serialize, Deserialize)]
-struct Note {
+struct SpoolContents {
     /// Which collection this is.
     id: String,
     /// Of which job.
@@ -124,17 +124,18 @@ struct Note {
 struct Spool {
     dir: PathBuf,
     out: Option<BufWriter<File>>,
-    note: Note,
+    note: SpoolContents,
 }
 
 impl Spool {
     fn open(dir: &Path, job: &str, resume: bool) -> Result<Spool, StepError> {
         let failed = |path: &Path, e: &io::Error| super::paged::stuck(disk(path, e));
         fs::create_dir_all(dir).map_err(|e| failed(dir, &e))?;
-        let kept = || -> Option<Note> { serde_json::from_slice(&fs::read(dir.join(NOTE)).ok()?).ok() };
+        let kept =
+            || -> Option<SpoolContents> { serde_json::from_slice(&fs::read(dir.join(NOTE)).ok()?).ok() };
         // Features that were lost since are no reason to go on behind them.
         let length = fs::metadata(dir.join(FEATURES)).map_or(0, |about| about.len());
-        let is_there = |note: &Note| match note.whole {
+        let is_there = |note: &SpoolContents| match note.whole {
             Some(_) => length == note.bytes,
             None => length >= note.bytes,
         };
@@ -152,7 +153,11 @@ impl Spool {
                 }
                 let mut id = [0; 8];
                 getrandom::fill(&mut id).map_err(|e| e.to_string())?;
-                Note { id: tidegate_core::hex::hex(&id), job: job.to_owned(), ..Note::default() }
+                SpoolContents {
+                    id: tidegate_core::hex::hex(&id),
+                    job: job.to_owned(),
+                    ..SpoolContents::default()
+                }
             }
         };
         Ok(Spool { dir: dir.to_owned(), out: None, note })

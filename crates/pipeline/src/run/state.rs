@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tidegate_core::hex::hex;
 
-use super::counts::Counts;
+use super::counts::RecordCounts;
 use super::lifecycle::Last;
-use super::trail::Pending;
-use crate::gate::Tally;
+use super::trail::PendingEntries;
+use crate::gate::GateTally;
 use crate::sink::Standing;
 
 /// What is committed with each batch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Checkpoint {
+pub struct RunCheckpoint {
     /// Of which source, steps and sink.
     pub pipeline: String,
     /// Of which state of the source.
@@ -28,9 +28,9 @@ pub struct Checkpoint {
     /// Where the source stands.
     pub position: String,
     /// What became of the records so far.
-    pub counts: Counts,
+    pub counts: RecordCounts,
     /// What the gates counted so far.
-    pub gates: Vec<Tally>,
+    pub gates: Vec<GateTally>,
     /// Up to which mark rejects count.
     pub rejects: u64,
     /// The source has no more.
@@ -49,7 +49,7 @@ pub struct Checkpoint {
     pub batch: u64,
     /// Entries of the audit that are durable here and not yet there.
     #[serde(default)]
-    pub audit: Vec<Pending>,
+    pub audit: Vec<PendingEntries>,
 }
 
 /// Why the state of a pipeline cannot be used.
@@ -72,7 +72,7 @@ impl std::fmt::Display for StateError {
 impl std::error::Error for StateError {}
 
 /// The directory of a pipeline's state.
-pub struct State {
+pub struct StateDir {
     dir: PathBuf,
     _lock: File,
 }
@@ -92,7 +92,7 @@ fn folder(pipeline: &str) -> String {
     format!("{safe}-{short}")
 }
 
-impl State {
+impl StateDir {
     /// The directory of a pipeline's state, without opening it.
     #[must_use]
     pub fn dir_of(state: &Path, pipeline: &str) -> PathBuf {
@@ -103,13 +103,13 @@ impl State {
     ///
     /// # Errors
     /// When another run holds it, or it cannot be made.
-    pub fn open(state: &Path, pipeline: &str) -> Result<State, StateError> {
-        let dir = State::dir_of(state, pipeline);
+    pub fn open(state: &Path, pipeline: &str) -> Result<StateDir, StateError> {
+        let dir = StateDir::dir_of(state, pipeline);
         let fail = |e: &std::io::Error| format!("the state directory {} cannot be used: {e}", dir.display());
         make_dir(&dir).map_err(|e| StateError::Failed(fail(&e)))?;
         let lock = File::create(dir.join("lock")).map_err(|e| StateError::Failed(fail(&e)))?;
         match lock.try_lock() {
-            Ok(()) => Ok(State { dir, _lock: lock }),
+            Ok(()) => Ok(StateDir { dir, _lock: lock }),
             Err(fs::TryLockError::WouldBlock) => Err(StateError::Locked(format!(
                 "another run of {pipeline} is under way; it holds {}",
                 dir.join("lock").display()

@@ -24,13 +24,13 @@ use tidegate_geo::Batch;
 
 use super::build::Named;
 use super::source::{self, Page};
-use super::transform::{Ended, Read, ended};
-use crate::step::{Aside, BegunBatch, Reject, Seen, StepError};
+use super::transform::{PageRead, TransformEnd, ended};
+use crate::step::{Aside, BegunBatch, Reject, SeenKey, StepError};
 use crate::telemetry::trace::{self, BatchSpan, Tracer};
 
 /// A batch on its way through the steps, with what was put aside of it.
 pub(super) struct InTransit {
-    pub(super) records: Records,
+    pub(super) records: BatchRecords,
     pub(super) aside: Aside,
     /// Records that the source offered.
     pub(super) read: u64,
@@ -42,17 +42,17 @@ pub(super) struct InTransit {
 
 /// The records of a batch: here, or with a service.
 #[allow(clippy::large_enum_variant, reason = "one per batch, and most are the large one")]
-pub(super) enum Records {
+pub(super) enum BatchRecords {
     Here(Batch),
     Begun(Box<dyn BegunBatch>),
 }
 
 /// A batch, the end of the source, or why there is none.
-pub(super) type Passed = Result<Option<InTransit>, Ended>;
+pub(super) type Passed = Result<Option<InTransit>, TransformEnd>;
 
 /// Where batches come from. `None` is a stop: the source did not come to its end.
 pub(super) enum Upstream {
-    Source(Receiver<Read>),
+    Source(Receiver<PageRead>),
     Stage(Receiver<Passed>),
 }
 
@@ -72,7 +72,7 @@ impl Upstream {
 /// the steps behind the last remote one.
 pub(super) fn stages<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
-    pages: Receiver<Read>,
+    pages: Receiver<PageRead>,
     mut steps: &'env mut [Named],
     is_over: &'env AtomicBool,
 ) -> (Upstream, &'env mut [Named]) {
@@ -106,7 +106,7 @@ impl InTransit {
         let span = trace::tracer().map(Tracer::batch);
         let read = (page.batch.len() + page.rejected.len()) as u64;
         let mut aside = Aside { stage: "read".into(), ..Aside::default() };
-        aside.seen.extend(page.marks.iter().map(|hash| Seen { scope: source::SCOPE, hash: *hash }));
+        aside.seen.extend(page.marks.iter().map(|hash| SeenKey { scope: source::SCOPE, hash: *hash }));
         for rejected in page.rejected {
             aside.rejected.push(Reject {
                 record: rejected.record,
@@ -119,7 +119,7 @@ impl InTransit {
         }
         let unreadable = aside.rejected.len();
         InTransit {
-            records: Records::Here(page.batch),
+            records: BatchRecords::Here(page.batch),
             aside,
             read,
             unreadable,
@@ -130,7 +130,11 @@ impl InTransit {
 
     /// Through some steps, of which the last may be a remote one: there it is begun and not
     /// collected.
-    pub(super) fn through(self, steps: &mut [Named], is_over: &AtomicBool) -> Result<InTransit, Ended> {
+    pub(super) fn through(
+        self,
+        steps: &mut [Named],
+        is_over: &AtomicBool,
+    ) -> Result<InTransit, TransformEnd> {
         let InTransit { records, mut aside, .. } = self;
         let mut batch = records.collect(&mut aside, is_over)?;
         for named in steps {
@@ -138,20 +142,20 @@ impl InTransit {
             let label = |why: StepError| ended(why, &named.label);
             if let Some(remote) = named.step.as_remote() {
                 let begun = remote.begin(batch, self.span, &|| is_over.load(Ordering::Relaxed));
-                return Ok(InTransit { records: Records::Begun(begun.map_err(label)?), aside, ..self });
+                return Ok(InTransit { records: BatchRecords::Begun(begun.map_err(label)?), aside, ..self });
             }
             batch = named.step.apply(batch, &mut aside).map_err(label)?;
         }
-        Ok(InTransit { records: Records::Here(batch), aside, ..self })
+        Ok(InTransit { records: BatchRecords::Here(batch), aside, ..self })
     }
 }
 
-impl Records {
+impl BatchRecords {
     /// The records, when each has its end.
-    pub(super) fn collect(self, aside: &mut Aside, is_over: &AtomicBool) -> Result<Batch, Ended> {
+    pub(super) fn collect(self, aside: &mut Aside, is_over: &AtomicBool) -> Result<Batch, TransformEnd> {
         match self {
-            Records::Here(batch) => Ok(batch),
-            Records::Begun(begun) => {
+            BatchRecords::Here(batch) => Ok(batch),
+            BatchRecords::Begun(begun) => {
                 let collected = begun.collect(aside, &|| is_over.load(Ordering::Relaxed));
                 collected.map_err(|why| ended(why, &aside.stage))
             }
@@ -242,7 +246,7 @@ mod tests {
         Named { label: label.into(), before, step: Box::new(step), crs: None }
     }
 
-    fn page(record: u64) -> Read {
+    fn page(record: u64) -> PageRead {
         let mut batch = Batch::new(Arc::new(Schema::new([("n".to_owned(), Kind::Int)])));
         batch.go_to_record(record);
         batch.push(None, [Value::Int(record.cast_signed())]).unwrap();
@@ -265,7 +269,7 @@ mod tests {
 
     /// What comes out of a chain of two services with local steps around them.
     fn chain(
-        pages: Vec<Read>,
+        pages: Vec<PageRead>,
         (first, second): (&Arc<Service>, &Arc<Service>),
         meanwhile: impl FnOnce(&AtomicBool) + Send,
     ) -> ((Vec<String>, bool), [Vec<u64>; 3]) {

@@ -16,7 +16,7 @@ use tidegate_geo::{Batch, Crs, Kind, Problem, Schema, Value};
 use super::source::{Page, Source, whole};
 use crate::manifest::SourceTable;
 use crate::sink::postgis::{config, judge, quote};
-use crate::source::{Mark, Tolerance};
+use crate::source::{CountTolerance, IdentifierHash};
 use crate::step::StepError;
 
 /// A table being read.
@@ -30,7 +30,7 @@ pub(super) struct TableSource {
     name: String,
     ended: bool,
     count: String,
-    tolerance: Tolerance,
+    tolerance: CountTolerance,
 }
 
 fn kind_of(udt: &str) -> Kind {
@@ -50,7 +50,11 @@ impl TableSource {
     ///
     /// # Errors
     /// Why it cannot be read, in a sentence.
-    pub(super) fn open(form: &SourceTable, rows: usize, tolerance: Tolerance) -> Result<TableSource, String> {
+    pub(super) fn open(
+        form: &SourceTable,
+        rows: usize,
+        tolerance: CountTolerance,
+    ) -> Result<TableSource, String> {
         let say = |e: postgres::Error| judge(&e).to_string();
         let mut client = config(&form.url)?.connect(NoTls).map_err(say)?;
         let columns = client
@@ -143,7 +147,7 @@ impl Source for TableSource {
         self.name.clone()
     }
 
-    fn seek(&mut self, position: &str, _: Vec<Mark>) -> Result<(), StepError> {
+    fn seek(&mut self, position: &str, _: Vec<IdentifierHash>) -> Result<(), StepError> {
         let no = || StepError::Broken(format!("{position:?} is not a position in a table"));
         let (record, key) = position.split_once(' ').ok_or_else(no)?;
         self.record = record.parse().map_err(|_| no())?;

@@ -12,13 +12,13 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::counts::Counts;
-use super::lifecycle::Status;
-use super::report::{End, Report};
-use super::state::{Checkpoint, State};
-use super::transform::Work;
+use super::counts::RecordCounts;
+use super::lifecycle::RunStatus;
+use super::report::{End, RunReport};
+use super::state::{RunCheckpoint, StateDir};
+use super::transform::BatchWork;
 use crate::audit::{AuditEvent, AuditFilter, AuditLog, Signer};
-use crate::gate::Tally;
+use crate::gate::GateTally;
 use crate::letter::now_ms;
 use crate::manifest::Manifest;
 use crate::secret::SecretRef;
@@ -35,7 +35,7 @@ const ACTS: usize = 64;
 
 /// The entries of one batch, on their way in a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pending {
+pub struct PendingEntries {
     /// The batch, counted from 1 over all resumes of a run.
     pub batch: u64,
     /// What is to be entered.
@@ -56,7 +56,7 @@ impl Trail {
         manifest: &Manifest,
         folder: &Path,
         root: &Path,
-        state: &State,
+        state: &StateDir,
     ) -> Result<Trail, String> {
         let form = &manifest.pipeline.audit;
         let signer = match &form.key {
@@ -76,9 +76,9 @@ impl Trail {
     /// Enters that a run begins, or goes on from a checkpoint, whose own entries come first.
     pub(super) fn begin(
         &mut self,
-        from: &mut Checkpoint,
+        from: &mut RunCheckpoint,
         (sink, commits): (String, bool),
-        last: Option<Status>,
+        last: Option<RunStatus>,
         detail: Value,
     ) -> Result<(), String> {
         (self.sink, self.commits) = (sink, commits);
@@ -112,9 +112,9 @@ impl Trail {
     /// Puts the entries of a batch into the checkpoint that is committed with it.
     pub(super) fn batch(
         &self,
-        next: &mut Checkpoint,
-        before: &[Tally],
-        work: &Work,
+        next: &mut RunCheckpoint,
+        before: &[GateTally],
+        work: &BatchWork,
         rejected: &[Reject],
         to: &str,
     ) {
@@ -142,7 +142,7 @@ impl Trail {
         detail["batch_read"] = work.delta.read.into();
         detail["gates"] = next.gates.len().into();
         acts.push(AuditEvent::new(now, word, detail).key(&key).to(&self.sink));
-        next.audit.push(Pending { batch: next.batch, acts });
+        next.audit.push(PendingEntries { batch: next.batch, acts });
     }
 
     fn routed(&self, now: i64, reject: &Reject, to: &str) -> AuditEvent {
@@ -160,13 +160,13 @@ impl Trail {
     }
 
     /// A batch is durable: what waits in its checkpoint is moved when it is enough.
-    pub(super) fn landed(&mut self, checkpoint: &mut Checkpoint) -> Result<(), String> {
+    pub(super) fn landed(&mut self, checkpoint: &mut RunCheckpoint) -> Result<(), String> {
         let acts: usize = checkpoint.audit.iter().map(|batch| batch.acts.len()).sum();
         if checkpoint.audit.len() >= BATCHES || acts >= ACTS { self.flush(checkpoint) } else { Ok(()) }
     }
 
     /// Moves what waits in a checkpoint.
-    pub(super) fn flush(&mut self, checkpoint: &mut Checkpoint) -> Result<(), String> {
+    pub(super) fn flush(&mut self, checkpoint: &mut RunCheckpoint) -> Result<(), String> {
         let pending = std::mem::take(&mut checkpoint.audit);
         self.book.enter(pending.into_iter().flat_map(|batch| batch.acts).collect())
     }
@@ -184,8 +184,8 @@ impl Trail {
     pub(super) fn end(
         &mut self,
         run: &str,
-        report: &Report,
-        status: Status,
+        report: &RunReport,
+        status: RunStatus,
         (broken, calls): (Option<&str>, Vec<AuditEvent>),
     ) -> Result<(), String> {
         let now = now_ms();
@@ -218,7 +218,7 @@ impl Trail {
     }
 }
 
-fn counts(counts: &Counts) -> Value {
+fn counts(counts: &RecordCounts) -> Value {
     json!({
         "read": counts.read, "written": counts.written(), "inserted": counts.inserted,
         "updated": counts.updated, "unchanged": counts.unchanged, "rejected": counts.rejected,

@@ -10,41 +10,41 @@ use tidegate_core::{Code, Wall};
 use tidegate_geo::Batch;
 
 use super::build::Named;
-use super::counts::Counts;
-use super::lifecycle::Status;
+use super::counts::RecordCounts;
+use super::lifecycle::RunStatus;
 use super::report::{End, RunError};
 use super::source::Page;
 use super::stream::{InTransit, Upstream, stages};
 use crate::audit::AuditEvent;
-use crate::gate::{Gates, Halt, Tally};
-use crate::step::{Reject, Seen, StepError};
+use crate::gate::{GateTally, Gates, Halt};
+use crate::step::{Reject, SeenKey, StepError};
 use crate::telemetry::trace::BatchSpan;
 use crate::traffic::Traffic;
 
 /// A batch on its way to the sink.
-pub(super) struct Work {
+pub(super) struct BatchWork {
     pub(super) batch: Batch,
     pub(super) rejected: Vec<Reject>,
     /// Records of the batch that failed at a step that keeps them.
     pub(super) failed: Vec<Reject>,
     /// Records that a service had nothing for.
     pub(super) missed: Vec<u64>,
-    pub(super) seen: Vec<Seen>,
+    pub(super) seen: Vec<SeenKey>,
     /// Calls to services, for the audit.
     pub(super) attempts: Vec<AuditEvent>,
     /// Since when it is under way, for its span.
     pub(super) span: Option<BatchSpan>,
     /// What steps and gates say became of its records; what the sink does is not in it yet.
-    pub(super) delta: Counts,
-    pub(super) gates: Vec<Tally>,
+    pub(super) delta: RecordCounts,
+    pub(super) gates: Vec<GateTally>,
     pub(super) position: String,
     pub(super) ended: bool,
 }
 
-impl Work {
+impl BatchWork {
     /// The end of a source that gave nothing after the last batch.
-    pub(super) fn empty(batch: Batch, position: String, gates: Vec<Tally>) -> Work {
-        Work {
+    pub(super) fn empty(batch: Batch, position: String, gates: Vec<GateTally>) -> BatchWork {
+        BatchWork {
             batch,
             rejected: Vec::new(),
             failed: Vec::new(),
@@ -52,7 +52,7 @@ impl Work {
             seen: Vec::new(),
             attempts: Vec::new(),
             span: None,
-            delta: Counts::default(),
+            delta: RecordCounts::default(),
             gates,
             position,
             ended: true,
@@ -61,7 +61,7 @@ impl Work {
 }
 
 /// How the middle ended.
-pub(super) enum Ended {
+pub(super) enum TransformEnd {
     Done,
     Halted(Halt),
     Stopped,
@@ -73,43 +73,43 @@ pub(super) enum Ended {
     Broken(String),
 }
 
-impl Ended {
+impl TransformEnd {
     /// The end, the status and the failure that it means.
-    pub(super) fn into_end(self) -> (End, Status, Option<RunError>) {
+    pub(super) fn into_end(self) -> (End, RunStatus, Option<RunError>) {
         match self {
-            Ended::Done => (End::Done, Status::Done, None),
-            Ended::Halted(halt) => (End::Halted(halt), Status::Halted, None),
-            Ended::Stopped => (End::Stopped, Status::Stopped, None),
-            Ended::TryLater(code, until) => (End::TryLater(code, until), Status::Waiting, None),
-            Ended::Suspended(what) => (End::Suspended(what), Status::Suspended, None),
-            Ended::Failed(code, said) => {
-                (End::Stopped, Status::Failed, Some(RunError::Service { code, until: None, said }))
+            TransformEnd::Done => (End::Done, RunStatus::Done, None),
+            TransformEnd::Halted(halt) => (End::Halted(halt), RunStatus::Halted, None),
+            TransformEnd::Stopped => (End::Stopped, RunStatus::Stopped, None),
+            TransformEnd::TryLater(code, until) => (End::TryLater(code, until), RunStatus::Waiting, None),
+            TransformEnd::Suspended(what) => (End::Suspended(what), RunStatus::Suspended, None),
+            TransformEnd::Failed(code, said) => {
+                (End::Stopped, RunStatus::Failed, Some(RunError::Service { code, until: None, said }))
             }
-            Ended::Broken(what) => (End::Stopped, Status::Failed, Some(RunError::Broken(what))),
+            TransformEnd::Broken(what) => (End::Stopped, RunStatus::Failed, Some(RunError::Broken(what))),
         }
     }
 }
 
 /// `None` is the end of the source; a channel that closes without it is a stop.
-pub(super) type Read = Result<Option<Page>, StepError>;
+pub(super) type PageRead = Result<Option<Page>, StepError>;
 
 /// Why the run ends, if a step or the source says so.
-pub(super) fn ended(why: StepError, label: &str) -> Ended {
+pub(super) fn ended(why: StepError, label: &str) -> TransformEnd {
     match why {
-        StepError::TryLater { code, until, .. } => Ended::TryLater(code, until),
-        StepError::Cancelled => Ended::Stopped,
-        StepError::Failed { code, said } => Ended::Failed(code, format!("{label}: {said}")),
-        StepError::Broken(what) => Ended::Broken(format!("{label}: {what}")),
+        StepError::TryLater { code, until, .. } => TransformEnd::TryLater(code, until),
+        StepError::Cancelled => TransformEnd::Stopped,
+        StepError::Failed { code, said } => TransformEnd::Failed(code, format!("{label}: {said}")),
+        StepError::Broken(what) => TransformEnd::Broken(format!("{label}: {what}")),
     }
 }
 
 pub(super) fn transform(
-    pages: Receiver<Read>,
-    works: &SyncSender<Work>,
+    pages: Receiver<PageRead>,
+    works: &SyncSender<BatchWork>,
     mut steps: Vec<Named>,
     (gates, traffic): (&mut Gates, &Traffic),
     committed: u64,
-) -> Ended {
+) -> TransformEnd {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (from, last) = stages(scope, pages, &mut steps, &is_over);
@@ -124,14 +124,14 @@ pub(super) fn transform(
 /// until it is known that it is not the last, which the gates on the whole run have a say in.
 fn judge_all(
     from: &Upstream,
-    works: &SyncSender<Work>,
+    works: &SyncSender<BatchWork>,
     (steps, is_over): (&mut [Named], &AtomicBool),
     (gates, traffic): (&mut Gates, &Traffic),
     committed: u64,
-) -> Ended {
-    let mut held: Option<Work> = None;
+) -> TransformEnd {
+    let mut held: Option<BatchWork> = None;
     let mut passed = committed;
-    let gone = || Ended::Broken("the sink has stopped".into());
+    let gone = || TransformEnd::Broken("the sink has stopped".into());
     loop {
         let next = from.next();
         let is_last = matches!(next, Some(Ok(None)));
@@ -146,7 +146,7 @@ fn judge_all(
             Some(Ok(Some(transit))) => transit,
             Some(Ok(None)) => break,
             Some(Err(ended)) => return ended,
-            None => return Ended::Stopped,
+            None => return TransformEnd::Stopped,
         };
         let judged = transit.through(steps, is_over).and_then(|transit| judge(transit, gates, is_over));
         let mut work = match judged {
@@ -158,7 +158,7 @@ fn judge_all(
         held = Some(work);
     }
     if let Err(halt) = gates.end(passed) {
-        return Ended::Halted(halt);
+        return TransformEnd::Halted(halt);
     }
     if let Some(mut work) = held.take() {
         work.ended = true;
@@ -167,15 +167,15 @@ fn judge_all(
             return gone();
         }
     }
-    Ended::Done
+    TransformEnd::Done
 }
 
 /// One batch through the gates.
-fn judge(transit: InTransit, gates: &mut Gates, is_over: &AtomicBool) -> Result<Work, Ended> {
+fn judge(transit: InTransit, gates: &mut Gates, is_over: &AtomicBool) -> Result<BatchWork, TransformEnd> {
     let InTransit { records, mut aside, read, unreadable, span, position } = transit;
     let batch = records.collect(&mut aside, is_over)?;
-    gates.unreadable(aside.rejected.get(..unreadable).unwrap_or_default()).map_err(Ended::Halted)?;
-    let batch = gates.judge(batch, &mut aside).map_err(Ended::Halted)?;
+    gates.unreadable(aside.rejected.get(..unreadable).unwrap_or_default()).map_err(TransformEnd::Halted)?;
+    let batch = gates.judge(batch, &mut aside).map_err(TransformEnd::Halted)?;
     // A record that was set aside later did not end without a match, and one that two steps had
     // nothing for did so once.
     let missed: HashSet<u64> = aside.missed.drain(..).collect();
@@ -186,9 +186,9 @@ fn judge(transit: InTransit, gates: &mut Gates, is_over: &AtomicBool) -> Result<
         let there: HashSet<u64> = (0..batch.len()).map(|row| batch.record(row)).collect();
         aside.failed.retain(|reject| there.contains(&reject.record));
     }
-    let mut delta = Counts { read, ..Counts::default() };
+    let mut delta = RecordCounts { read, ..RecordCounts::default() };
     delta.aside(&aside);
-    Ok(Work {
+    Ok(BatchWork {
         batch,
         rejected: aside.rejected,
         failed: aside.failed,

@@ -11,12 +11,12 @@ use tidegate_geo::wkb::{self, Shape};
 use tidegate_geo::{Batch, Error, Problem, Schema};
 
 use super::probe::Probe;
-use super::{Put, Saved, Sink, SinkError, Spec, Standing};
-use crate::step::Seen;
+use super::{RowCounts, Saved, Sink, SinkError, Spec, Standing};
+use crate::step::SeenKey;
 
-struct File {
+struct FileSink {
     writer: Option<Box<dyn Writer>>,
-    rules: Rules,
+    rules: FormatLimits,
     probe: Option<Probe>,
 }
 
@@ -30,20 +30,20 @@ pub(super) fn open(spec: &Spec, path: &Path, format: Format) -> Result<Box<dyn S
         }
         _ => None,
     };
-    Ok(Box::new(File { writer: Some(writer), rules: Rules::new(&spec.schema, format), probe }))
+    Ok(Box::new(FileSink { writer: Some(writer), rules: FormatLimits::new(&spec.schema, format), probe }))
 }
 
 /// What a format cannot hold, before the writer meets it and gives up the file.
-pub(super) struct Rules {
+pub(super) struct FormatLimits {
     only: Option<Shape>,
     text: bool,
 }
 
-impl Rules {
-    pub(super) fn new(schema: &Schema, format: Format) -> Rules {
+impl FormatLimits {
+    pub(super) fn new(schema: &Schema, format: Format) -> FormatLimits {
         let text = matches!(format, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq);
         // A CSV file has no shape to keep to.
-        Rules { only: schema.shape.filter(|_| format == Format::FlatGeobuf), text }
+        FormatLimits { only: schema.shape.filter(|_| format == Format::FlatGeobuf), text }
     }
 
     pub(super) fn refuse(&self, batch: &Batch, row: usize) -> Option<Problem> {
@@ -67,7 +67,7 @@ impl Rules {
     }
 }
 
-impl Sink for File {
+impl Sink for FileSink {
     fn saved(&mut self) -> Result<Option<Saved>, SinkError> {
         Ok(None)
     }
@@ -76,7 +76,7 @@ impl Sink for File {
         Ok(Standing::default())
     }
 
-    fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {
+    fn put(&mut self, batch: &Batch) -> Result<RowCounts, SinkError> {
         let fatal = |e: Error| SinkError::Fatal(e.to_string());
         let refused: Vec<_> = match &mut self.probe {
             Some(probe) => probe.refused(batch).map_err(fatal)?,
@@ -97,10 +97,10 @@ impl Sink for File {
             }
             writer.write(&batch.clone().filter(&keep)).map_err(fatal)?;
         }
-        Ok(Put { inserted, refused, ..Put::default() })
+        Ok(RowCounts { inserted, refused, ..RowCounts::default() })
     }
 
-    fn commit(&mut self, _: &str, _: &[Seen]) -> Result<(), SinkError> {
+    fn commit(&mut self, _: &str, _: &[SeenKey]) -> Result<(), SinkError> {
         Ok(())
     }
 

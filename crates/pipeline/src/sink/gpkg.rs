@@ -18,9 +18,9 @@ use tidegate_core::hex::hex;
 use tidegate_geo::format::gpkg::{self, Landed, Store, Writing};
 use tidegate_geo::{Batch, Error};
 
-use super::{Put, Saved, Sink, SinkError, Spec, Standing};
-use crate::manifest::Mode;
-use crate::step::Seen;
+use super::{RowCounts, Saved, Sink, SinkError, Spec, Standing};
+use crate::manifest::WriteMode;
+use crate::step::SeenKey;
 
 struct GeoPackage {
     store: Option<Store>,
@@ -73,18 +73,19 @@ pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Si
     if spec.must_exist && !stage.exists() && !target.exists() {
         return Err(format!("{} is not there any more", target.display()));
     }
-    let staged = stage.exists() || spec.mode == Mode::Replace || spec.atomic || !target.exists();
+    let staged = stage.exists() || spec.mode == WriteMode::Replace || spec.atomic || !target.exists();
     if staged && !stage.exists() {
         prepare(spec, target, layer, &stage).map_err(|e| fail(&e))?;
     }
     let path = if staged { stage } else { target.to_owned() };
-    let writing = if spec.mode == Mode::Upsert { Writing::Upsert(spec.key.clone()) } else { Writing::Append };
+    let writing =
+        if spec.mode == WriteMode::Upsert { Writing::Upsert(spec.key.clone()) } else { Writing::Append };
     let store = Store::open(&path, layer, &spec.schema, &spec.crs, writing).map_err(|e| fail(&e))?;
     store.db().execute_batch(TABLES).map_err(|e| fail(&e))?;
     Ok(Box::new(GeoPackage {
         store: Some(store),
         pipeline: spec.pipeline.clone(),
-        keep_tables: !staged && spec.mode == Mode::Append,
+        keep_tables: !staged && spec.mode == WriteMode::Append,
         before: file_identity(target),
         target: staged.then(|| target.to_owned()),
         path,
@@ -133,7 +134,7 @@ fn prepare(spec: &Spec, target: &Path, layer: &str, stage: &Path) -> Result<(), 
         return Ok(());
     }
     let layers = gpkg::layers(target).map_err(|e| e.to_string())?;
-    let replaces_all = spec.mode == Mode::Replace && layers.iter().all(|name| name == layer);
+    let replaces_all = spec.mode == WriteMode::Replace && layers.iter().all(|name| name == layer);
     if replaces_all {
         return Ok(());
     }
@@ -143,7 +144,7 @@ fn prepare(spec: &Spec, target: &Path, layer: &str, stage: &Path) -> Result<(), 
         .map_err(|e| e.to_string())?;
     from.execute("VACUUM INTO ?1", [copy.to_string_lossy()]).map_err(|e| e.to_string())?;
     drop(from);
-    if spec.mode == Mode::Replace && layers.iter().any(|name| name == layer) {
+    if spec.mode == WriteMode::Replace && layers.iter().any(|name| name == layer) {
         Store::drop_layer(&copy, layer).map_err(|e| e.to_string())?;
     }
     File::open(&copy).and_then(|file| file.sync_all()).map_err(|e| e.to_string())?;
@@ -190,7 +191,7 @@ impl Sink for GeoPackage {
             };
             let mut statement = db.prepare("SELECT scope, hash FROM tidegate_seen WHERE pipeline = ?1")?;
             let seen = statement
-                .query_map([&pipeline], |row| Ok(Seen { scope: row.get(0)?, hash: row.get(1)? }))?
+                .query_map([&pipeline], |row| Ok(SeenKey { scope: row.get(0)?, hash: row.get(1)? }))?
                 .collect::<Result<_, _>>()?;
             Ok(Some(Saved { checkpoint, seen }))
         };
@@ -204,10 +205,10 @@ impl Sink for GeoPackage {
         Ok(Standing { identity, rows: Some(rows) })
     }
 
-    fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {
+    fn put(&mut self, batch: &Batch) -> Result<RowCounts, SinkError> {
         let store = self.store()?;
         store.begin().map_err(judge)?;
-        let mut put = Put::default();
+        let mut put = RowCounts::default();
         for row in 0..batch.len() {
             match store.write(batch, row) {
                 Ok(Landed::Inserted) => put.inserted += 1,
@@ -224,7 +225,7 @@ impl Sink for GeoPackage {
         Ok(put)
     }
 
-    fn commit(&mut self, checkpoint: &str, seen: &[Seen]) -> Result<(), SinkError> {
+    fn commit(&mut self, checkpoint: &str, seen: &[SeenKey]) -> Result<(), SinkError> {
         let (pipeline, forget, open) = (self.pipeline.clone(), self.forget, self.open);
         let store = self.store()?;
         if !open {

@@ -30,8 +30,8 @@ use tidegate_core::Code;
 use tidegate_geo::format::Format;
 use tidegate_geo::{Batch, Crs, Problem, Schema};
 
-use crate::manifest::{self, Mode};
-use crate::step::{Flow, Seen};
+use crate::manifest::{self, WriteMode};
+use crate::step::{Flow, SeenKey};
 use crate::traffic::Traffic;
 
 /// Why a table cannot be used in a build without PostgreSQL.
@@ -40,7 +40,7 @@ pub(crate) const NO_POSTGRES: &str = "PostgreSQL is not in this build: it needs 
 
 /// What became of the rows of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Put {
+pub struct RowCounts {
     /// New rows.
     pub inserted: u64,
     /// Rows that changed a known one.
@@ -89,7 +89,7 @@ pub struct Saved {
     /// The checkpoint, as it was given.
     pub checkpoint: String,
     /// The keys that steps and gates have to know again.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<SeenKey>,
 }
 
 /// Where batches become durable.
@@ -110,13 +110,13 @@ pub trait Sink: Send {
     ///
     /// # Errors
     /// When the batch as a whole cannot be written; roll back then.
-    fn put(&mut self, batch: &Batch) -> Result<Put, SinkError>;
+    fn put(&mut self, batch: &Batch) -> Result<RowCounts, SinkError>;
 
     /// Makes the batch and its checkpoint durable, together.
     ///
     /// # Errors
     /// When that failed. Whether it did is then told by [`Sink::saved`].
-    fn commit(&mut self, checkpoint: &str, seen: &[Seen]) -> Result<(), SinkError>;
+    fn commit(&mut self, checkpoint: &str, seen: &[SeenKey]) -> Result<(), SinkError>;
 
     /// Takes back what was put since the last commit.
     fn rollback(&mut self);
@@ -143,7 +143,7 @@ pub struct Spec {
     /// Its reference system.
     pub crs: Crs,
     /// What happens to what is there.
-    pub mode: Mode,
+    pub mode: WriteMode,
     /// The fields that tell records apart.
     pub key: Vec<String>,
     /// Go on from what an earlier run left.
@@ -153,14 +153,14 @@ pub struct Spec {
     /// All becomes visible at once.
     pub atomic: bool,
     /// Where it goes.
-    pub target: Target,
+    pub target: SinkTarget,
     /// With whom what is sent shares its lanes.
     pub traffic: Traffic,
 }
 
 /// Where it goes.
 #[derive(Clone, Debug)]
-pub enum Target {
+pub enum SinkTarget {
     /// A GeoPackage and its layer.
     GeoPackage(PathBuf, String),
     /// Another file.
@@ -180,7 +180,7 @@ impl Spec {
     /// Why it cannot work, in a sentence.
     pub fn new(
         pipeline: &str,
-        form: &manifest::Sink,
+        form: &manifest::SinkSpec,
         flow: &Flow,
         (folder, scratch): (&Path, &Path),
         traffic: Traffic,
@@ -199,7 +199,7 @@ impl Spec {
                     Some(Format::GeoPackage) if !afar => {
                         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer");
                         let layer = form.layer.clone().unwrap_or_else(|| stem.to_owned());
-                        Target::GeoPackage(path, layer)
+                        SinkTarget::GeoPackage(path, layer)
                     }
                     Some(format) => {
                         let text =
@@ -212,14 +212,14 @@ impl Spec {
                         if afar {
                             let local =
                                 scratch.join("out").with_extension(path.extension().unwrap_or_default());
-                            Target::Object(
+                            SinkTarget::Object(
                                 local,
                                 format,
                                 name.clone(),
                                 form.store.clone().unwrap_or_default(),
                             )
                         } else {
-                            Target::File(path, format)
+                            SinkTarget::File(path, format)
                         }
                     }
                     None => {
@@ -230,7 +230,7 @@ impl Spec {
                     }
                 }
             }
-            (None, Some(table)) => Target::Table(table.clone()),
+            (None, Some(table)) => SinkTarget::Table(table.clone()),
             (None, None) => return Err("`sink` says neither `file` nor `postgis`".into()),
         };
         let (mode, key) = (form.mode(), form.key.clone());
@@ -253,10 +253,10 @@ impl Spec {
     #[must_use]
     pub fn keeps_checkpoints(&self) -> bool {
         match self.target {
-            Target::GeoPackage(..) => true,
-            Target::File(..) | Target::Object(..) => false,
+            SinkTarget::GeoPackage(..) => true,
+            SinkTarget::File(..) | SinkTarget::Object(..) => false,
             // The whole run is one transaction then.
-            Target::Table(_) => !self.atomic,
+            SinkTarget::Table(_) => !self.atomic,
         }
     }
 
@@ -264,10 +264,10 @@ impl Spec {
     #[must_use]
     pub fn describe(&self) -> String {
         match &self.target {
-            Target::GeoPackage(path, layer) => format!("{}, layer {layer}", path.display()),
-            Target::File(path, _) => path.display().to_string(),
-            Target::Object(_, _, address, _) => address.clone(),
-            Target::Table(table) => format!("table {}.{}", table.schema, table.table),
+            SinkTarget::GeoPackage(path, layer) => format!("{}, layer {layer}", path.display()),
+            SinkTarget::File(path, _) => path.display().to_string(),
+            SinkTarget::Object(_, _, address, _) => address.clone(),
+            SinkTarget::Table(table) => format!("table {}.{}", table.schema, table.table),
         }
     }
 
@@ -275,16 +275,16 @@ impl Spec {
     ///
     /// # Errors
     /// Why not, and what to do instead.
-    pub fn ready_again(&self) -> Result<(), String> {
+    pub fn ready_for_replay(&self) -> Result<(), String> {
         let why = match &self.target {
-            Target::File(path, format) => rewrite::cannot(self, path, *format),
-            Target::GeoPackage(path, _) if !path.exists() => {
+            SinkTarget::File(path, format) => rewrite::cannot(self, path, *format),
+            SinkTarget::GeoPackage(path, _) if !path.exists() => {
                 Some(format!("{} is not there; run the pipeline first", path.display()))
             }
-            Target::Object(_, _, address, _) => Some(format!(
+            SinkTarget::Object(_, _, address, _) => Some(format!(
                 "{address} is uploaded whole, so nothing can be added to it; mend the source and run again, or let the pipeline write a .gpkg"
             )),
-            Target::GeoPackage(..) | Target::Table(_) => None,
+            SinkTarget::GeoPackage(..) | SinkTarget::Table(_) => None,
         };
         why.map_or(Ok(()), Err)
     }
@@ -294,10 +294,10 @@ impl Spec {
     ///
     /// # Errors
     /// Why it cannot be written to, in a sentence.
-    pub fn open_again(&self) -> Result<Box<dyn Sink>, String> {
-        self.ready_again()?;
+    pub fn open_for_replay(&self) -> Result<Box<dyn Sink>, String> {
+        self.ready_for_replay()?;
         match &self.target {
-            Target::File(path, format) => Ok(rewrite::open(self, path, *format)),
+            SinkTarget::File(path, format) => Ok(rewrite::open(self, path, *format)),
             _ => self.open(),
         }
     }
@@ -309,8 +309,8 @@ impl Spec {
     /// When it cannot be read.
     pub fn completed(&self) -> Result<Option<Standing>, String> {
         match &self.target {
-            Target::GeoPackage(path, layer) => gpkg::completed(self, path, layer),
-            Target::File(..) | Target::Object(..) | Target::Table(_) => Ok(None),
+            SinkTarget::GeoPackage(path, layer) => gpkg::completed(self, path, layer),
+            SinkTarget::File(..) | SinkTarget::Object(..) | SinkTarget::Table(_) => Ok(None),
         }
     }
 
@@ -320,15 +320,15 @@ impl Spec {
     /// Why it cannot be written to, in a sentence.
     pub fn open(&self) -> Result<Box<dyn Sink>, String> {
         match &self.target {
-            Target::GeoPackage(path, layer) => gpkg::open(self, path, layer),
-            Target::File(path, format) => file::open(self, path, *format),
-            Target::Object(path, format, address, bucket) => {
+            SinkTarget::GeoPackage(path, layer) => gpkg::open(self, path, layer),
+            SinkTarget::File(path, format) => file::open(self, path, *format),
+            SinkTarget::Object(path, format, address, bucket) => {
                 upload::open(self, path, *format, (address, bucket))
             }
             #[cfg(feature = "postgres")]
-            Target::Table(table) => postgis::open(self, table),
+            SinkTarget::Table(table) => postgis::open(self, table),
             #[cfg(not(feature = "postgres"))]
-            Target::Table(_) => Err(NO_POSTGRES.into()),
+            SinkTarget::Table(_) => Err(NO_POSTGRES.into()),
         }
     }
 }

@@ -21,21 +21,21 @@ use tidegate_core::hex::push_hex;
 use tidegate_geo::wkb::{self, Dim, Shape};
 use tidegate_geo::{Batch, Kind, Problem, Schema, Value};
 
-use super::{Put, Saved, Sink, SinkError, Spec, Standing};
-use crate::manifest::{Mode, SinkTable};
+use super::{RowCounts, Saved, Sink, SinkError, Spec, Standing};
+use crate::manifest::{SinkTable, WriteMode};
 use crate::secret::SecretRef;
-use crate::step::Seen;
+use crate::step::SeenKey;
 
 /// How often a lock that somebody else holds is tried, ten times a second.
 const LOCK_TRIES: u32 = 100;
 
-struct Table {
+struct PostgisTable {
     client: Option<Client>,
     config: postgres::Config,
     form: SinkTable,
     schema: Arc<Schema>,
     pipeline: String,
-    mode: Mode,
+    mode: WriteMode,
     key: Vec<String>,
     srid: u32,
     postgis: bool,
@@ -136,7 +136,7 @@ fn fits(kind: Kind, udt: &str) -> bool {
 pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, String> {
     let srid =
         spec.crs.epsg_code().ok_or_else(|| format!("{} has no number to stand in PostGIS", spec.crs))?;
-    let mut table = Table {
+    let mut table = PostgisTable {
         client: None,
         config: config(&form.url)?,
         form: form.clone(),
@@ -157,7 +157,7 @@ pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, Strin
     Ok(Box::new(table))
 }
 
-impl Table {
+impl PostgisTable {
     fn connect(&mut self) -> Result<&mut Client, SinkError> {
         if self.client.as_ref().is_none_or(Client::is_closed) {
             self.open = false;
@@ -254,7 +254,7 @@ impl Table {
             "bytea".to_owned()
         };
         columns.push(format!("{geometry} {kind}"));
-        if self.mode == Mode::Upsert {
+        if self.mode == WriteMode::Upsert {
             let key = self.key.iter().map(|name| quote(name)).collect::<Result<Vec<_>, _>>()?;
             columns.push(format!("UNIQUE ({})", key.join(", ")));
         }
@@ -312,7 +312,7 @@ impl Table {
 
     /// An upsert needs a unique index over exactly the key.
     fn check_key(&mut self) -> Result<(), String> {
-        if self.mode != Mode::Upsert {
+        if self.mode != WriteMode::Upsert {
             return Ok(());
         }
         let (name, mut key) = (self.name()?, self.key.clone());
@@ -347,7 +347,7 @@ impl Table {
     fn statement(&self, name: &str) -> Result<String, String> {
         let all = self.columns()?;
         let list = all.join(", ");
-        if self.mode != Mode::Upsert {
+        if self.mode != WriteMode::Upsert {
             return Ok(format!(
                 "WITH done AS (INSERT INTO {name} ({list}) SELECT {list} FROM tidegate_stage ORDER BY tidegate_row RETURNING 1) SELECT count(*), count(*) FROM done"
             ));
@@ -375,7 +375,7 @@ impl Table {
         let fatal = SinkError::Fatal;
         let name = self.name().map_err(fatal)?;
         let columns = self.columns().map_err(fatal)?.join(", ");
-        let empty = self.forget && self.mode == Mode::Replace;
+        let empty = self.forget && self.mode == WriteMode::Replace;
         let client = self.connect()?;
         let delete = if empty { format!("DELETE FROM {name};") } else { String::new() };
         client
@@ -389,7 +389,7 @@ impl Table {
     }
 
     /// Writes some rows; on a refusal the rows to blame are found by halving.
-    fn rows(&mut self, batch: &Batch, rows: &[usize], put: &mut Put) -> Result<(), SinkError> {
+    fn rows(&mut self, batch: &Batch, rows: &[usize], put: &mut RowCounts) -> Result<(), SinkError> {
         if rows.is_empty() {
             return Ok(());
         }
@@ -442,8 +442,8 @@ impl Table {
 
     /// Rows that were sent and that the statement did not write: either the table holds them
     /// already, which it is asked, or a trigger, a rule or a policy of the table dropped them.
-    fn find_dropped(&mut self, missing: u64, put: &mut Put) -> Result<(), SinkError> {
-        if self.mode != Mode::Upsert {
+    fn find_dropped(&mut self, missing: u64, put: &mut RowCounts) -> Result<(), SinkError> {
+        if self.mode != WriteMode::Upsert {
             return Err(SinkError::Fatal(format!(
                 "a trigger, rule or policy of the table dropped {missing} rows that were appended, so they cannot be told apart from the others; name a `key` or remove it"
             )));
@@ -532,7 +532,7 @@ fn extended(wkb: &[u8], srid: u32) -> Vec<u8> {
     out
 }
 
-impl Sink for Table {
+impl Sink for PostgisTable {
     fn saved(&mut self) -> Result<Option<Saved>, SinkError> {
         let fatal = SinkError::Fatal;
         let (checkpoint, seen) =
@@ -550,7 +550,7 @@ impl Sink for Table {
             .iter()
             .filter_map(|row| {
                 let (scope, hash): (i32, Vec<u8>) = (row.get(0), row.get(1));
-                Some(Seen { scope: u16::try_from(scope).ok()?, hash: hash.try_into().ok()? })
+                Some(SeenKey { scope: u16::try_from(scope).ok()?, hash: hash.try_into().ok()? })
             })
             .collect();
         Ok(Some(Saved { checkpoint: row.get(0), seen }))
@@ -574,16 +574,16 @@ impl Sink for Table {
         Ok(Standing { identity, rows: Some(row.get::<_, i64>(2).unsigned_abs()) })
     }
 
-    fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {
+    fn put(&mut self, batch: &Batch) -> Result<RowCounts, SinkError> {
         self.begin()?;
-        let mut put = Put::default();
+        let mut put = RowCounts::default();
         let mut rows = Vec::with_capacity(batch.len());
         for row in 0..batch.len() {
             let null = self
                 .key
                 .iter()
                 .find(|name| self.schema.position(name).is_none_or(|at| batch.value(row, at) == Value::Null));
-            match null.filter(|_| self.mode == Mode::Upsert) {
+            match null.filter(|_| self.mode == WriteMode::Upsert) {
                 Some(name) => put.refused.push((
                     row,
                     Problem::new(Code::CONSTRAINT_VIOLATION, "the key of the sink is null").under(name),
@@ -596,7 +596,7 @@ impl Sink for Table {
         Ok(put)
     }
 
-    fn commit(&mut self, checkpoint: &str, seen: &[Seen]) -> Result<(), SinkError> {
+    fn commit(&mut self, checkpoint: &str, seen: &[SeenKey]) -> Result<(), SinkError> {
         self.begin()?;
         let fatal = SinkError::Fatal;
         let (table, keys) =

@@ -42,7 +42,7 @@ impl Probe {
             }
             return Ok(Vec::new());
         }
-        self.again()?;
+        self.renew()?;
         let mut refused = Vec::new();
         for row in 0..batch.len() {
             let Some(alone) = one(batch, row) else { continue };
@@ -51,7 +51,7 @@ impl Probe {
                 Ok(()) => {}
                 Err(Error::Problem(problem)) => {
                     refused.push((row, *problem));
-                    self.again()?;
+                    self.renew()?;
                 }
                 Err(other) => return Err(other),
             }
@@ -60,7 +60,7 @@ impl Probe {
     }
 
     /// A new writer, because one that has failed is not to be used again.
-    fn again(&mut self) -> Result<(), Error> {
+    fn renew(&mut self) -> Result<(), Error> {
         self.writer = nowhere(self.format, &self.schema, &self.crs, &self.options)?;
         self.good.as_ref().map_or(Ok(()), |good| self.writer.write(good))
     }

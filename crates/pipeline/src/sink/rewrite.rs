@@ -18,10 +18,10 @@ use tidegate_geo::format::geojson::{self, ReadOptions};
 use tidegate_geo::format::{self, Format, Options};
 use tidegate_geo::{Batch, Crs, Error, Kind, Problem, Schema, Value};
 
-use super::{Put, Saved, Sink, SinkError, Spec, Standing};
-use crate::step::Seen;
+use super::{RowCounts, Saved, Sink, SinkError, Spec, Standing};
+use crate::step::SeenKey;
 
-type Key = Vec<u8>;
+type RowKey = Vec<u8>;
 
 struct Rewrite {
     path: PathBuf,
@@ -30,7 +30,7 @@ struct Rewrite {
     crs: Crs,
     key: Vec<usize>,
     /// What came, as the format gives it back, and the row of each key.
-    came: Option<(Batch, HashMap<Key, usize>)>,
+    came: Option<(Batch, HashMap<RowKey, usize>)>,
 }
 
 /// A file of a pipeline for records by their key, if nothing speaks against it ([`cannot`]).
@@ -113,7 +113,7 @@ impl Rewrite {
         Ok(out)
     }
 
-    fn key(&self, batch: &Batch, row: usize) -> Option<Key> {
+    fn key(&self, batch: &Batch, row: usize) -> Option<RowKey> {
         let mut key = Vec::new();
         for at in &self.key {
             let value = batch.value(row, *at);
@@ -141,7 +141,7 @@ impl Rewrite {
     }
 
     /// Records as the format gives them back: only so can they be compared.
-    fn given_back(&self, batch: &Batch) -> Result<Batch, String> {
+    fn round_trip(&self, batch: &Batch) -> Result<Batch, String> {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
         let path = dir.path().join("came").with_extension(self.path.extension().unwrap_or_default());
         self.write(&path, |writer| writer.write(batch).map_err(|e| e.to_string()))?;
@@ -151,7 +151,7 @@ impl Rewrite {
     }
 
     /// The file with what came in it, in its own place.
-    fn rewrite(&self, came: &Batch, rows: &HashMap<Key, usize>) -> Result<(), String> {
+    fn rewrite(&self, came: &Batch, rows: &HashMap<RowKey, usize>) -> Result<(), String> {
         self.write(&self.path, |writer| {
             let mut there = vec![false; came.len()];
             self.each(&self.path, |old| {
@@ -215,11 +215,11 @@ impl Sink for Rewrite {
         Ok(Standing::default())
     }
 
-    fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {
-        let mut put = Put::default();
-        let rules = super::file::Rules::new(&self.schema, self.format);
+    fn put(&mut self, batch: &Batch) -> Result<RowCounts, SinkError> {
+        let mut put = RowCounts::default();
+        let rules = super::file::FormatLimits::new(&self.schema, self.format);
         // Of records with one key the last one counts.
-        let last: HashMap<Key, usize> =
+        let last: HashMap<RowKey, usize> =
             (0..batch.len()).filter_map(|row| Some((self.key(batch, row)?, row))).collect();
         let mut keep = vec![true; batch.len()];
         for (row, keep) in keep.iter_mut().enumerate() {
@@ -235,10 +235,10 @@ impl Sink for Rewrite {
                 *keep = false;
             }
         }
-        let came = self.given_back(&batch.clone().filter(&keep)).map_err(SinkError::Fatal)?;
-        let rows: HashMap<Key, usize> =
+        let came = self.round_trip(&batch.clone().filter(&keep)).map_err(SinkError::Fatal)?;
+        let rows: HashMap<RowKey, usize> =
             (0..came.len()).filter_map(|row| Some((self.key(&came, row)?, row))).collect();
-        let mut found: HashMap<Key, (u64, bool)> = HashMap::new();
+        let mut found: HashMap<RowKey, (u64, bool)> = HashMap::new();
         self.each(&self.path, |old| {
             for row in 0..old.len() {
                 let Some(key) = self.key(&old, row) else { continue };
@@ -265,7 +265,7 @@ impl Sink for Rewrite {
         Ok(put)
     }
 
-    fn commit(&mut self, _: &str, _: &[Seen]) -> Result<(), SinkError> {
+    fn commit(&mut self, _: &str, _: &[SeenKey]) -> Result<(), SinkError> {
         match self.came.take() {
             Some((came, rows)) if !rows.is_empty() => self.rewrite(&came, &rows).map_err(SinkError::Fatal),
             _ => Ok(()),

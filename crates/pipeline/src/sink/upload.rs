@@ -15,9 +15,9 @@ use tidegate_geo::Batch;
 use tidegate_geo::format::Format;
 use tokio::runtime::Runtime;
 
-use super::{Put, Saved, Sink, SinkError, Spec, Standing, file};
+use super::{RowCounts, Saved, Sink, SinkError, Spec, Standing, file};
 use crate::manifest::Bucket;
-use crate::step::Seen;
+use crate::step::SeenKey;
 use crate::store::ObjectStoreClient;
 
 /// Bytes that are read at a time.
@@ -69,11 +69,11 @@ impl Sink for Upload {
         self.file.standing()
     }
 
-    fn put(&mut self, batch: &Batch) -> Result<Put, SinkError> {
+    fn put(&mut self, batch: &Batch) -> Result<RowCounts, SinkError> {
         self.file.put(batch)
     }
 
-    fn commit(&mut self, checkpoint: &str, seen: &[Seen]) -> Result<(), SinkError> {
+    fn commit(&mut self, checkpoint: &str, seen: &[SeenKey]) -> Result<(), SinkError> {
         self.file.commit(checkpoint, seen)
     }
 

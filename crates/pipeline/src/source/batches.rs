@@ -2,10 +2,10 @@
 
 use super::error::SourceError;
 use super::pager::{Pager, Pulled};
-use super::position::Tally;
+use super::position::FeatureTally;
 use super::reconcile::Agreement;
 use super::wire::Wire;
-use super::{Chunk, Known, Source};
+use super::{Chunk, FeatureSource, LayerBefore};
 use async_trait::async_trait;
 use std::sync::Arc;
 use tidegate_core::Code;
@@ -32,7 +32,11 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    pub(super) async fn open(mut pager: Pager, known: Known, resumed: bool) -> Result<Batches, SourceError> {
+    pub(super) async fn open(
+        mut pager: Pager,
+        known: LayerBefore,
+        resumed: bool,
+    ) -> Result<Batches, SourceError> {
         for mark in known.marks {
             pager.remember_mark(mark);
         }
@@ -88,7 +92,7 @@ async fn pull(pager: &mut Pager, fresh: &mut bool) -> Result<Option<Pulled>, Sou
 }
 
 #[async_trait]
-impl Source for Batches {
+impl FeatureSource for Batches {
     fn layer(&self) -> &Layer {
         &self.layer
     }
@@ -124,7 +128,7 @@ impl Source for Batches {
         Ok(Some(Chunk { batch, rejected, first_record, marks: pulled.marks, position: pulled.position }))
     }
 
-    fn tally(&self) -> Tally {
+    fn tally(&self) -> FeatureTally {
         *self.pager.tally()
     }
 

@@ -7,9 +7,9 @@
 
 use super::error::SourceError;
 use super::esri_json;
-use super::page::{Page, geojson};
-use super::position::Step;
-use super::service::Service;
+use super::page::{FeaturePage, geojson};
+use super::position::NextPage;
+use super::service::PagedLayer;
 use super::wire::Wire;
 use crate::http::{Request, Response};
 use async_trait::async_trait;
@@ -189,19 +189,19 @@ async fn json(wire: &Wire, request: &Request, what: &str) -> Result<Value, Sourc
 }
 
 #[async_trait]
-impl Service for Esri {
+impl PagedLayer for Esri {
     fn layer(&self) -> &str {
         &self.layer
     }
 
-    fn first(&self) -> Step {
+    fn first(&self) -> NextPage {
         match self.paging {
-            EsriPaging::Offset => Step::Offset { start: 0, overlap: false },
+            EsriPaging::Offset => NextPage::Offset { start: 0, overlap: false },
             EsriPaging::Ids => self.range(i64::MIN),
         }
     }
 
-    fn request(&self, wire: &Wire, step: &Step) -> Result<Request, SourceError> {
+    fn request(&self, wire: &Wire, step: &NextPage) -> Result<Request, SourceError> {
         let (key, size) = (&self.key, self.size.to_string());
         let mut more = vec![("outFields", "*"), ("f", if self.geojson { "geojson" } else { "json" })];
         if self.orders {
@@ -215,12 +215,12 @@ impl Service for Esri {
             more.push(("outSR", out));
         }
         Ok(match step {
-            Step::Offset { start, .. } => {
+            NextPage::Offset { start, .. } => {
                 let start = start.to_string();
                 more.push(("resultOffset", &start));
                 self.asking(wire, &self.filter, &more)
             }
-            Step::Keys { from, to } => {
+            NextPage::Keys { from, to } => {
                 let mut parts = Vec::new();
                 if self.filter != "1=1" {
                     parts.push(format!("({})", self.filter));
@@ -232,13 +232,13 @@ impl Service for Esri {
                 let filter = if parts.is_empty() { "1=1".into() } else { parts.join(" AND ") };
                 self.asking(wire, &filter, &more)
             }
-            Step::Link { .. } => {
+            NextPage::Link { .. } => {
                 return Err(SourceError::setup("the position is not one of an ArcGIS server"));
             }
         })
     }
 
-    fn read(&self, response: &Response) -> Result<Page, String> {
+    fn read(&self, response: &Response) -> Result<FeaturePage, String> {
         if !self.geojson {
             return esri_json::page(&response.body, &self.fields, &self.key);
         }
@@ -265,10 +265,10 @@ impl Service for Esri {
         self.size
     }
 
-    fn range(&self, from: i64) -> Step {
+    fn range(&self, from: i64) -> NextPage {
         let at = self.ids.partition_point(|id| *id < from);
         let next = usize::try_from(self.size).ok().and_then(|size| at.checked_add(size));
-        Step::Keys { from, to: next.and_then(|next| self.ids.get(next)).copied() }
+        NextPage::Keys { from, to: next.and_then(|next| self.ids.get(next)).copied() }
     }
 
     async fn count(&self, wire: &Wire) -> Result<Option<u64>, SourceError> {

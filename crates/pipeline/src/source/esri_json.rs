@@ -1,6 +1,6 @@
 //! A page of ESRI JSON as GeoJSON text. The language itself is understood in [`tidegate_geo::format::esri`].
 
-use super::page::{Feature, Page};
+use super::page::{FeaturePage, PageFeature};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
@@ -25,28 +25,31 @@ struct FeatureSet<'a> {
 #[derive(Deserialize)]
 struct EsriFeature<'a> {
     #[serde(borrow)]
-    attributes: Option<Pairs<'a>>,
+    attributes: Option<OrderedMembers<'a>>,
     #[serde(borrow)]
     geometry: Option<&'a RawValue>,
 }
 
 /// An object whose members keep their order and their text.
-struct Pairs<'a>(Vec<(String, &'a RawValue)>);
+struct OrderedMembers<'a>(Vec<(String, &'a RawValue)>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Pairs<'a>, D::Error> {
+impl<'de: 'a, 'a> Deserialize<'de> for OrderedMembers<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<OrderedMembers<'a>, D::Error> {
         struct Visit<'a>(std::marker::PhantomData<&'a ()>);
         impl<'de: 'a, 'a> serde::de::Visitor<'de> for Visit<'a> {
-            type Value = Pairs<'a>;
+            type Value = OrderedMembers<'a>;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Pairs<'a>, A::Error> {
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<OrderedMembers<'a>, A::Error> {
                 let mut pairs = Vec::new();
                 while let Some(pair) = map.next_entry()? {
                     pairs.push(pair);
                 }
-                Ok(Pairs(pairs))
+                Ok(OrderedMembers(pairs))
             }
         }
         deserializer.deserialize_map(Visit(std::marker::PhantomData))
@@ -57,7 +60,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
 ///
 /// # Errors
 /// Why it is none.
-pub(super) fn page(body: &Bytes, fields: &EsriFields, key: &str) -> Result<Page, String> {
+pub(super) fn page(body: &Bytes, fields: &EsriFields, key: &str) -> Result<FeaturePage, String> {
     let set: FeatureSet<'_> =
         serde_json::from_slice(body).map_err(|e| format!("the page is no feature set: {e}"))?;
     let rows = set.features.ok_or("the page holds no member `features`")?;
@@ -87,12 +90,12 @@ pub(super) fn page(body: &Bytes, fields: &EsriFields, key: &str) -> Result<Page,
         }
         text.extend_from_slice(b"}}");
         let id_text = id.map(|id| id.to_string().into());
-        features.push(Feature { at: start..text.len(), id: id_text, key: id });
+        features.push(PageFeature { at: start..text.len(), id: id_text, key: id });
         text.push(b'\n');
     }
     let crs = set.reference.as_ref().and_then(|reference| crs(reference).ok()).map(|crs| crs.to_string());
     let more = Some(set.exceeded.unwrap_or(false));
-    Ok(Page { text: text.into(), features, more, crs, ..Page::default() })
+    Ok(FeaturePage { text: text.into(), features, more, crs, ..FeaturePage::default() })
 }
 
 /// A geometry that cannot be read stays as it is, under a type that is refused later.
@@ -107,12 +110,12 @@ fn geometry(raw: Option<&RawValue>, flags: SetFlags, out: &mut Vec<u8>) {
 /// The object id of a GeoJSON feature: among its properties, or its identifier.
 pub(super) fn key_of(feature: &[u8], key: &str) -> Option<i64> {
     #[derive(Deserialize)]
-    struct Head<'a> {
+    struct FeatureHead<'a> {
         id: Option<Value>,
         #[serde(borrow)]
-        properties: Option<Pairs<'a>>,
+        properties: Option<OrderedMembers<'a>>,
     }
-    let head: Head<'_> = serde_json::from_slice(feature).ok()?;
+    let head: FeatureHead<'_> = serde_json::from_slice(feature).ok()?;
     let pairs = head.properties.map(|p| p.0).unwrap_or_default();
     let named = pairs.iter().find(|(name, _)| name == key).and_then(|(_, raw)| raw.get().parse().ok());
     named.or_else(|| match head.id? {

@@ -1,7 +1,7 @@
 //! A page of GML, 3.1 or 3.2, as GeoJSON text: the simple features profile. What a feature is, the
 //! geo kernel knows; here is what makes a page of them.
 
-use super::page::{Feature, Page, lasting, whole};
+use super::page::{FeaturePage, PageFeature, lasting, whole};
 use bytes::Bytes;
 use serde_json::Value;
 use tidegate_geo::Schema;
@@ -12,7 +12,7 @@ use tidegate_geo::xml::{self, Node};
 ///
 /// # Errors
 /// Why it is none, or that it holds fewer features than it says.
-pub(super) fn page(body: &Bytes, schema: &Schema) -> Result<Page, String> {
+pub(super) fn page(body: &Bytes, schema: &Schema) -> Result<FeaturePage, String> {
     let root = xml::parse(body).map_err(|problem| problem.message)?;
     if root.name != "FeatureCollection" {
         return Err(format!("the page is a {:?} and no feature collection", root.name));
@@ -33,10 +33,16 @@ pub(super) fn page(body: &Bytes, schema: &Schema) -> Result<Page, String> {
         let crs = gml::to_geojson(member, schema, system, &mut text);
         named = named.or(crs);
         let id = member.attribute("id").map(|id| Value::from(id).to_string());
-        features.push(Feature { at: start..text.len(), id: id.and_then(|id| lasting(&id)), key: None });
+        features.push(PageFeature { at: start..text.len(), id: id.and_then(|id| lasting(&id)), key: None });
         text.push(b'\n');
     }
-    Ok(Page { text: text.into(), features, matched: number("numberMatched"), crs: named, ..Page::default() })
+    Ok(FeaturePage {
+        text: text.into(),
+        features,
+        matched: number("numberMatched"),
+        crs: named,
+        ..FeaturePage::default()
+    })
 }
 
 #[cfg(test)]

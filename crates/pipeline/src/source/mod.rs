@@ -5,7 +5,7 @@
 //!
 //! - [`Job::pager`] gives pages: the text of each new feature as GeoJSON, and a [`Position`]. This
 //!   is what a run keeps of a source that is spooled.
-//! - [`Job::source`] gives [`Source`]: batches of one schema, and a position after each. This is
+//! - [`Job::source`] gives [`FeatureSource`]: batches of one schema, and a position after each. This is
 //!   what a pipeline reads.
 //!
 //! ```no_run
@@ -44,33 +44,33 @@ mod esri;
 mod esri_json;
 pub mod file;
 mod gml;
+mod identifiers;
 mod ogcapi;
 mod page;
 mod pager;
 mod position;
 mod reconcile;
-mod seen;
 mod service;
+mod service_kind;
 mod stac;
 mod wfs;
-mod which;
 mod wire;
 
 pub use error::{SourceError, Trouble};
 pub use esri::{EsriOptions, EsriPaging};
+pub use identifiers::IdentifierHash;
 pub use ogcapi::OgcOptions;
 pub use pager::{Pager, PagerConfig, Pulled};
-pub use position::{Position, Tally};
-pub use reconcile::{Agreement, Tolerance};
-pub use seen::Mark;
+pub use position::{FeatureTally, Position};
+pub use reconcile::{Agreement, CountTolerance};
+pub use service_kind::ServiceKind;
 pub use stac::StacOptions;
 pub use wfs::WfsOptions;
-pub use which::Which;
 pub use wire::{Wire, WireConfig};
 
 use crate::lane::Clock;
 use async_trait::async_trait;
-use service::Service;
+use service::PagedLayer;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use tidegate_core::hex::hex;
@@ -88,15 +88,15 @@ pub struct Chunk {
     /// counted from 0.
     pub first_record: u64,
     /// Marks of features that the position does not carry. Store them too: a resume needs all of
-    /// those up to its position ([`Known::marks`]).
-    pub marks: Vec<Mark>,
+    /// those up to its position ([`LayerBefore::marks`]).
+    pub marks: Vec<IdentifierHash>,
     /// Where the source stands after this chunk. Store it together with what the chunk becomes.
     pub position: Position,
 }
 
 /// A source of features.
 #[async_trait]
-pub trait Source: Send {
+pub trait FeatureSource: Send {
     /// Name, fields, reference system and declared number of what is read.
     fn layer(&self) -> &Layer;
 
@@ -113,7 +113,7 @@ pub trait Source: Send {
     async fn next(&mut self) -> Result<Option<Chunk>, SourceError>;
 
     /// What was counted so far.
-    fn tally(&self) -> Tally;
+    fn tally(&self) -> FeatureTally;
 
     /// How declared and received compare; known at the end.
     fn agreement(&self) -> Option<Agreement>;
@@ -124,7 +124,7 @@ pub trait Source: Send {
 
 /// What an earlier run knew of a layer, so that going on is the same as not having stopped.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct LayerBefore {
     /// The fields. Without them they are what the service describes, widened by what the first
     /// page shows.
     pub schema: Option<Arc<Schema>>,
@@ -133,7 +133,7 @@ pub struct Known {
     /// The reference system.
     pub crs: Option<Crs>,
     /// The marks of what was received up to the position.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<IdentifierHash>,
 }
 
 /// Which service, and what to ask of it.
@@ -180,7 +180,7 @@ impl Job {
         let id = self.id();
         let url = self.wire.url.clone();
         let wire = Wire::new(self.wire, clock)?;
-        let service: Arc<dyn Service> = match self.ask {
+        let service: Arc<dyn PagedLayer> = match self.ask {
             Ask::Wfs(options) => Arc::new(wfs::Wfs::open(&wire, &url, options).await?),
             Ask::Ogc(options) => Arc::new(ogcapi::Ogc::open(&wire, &url, options).await?),
             Ask::Esri(options) => Arc::new(esri::Esri::open(&wire, &url, options).await?),
@@ -198,8 +198,8 @@ impl Job {
         self,
         clock: Clock,
         from: Option<Position>,
-        known: Known,
-    ) -> Result<Box<dyn Source>, SourceError> {
+        known: LayerBefore,
+    ) -> Result<Box<dyn FeatureSource>, SourceError> {
         let resumed = from.is_some();
         let pager = self.pager(clock, from).await?;
         Ok(Box::new(batches::Batches::open(pager, known, resumed).await?))

@@ -1,9 +1,9 @@
 //! OGC API Features: pages by the link `next`, which only the server understands.
 
 use super::error::SourceError;
-use super::page::{Link, Page, geojson, matched};
-use super::position::Step;
-use super::service::Service;
+use super::page::{FeaturePage, Link, geojson, matched};
+use super::position::NextPage;
+use super::service::PagedLayer;
 use super::wire::Wire;
 use crate::http::{Request, Response};
 use async_trait::async_trait;
@@ -104,31 +104,31 @@ pub(super) fn accepting(mut request: Request) -> Request {
 }
 
 /// The step that the link `next` means.
-pub(super) fn next(links: &[Link]) -> Option<Step> {
+pub(super) fn next(links: &[Link]) -> Option<NextPage> {
     let link = links.iter().find(|link| link.rel == "next" && !link.href.is_empty())?;
-    Some(Step::Link { url: link.href.clone(), body: None })
+    Some(NextPage::Link { url: link.href.clone(), body: None })
 }
 
 #[async_trait]
-impl Service for Ogc {
+impl PagedLayer for Ogc {
     fn layer(&self) -> &str {
         &self.layer
     }
 
-    fn first(&self) -> Step {
-        Step::Link { url: self.items.to_string(), body: None }
+    fn first(&self) -> NextPage {
+        NextPage::Link { url: self.items.to_string(), body: None }
     }
 
-    fn request(&self, wire: &Wire, step: &Step) -> Result<Request, SourceError> {
-        let Step::Link { url, .. } = step else {
+    fn request(&self, wire: &Wire, step: &NextPage) -> Result<Request, SourceError> {
+        let NextPage::Link { url, .. } = step else {
             return Err(SourceError::setup("the position is not one of an OGC API"));
         };
         Ok(accepting(wire.get(wire.follow(&self.items, url)?)))
     }
 
-    fn read(&self, response: &Response) -> Result<Page, String> {
+    fn read(&self, response: &Response) -> Result<FeaturePage, String> {
         let (page, links) = geojson(&response.body)?;
-        Ok(Page { next: next(&links), ..page })
+        Ok(FeaturePage { next: next(&links), ..page })
     }
 
     fn size(&self) -> u64 {

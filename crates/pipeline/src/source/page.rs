@@ -4,7 +4,7 @@
 //! spool, the batches and the dead letters. A page of GeoJSON is not copied; its features are
 //! places in the body.
 
-use super::position::Step;
+use super::position::NextPage;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -15,14 +15,14 @@ use std::ops::Range;
 
 /// One page.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Page {
+pub(super) struct FeaturePage {
     /// The text in which the features are.
     pub(super) text: Bytes,
-    pub(super) features: Vec<Feature>,
+    pub(super) features: Vec<PageFeature>,
     /// How many features match in all, as this page says.
     pub(super) matched: Option<u64>,
     /// Where the next page is, if the page says it.
-    pub(super) next: Option<Step>,
+    pub(super) next: Option<NextPage>,
     /// Whether the page says that more follows.
     pub(super) more: Option<bool>,
     /// The reference system, as the page names it.
@@ -31,7 +31,7 @@ pub(super) struct Page {
 
 /// One feature on a page.
 #[derive(Clone, Debug)]
-pub(super) struct Feature {
+pub(super) struct PageFeature {
     pub(super) at: Range<usize>,
     /// Its identifier as JSON text, if it has one that stays.
     pub(super) id: Option<Box<str>>,
@@ -39,14 +39,14 @@ pub(super) struct Feature {
     pub(super) key: Option<i64>,
 }
 
-impl Page {
+impl FeaturePage {
     /// The text of a feature.
-    pub(super) fn feature(&self, feature: &Feature) -> &[u8] {
+    pub(super) fn feature(&self, feature: &PageFeature) -> &[u8] {
         self.text.get(feature.at.clone()).unwrap_or_default()
     }
 
     /// What tells a feature from others: its identifier, or all of it.
-    pub(super) fn print<'a>(&'a self, feature: &'a Feature) -> &'a [u8] {
+    pub(super) fn print<'a>(&'a self, feature: &'a PageFeature) -> &'a [u8] {
         feature.id.as_deref().map_or_else(|| self.feature(feature), str::as_bytes)
     }
 }
@@ -135,7 +135,7 @@ impl Collection<'_> {
 ///
 /// # Errors
 /// Why it is none, or that it holds fewer features than it says.
-pub(super) fn geojson(body: &Bytes) -> Result<(Page, Vec<Link>), String> {
+pub(super) fn geojson(body: &Bytes) -> Result<(FeaturePage, Vec<Link>), String> {
     let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let read: Collection<'_> =
         serde_json::from_slice(text).map_err(|e| format!("the page is no feature collection: {e}"))?;
@@ -147,13 +147,13 @@ pub(super) fn geojson(body: &Bytes) -> Result<(Page, Vec<Link>), String> {
     let features = features.into_iter().map(|raw| {
         let raw = raw.get();
         let start = (raw.as_ptr() as usize).saturating_sub(base);
-        Feature { at: start..start + raw.len(), id: identity(raw.as_bytes()), key: None }
+        PageFeature { at: start..start + raw.len(), id: identity(raw.as_bytes()), key: None }
     });
     let features = features.collect();
     let nested =
         read.properties.as_ref().and_then(|p| p.get("exceededTransferLimit")).and_then(Value::as_bool);
     let crs = read.crs.as_ref().and_then(|c| c.pointer("/properties/name")).and_then(Value::as_str);
-    let page = Page {
+    let page = FeaturePage {
         text: body.clone(),
         features,
         matched,

@@ -21,12 +21,12 @@
 mod left;
 
 use super::error::{SourceError, Trouble};
-use super::page::Page;
-use super::position::{Position, Step, Tally, VERSION};
-use super::reconcile::{Agreement, Judged, PASSES_MAX, Pass, Tolerance, judge};
-use super::seen::{Added, Mark, Seen};
-use super::service::Service;
-use super::wire::{Pages, Wire};
+use super::identifiers::{Added, IdentifierHash, IdentifierSet};
+use super::page::FeaturePage;
+use super::position::{FeatureTally, NextPage, Position, VERSION};
+use super::reconcile::{Agreement, CountTolerance, Judged, PASSES_MAX, Pass, judge};
+use super::service::PagedLayer;
+use super::wire::{PageReader, Wire};
 use sha2::{Digest, Sha256};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -42,22 +42,22 @@ pub struct PagerConfig {
     /// Requests under way at once, where they can be foreseen.
     pub at_once: usize,
     /// How far received may be from declared.
-    pub tolerance: Tolerance,
+    pub tolerance: CountTolerance,
 }
 
 /// A layer of a paged service, page by page.
 pub struct Pager {
-    pages: Arc<Pages>,
-    service: Arc<dyn Service>,
+    pages: Arc<PageReader>,
+    service: Arc<dyn PagedLayer>,
     config: PagerConfig,
     job: String,
-    next: Option<Step>,
-    ahead: VecDeque<(Step, JoinHandle<Result<Page, SourceError>>)>,
-    tally: Tally,
+    next: Option<NextPage>,
+    ahead: VecDeque<(NextPage, JoinHandle<Result<FeaturePage, SourceError>>)>,
+    tally: FeatureTally,
     pass: Pass,
     /// In this pass, and in those before.
-    seen: Seen,
-    before: Option<Seen>,
+    seen: IdentifierSet,
+    before: Option<IdentifierSet>,
     /// Whether every feature so far had an identifier.
     known: bool,
     /// What was asked for and received in this pass, to notice circles.
@@ -79,11 +79,11 @@ pub struct Pager {
 
 /// What one page brought.
 pub struct Pulled {
-    page: Page,
+    page: FeaturePage,
     fresh: Vec<usize>,
     /// The marks of those new features that the position does not carry. Whoever resumes from a
     /// position names all marks up to it.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<IdentifierHash>,
     /// Where the source stands after it.
     pub position: Position,
 }
@@ -111,21 +111,21 @@ impl Pager {
     /// Begins, or goes on from a position of the same job.
     pub(super) async fn open(
         wire: Wire,
-        service: Arc<dyn Service>,
+        service: Arc<dyn PagedLayer>,
         config: PagerConfig,
         job: String,
         from: Option<Position>,
     ) -> Result<Pager, SourceError> {
-        let pages = Arc::new(Pages::new(wire, Arc::clone(&service)));
+        let pages = Arc::new(PageReader::new(wire, Arc::clone(&service)));
         let mut pager = Pager {
             pages,
             config,
             job,
             next: Some(service.first()),
             ahead: VecDeque::new(),
-            tally: Tally::default(),
+            tally: FeatureTally::default(),
             pass: Pass::default(),
-            seen: Seen::default(),
+            seen: IdentifierSet::default(),
             before: None,
             known: true,
             asked: HashSet::new(),
@@ -148,8 +148,8 @@ impl Pager {
                 pager.tally = from.tally;
                 // How many there were when this pass began is not known any more.
                 pager.pass.first = from.tally.latest;
-                pager.seen = from.seen.map(Seen::from).unwrap_or_default();
-                pager.before = from.before.map(Seen::from);
+                pager.seen = from.seen.map(IdentifierSet::from).unwrap_or_default();
+                pager.before = from.before.map(IdentifierSet::from);
                 if let Some(last) = &from.last {
                     pager.seen.insert(last);
                 }
@@ -162,7 +162,7 @@ impl Pager {
                 }
             }
             // The pages themselves say it where they go on by links.
-            None if matches!(pager.next, Some(Step::Link { .. })) => {}
+            None if matches!(pager.next, Some(NextPage::Link { .. })) => {}
             None => {
                 let declared = pager.service.count(pager.wire()).await?;
                 pager.tally.declared = declared;
@@ -187,7 +187,7 @@ impl Pager {
 
     /// What was counted so far.
     #[must_use]
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &FeatureTally {
         &self.tally
     }
 
@@ -218,7 +218,7 @@ impl Pager {
     }
 
     /// The mark of such a feature.
-    pub fn remember_mark(&mut self, mark: Mark) {
+    pub fn remember_mark(&mut self, mark: IdentifierHash) {
         self.before.as_mut().unwrap_or(&mut self.seen).insert_mark(mark);
     }
 
@@ -281,14 +281,14 @@ impl Pager {
             next: self.next.clone(),
             tally: self.tally,
             seen: Some(self.seen.carry()),
-            marked: self.seen.has_marks() || before.is_some_and(Seen::has_marks),
-            before: before.map(Seen::carry),
+            marked: self.seen.has_marks() || before.is_some_and(IdentifierSet::has_marks),
+            before: before.map(IdentifierSet::carry),
             last: self.last.clone(),
         }
     }
 
     /// The page of a step: one that is under way, or a new one. Starts those that can be foreseen.
-    async fn take(&mut self, step: &Step) -> Result<Page, SourceError> {
+    async fn take(&mut self, step: &NextPage) -> Result<FeaturePage, SourceError> {
         if self.ahead.front().is_some_and(|(first, _)| first != step) {
             self.flush();
         }
@@ -314,12 +314,12 @@ impl Pager {
 
     /// Asks for the page behind a link while this one is kept. As above, the first comes alone.
     fn start_next(&mut self) {
-        if let Some(step @ Step::Link { .. }) = self.next.clone().filter(|_| self.tally.pages > 1) {
+        if let Some(step @ NextPage::Link { .. }) = self.next.clone().filter(|_| self.tally.pages > 1) {
             self.start(step);
         }
     }
 
-    fn start(&mut self, step: Step) {
+    fn start(&mut self, step: NextPage) {
         let (pages, asked) = (Arc::clone(&self.pages), step.clone());
         self.ahead.push_back((step, tokio::spawn(async move { pages.fetch(&asked).await })));
     }
@@ -331,29 +331,29 @@ impl Pager {
     }
 
     /// The step after this one, if its page will be as expected.
-    fn foresee(&self, step: &Step) -> Option<Step> {
+    fn foresee(&self, step: &NextPage) -> Option<NextPage> {
         match step {
-            Step::Offset { start, .. } => {
+            NextPage::Offset { start, .. } => {
                 let next = self.behind(*start, self.full);
-                let Step::Offset { start, .. } = next else { return None };
+                let NextPage::Offset { start, .. } = next else { return None };
                 (self.full > 0 && start < self.tally.latest?).then_some(next)
             }
-            Step::Keys { to, .. } => to.map(|to| self.service.range(to)),
-            Step::Link { .. } => None,
+            NextPage::Keys { to, .. } => to.map(|to| self.service.range(to)),
+            NextPage::Link { .. } => None,
         }
     }
 
     /// The step behind a page of so many features: it begins with the last of them, if that can
     /// be told from others and the page holds more than one.
-    fn behind(&self, start: u64, had: u64) -> Step {
+    fn behind(&self, start: u64, had: u64) -> NextPage {
         let overlap = self.known && had > 1;
-        Step::Offset { start: start + had - u64::from(overlap), overlap }
+        NextPage::Offset { start: start + had - u64::from(overlap), overlap }
     }
 
     /// Whether the place was lost, because features were removed further up: then the next step
     /// leads there.
-    fn lost(&mut self, step: &Step, page: &Page) -> bool {
-        let Step::Offset { start, overlap } = step else { return false };
+    fn lost(&mut self, step: &NextPage, page: &FeaturePage) -> bool {
+        let NextPage::Offset { start, overlap } = step else { return false };
         let first = page.features.first().map(|f| f.id.as_deref());
         let unknown = match first {
             Some(Some(id)) => !self.seen.contains(id),
@@ -369,18 +369,18 @@ impl Pager {
         self.tally.moved = true;
         self.tally.steps_back += 1;
         self.stepped = true;
-        self.next = Some(Step::Offset { start: start - self.back, overlap: true });
+        self.next = Some(NextPage::Offset { start: start - self.back, overlap: true });
         true
     }
 
     /// The same link twice, the same features for two steps, or nothing but empty pages.
-    fn circles(&mut self, step: &Step, page: &Page) -> Result<(), SourceError> {
+    fn circles(&mut self, step: &NextPage, page: &FeaturePage) -> Result<(), SourceError> {
         let name = self.service.name(step);
         let circle = |what: &str| {
             let message = format!("{name}: {what}; the service goes in circles");
             Err(SourceError::broken(Code::PAGE_LOOP, message))
         };
-        if let Some(Step::Link { url, body }) = &page.next {
+        if let Some(NextPage::Link { url, body }) = &page.next {
             let link = digest([url.as_bytes(), body.as_deref().unwrap_or_default().as_bytes()]);
             if !self.asked.insert(link) {
                 return circle("its link to the next page was followed before");
@@ -400,7 +400,7 @@ impl Pager {
     }
 
     /// The places of the features that are new, their marks, and how many are new in this pass.
-    fn sift(&mut self, page: &Page) -> (Vec<usize>, Vec<Mark>, u64) {
+    fn sift(&mut self, page: &FeaturePage) -> (Vec<usize>, Vec<IdentifierHash>, u64) {
         let mut fresh = Vec::with_capacity(page.features.len());
         let mut marks = Vec::new();
         let before = self.tally.in_pass;
@@ -435,11 +435,16 @@ impl Pager {
     }
 
     /// Where to go on.
-    fn after(&mut self, step: &Step, page: &Page, new: u64) -> Result<Option<Step>, SourceError> {
+    fn after(
+        &mut self,
+        step: &NextPage,
+        page: &FeaturePage,
+        new: u64,
+    ) -> Result<Option<NextPage>, SourceError> {
         let had = page.features.len() as u64;
         match step {
-            Step::Link { .. } => Ok(page.next.clone()),
-            Step::Offset { start, overlap } => {
+            NextPage::Link { .. } => Ok(page.next.clone()),
+            NextPage::Offset { start, overlap } => {
                 // The first feature was meant to come again.
                 if *overlap && had > new {
                     self.tally.repeated = self.tally.repeated.saturating_sub(1);
@@ -451,7 +456,7 @@ impl Pager {
                 let over = had <= u64::from(*overlap) || (short && said && counted);
                 Ok((!over).then(|| self.behind(*start, had)))
             }
-            Step::Keys { from, to } => {
+            NextPage::Keys { from, to } => {
                 let outside = page
                     .features
                     .iter()
@@ -463,7 +468,7 @@ impl Pager {
                 }
                 let last = page.features.iter().filter_map(|f| f.key).max();
                 match (page.more, last.and_then(|last| last.checked_add(1))) {
-                    (Some(true), Some(next)) => Ok(Some(Step::Keys { from: next, to: *to })),
+                    (Some(true), Some(next)) => Ok(Some(NextPage::Keys { from: next, to: *to })),
                     (Some(true), None) => {
                         let message = format!(
                             "{}: the service says that more follows and sends nothing",
@@ -481,7 +486,7 @@ impl Pager {
     async fn end_pass(&mut self) -> Result<bool, SourceError> {
         self.flush();
         let wire = self.wire().clone();
-        let keyed = matches!(self.service.first(), Step::Keys { .. });
+        let keyed = matches!(self.service.first(), NextPage::Keys { .. });
         let differs = self.tally.latest.is_some_and(|latest| latest != self.tally.in_pass);
         if differs || self.tally.moved {
             let count = self.service.count(&wire).await?;
@@ -489,7 +494,7 @@ impl Pager {
             self.pass.saw(self.tally.latest, count);
             self.tally.latest = count.or(self.tally.latest);
         }
-        let linked = matches!(self.service.first(), Step::Link { .. });
+        let linked = matches!(self.service.first(), NextPage::Link { .. });
         let pass = Pass { linked, known: self.known && !keyed, ..self.pass };
         let mut judged = judge(&self.tally, &pass, self.config.tolerance);
         if keyed && !matches!(judged, Judged::End(Agreement::Exact | Agreement::Undeclared)) {

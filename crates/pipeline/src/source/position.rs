@@ -1,12 +1,12 @@
 //! Where a source stands: small, serialisable, and enough to go on from.
 
-use super::seen::Carried;
+use super::identifiers::Carried;
 use serde::{Deserialize, Serialize};
 
 /// What is asked for next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Step {
+pub(super) enum NextPage {
     /// Features from this one on, counted in the order of the service.
     Offset {
         /// The first, from 0.
@@ -33,7 +33,7 @@ pub(super) enum Step {
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct FeatureTally {
     /// Features that the service declared at the start; `None` if it does not say.
     pub declared: Option<u64>,
     /// Features that it declared last.
@@ -60,9 +60,9 @@ pub struct Position {
     pub(super) version: u32,
     pub(super) job: String,
     /// Nothing when all pages were read.
-    pub(super) next: Option<Step>,
+    pub(super) next: Option<NextPage>,
     /// What was counted up to here.
-    pub tally: Tally,
+    pub tally: FeatureTally,
     pub(super) seen: Option<Carried>,
     /// What passes before this one brought.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,28 +1,28 @@
 //! Declared against received, as a pure decision.
 
-use super::position::Tally;
+use super::position::FeatureTally;
 
 /// How far received may be from declared.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Tolerance {
+pub struct CountTolerance {
     /// By so many features,
     pub features: u64,
     /// or by this share of the declared ones.
     pub share: f64,
 }
 
-impl Tolerance {
+impl CountTolerance {
     /// From a number such as `5`, or a share such as `0.1%`.
     ///
     /// # Errors
     /// When it is neither.
-    pub fn parse(text: &str) -> Result<Tolerance, String> {
+    pub fn parse(text: &str) -> Result<CountTolerance, String> {
         let wrong = || format!("{text:?} is no tolerance; say 5 or 0.1%");
         match text.strip_suffix('%') {
-            None => Ok(Tolerance { features: text.trim().parse().map_err(|_| wrong())?, share: 0.0 }),
+            None => Ok(CountTolerance { features: text.trim().parse().map_err(|_| wrong())?, share: 0.0 }),
             Some(share) => match share.trim().parse::<f64>() {
                 Ok(share) if (0.0..=100.0).contains(&share) => {
-                    Ok(Tolerance { features: 0, share: share / 100.0 })
+                    Ok(CountTolerance { features: 0, share: share / 100.0 })
                 }
                 _ => Err(wrong()),
             },
@@ -92,7 +92,7 @@ impl Pass {
 }
 
 /// Compares.
-pub(super) fn judge(tally: &Tally, pass: &Pass, tolerance: Tolerance) -> Judged {
+pub(super) fn judge(tally: &FeatureTally, pass: &Pass, tolerance: CountTolerance) -> Judged {
     let again = pass.known && tally.passes < PASSES_MAX;
     let (Some(first), Some(latest)) = (pass.first, tally.latest) else {
         // Repeated features are the only sign of change that is left.
@@ -134,11 +134,18 @@ pub(super) fn judge(tally: &Tally, pass: &Pass, tolerance: Tolerance) -> Judged 
 mod tests {
     use super::*;
 
-    fn tally(declared: u64, latest: u64, in_pass: u64, moved: bool, passes: u32) -> Tally {
-        Tally { declared: Some(declared), latest: Some(latest), in_pass, moved, passes, ..Tally::default() }
+    fn tally(declared: u64, latest: u64, in_pass: u64, moved: bool, passes: u32) -> FeatureTally {
+        FeatureTally {
+            declared: Some(declared),
+            latest: Some(latest),
+            in_pass,
+            moved,
+            passes,
+            ..FeatureTally::default()
+        }
     }
 
-    const STRICT: Tolerance = Tolerance { features: 0, share: 0.0 };
+    const STRICT: CountTolerance = CountTolerance { features: 0, share: 0.0 };
 
     fn end(agreement: Agreement) -> Judged {
         Judged::End(agreement)
@@ -148,16 +155,16 @@ mod tests {
     fn a_layer_that_stands_still_must_be_whole() {
         for linked in [false, true] {
             let pass = Pass { first: Some(9), linked, known: true, ..Pass::default() };
-            let judge = |t: &Tally, tolerance| judge(t, &pass, tolerance);
+            let judge = |t: &FeatureTally, tolerance| judge(t, &pass, tolerance);
             assert_eq!(judge(&tally(9, 9, 9, false, 1), STRICT), end(Agreement::Exact));
             assert_eq!(judge(&tally(9, 9, 8, false, 1), STRICT), Judged::Again);
             assert_eq!(judge(&tally(9, 9, 8, false, 2), STRICT), end(Agreement::Mismatch(1)));
             assert_eq!(judge(&tally(9, 9, 10, false, 1), STRICT), end(Agreement::Mismatch(1)));
-            let some = Tolerance { features: 0, share: 0.12 };
+            let some = CountTolerance { features: 0, share: 0.12 };
             assert_eq!(judge(&tally(9, 9, 8, false, 2), some), end(Agreement::Tolerated(1)));
             assert_eq!(judge(&tally(9, 9, 7, false, 2), some), end(Agreement::Mismatch(2)));
         }
-        let none = Tally { in_pass: 5, passes: 1, ..Tally::default() };
+        let none = FeatureTally { in_pass: 5, passes: 1, ..FeatureTally::default() };
         assert_eq!(judge(&none, &Pass::default(), STRICT), end(Agreement::Undeclared));
     }
 

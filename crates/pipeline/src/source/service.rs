@@ -1,8 +1,8 @@
 //! What a paged service has to know, and nothing more: the shared pager does the rest.
 
 use super::error::SourceError;
-use super::page::Page;
-use super::position::Step;
+use super::page::FeaturePage;
+use super::position::NextPage;
 use super::wire::Wire;
 use crate::http::{Request, Response};
 use async_trait::async_trait;
@@ -10,30 +10,30 @@ use tidegate_geo::{Crs, Schema};
 
 /// A layer of a paged service.
 #[async_trait]
-pub(super) trait Service: Send + Sync {
+pub(super) trait PagedLayer: Send + Sync {
     /// Its name.
     fn layer(&self) -> &str;
 
     /// The first step of a pass.
-    fn first(&self) -> Step;
+    fn first(&self) -> NextPage;
 
     /// The request of a step.
-    fn request(&self, wire: &Wire, step: &Step) -> Result<Request, SourceError>;
+    fn request(&self, wire: &Wire, step: &NextPage) -> Result<Request, SourceError>;
 
     /// A step in words, for messages.
-    fn name(&self, step: &Step) -> String {
+    fn name(&self, step: &NextPage) -> String {
         match step {
-            Step::Offset { start, .. } => format!("{}, features from {start}", self.layer()),
-            Step::Keys { from: i64::MIN, to: None } => format!("{}, all keys", self.layer()),
-            Step::Keys { from: i64::MIN, to: Some(to) } => format!("{}, keys below {to}", self.layer()),
-            Step::Keys { from, to: None } => format!("{}, keys from {from}", self.layer()),
-            Step::Keys { from, to: Some(to) } => format!("{}, keys {from} to {}", self.layer(), to - 1),
-            Step::Link { .. } => format!("{}, a page", self.layer()),
+            NextPage::Offset { start, .. } => format!("{}, features from {start}", self.layer()),
+            NextPage::Keys { from: i64::MIN, to: None } => format!("{}, all keys", self.layer()),
+            NextPage::Keys { from: i64::MIN, to: Some(to) } => format!("{}, keys below {to}", self.layer()),
+            NextPage::Keys { from, to: None } => format!("{}, keys from {from}", self.layer()),
+            NextPage::Keys { from, to: Some(to) } => format!("{}, keys {from} to {}", self.layer(), to - 1),
+            NextPage::Link { .. } => format!("{}, a page", self.layer()),
         }
     }
 
     /// Reads a page. Why it is none makes its attempt a failed one.
-    fn read(&self, response: &Response) -> Result<Page, String>;
+    fn read(&self, response: &Response) -> Result<FeaturePage, String>;
 
     /// What tells a feature, given by its text, from all others.
     fn identity(&self, feature: &[u8]) -> Option<Box<str>> {
@@ -44,8 +44,8 @@ pub(super) trait Service: Send + Sync {
     fn size(&self) -> u64;
 
     /// Where pages go by keys: the range that begins here.
-    fn range(&self, from: i64) -> Step {
-        Step::Keys { from, to: None }
+    fn range(&self, from: i64) -> NextPage {
+        NextPage::Keys { from, to: None }
     }
 
     /// Asks how many features there are now; `None` if the service does not say.

@@ -5,9 +5,9 @@
 
 use super::error::SourceError;
 use super::ogcapi::accepting;
-use super::page::{Feature, Link, Page, geojson, matched};
-use super::position::Step;
-use super::service::Service;
+use super::page::{FeaturePage, Link, PageFeature, geojson, matched};
+use super::position::NextPage;
+use super::service::PagedLayer;
 use super::wire::Wire;
 use crate::http::{Request, Response};
 use async_trait::async_trait;
@@ -31,7 +31,7 @@ pub struct StacOptions {
 pub(super) struct Stac {
     url: Url,
     layer: String,
-    first: Step,
+    first: NextPage,
     size: u64,
     /// Posted first; the links of pages may say what to change in it.
     body: Option<Value>,
@@ -57,7 +57,7 @@ impl Stac {
             }
             let mut url = search;
             url.set_query(None);
-            let first = Step::Link { url: url.to_string(), body: Some(body.to_string()) };
+            let first = NextPage::Link { url: url.to_string(), body: Some(body.to_string()) };
             return Ok(Stac { url, layer, first, size, body: Some(body) });
         }
         let mut url = search;
@@ -67,7 +67,7 @@ impl Stac {
             pairs.append_pair("collections", collections);
         }
         drop(pairs);
-        let first = Step::Link { url: url.to_string(), body: None };
+        let first = NextPage::Link { url: url.to_string(), body: None };
         Ok(Stac { url, layer, first, size, body: None })
     }
 }
@@ -100,7 +100,7 @@ async fn place(wire: &Wire, url: &Url) -> Result<(Url, bool), SourceError> {
 }
 
 #[derive(Deserialize)]
-struct Item<'a> {
+struct StacItem<'a> {
     #[serde(borrow)]
     id: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -121,7 +121,8 @@ struct InCollection<'a> {
 
 /// The item with all it has among its properties.
 fn flat(text: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-    let item: Item<'_> = serde_json::from_slice(text).map_err(|e| format!("an item cannot be read: {e}"))?;
+    let item: StacItem<'_> =
+        serde_json::from_slice(text).map_err(|e| format!("an item cannot be read: {e}"))?;
     let or_null = |raw: Option<&RawValue>| raw.map_or("null", RawValue::get).to_owned();
     let properties = item.properties.map_or("{}", RawValue::get).trim();
     let inner = properties.strip_prefix('{').and_then(|p| p.strip_suffix('}')).unwrap_or_default().trim();
@@ -138,17 +139,17 @@ fn flat(text: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
 }
 
 #[async_trait]
-impl Service for Stac {
+impl PagedLayer for Stac {
     fn layer(&self) -> &str {
         &self.layer
     }
 
-    fn first(&self) -> Step {
+    fn first(&self) -> NextPage {
         self.first.clone()
     }
 
-    fn request(&self, wire: &Wire, step: &Step) -> Result<Request, SourceError> {
-        let Step::Link { url, body } = step else {
+    fn request(&self, wire: &Wire, step: &NextPage) -> Result<Request, SourceError> {
+        let NextPage::Link { url, body } = step else {
             return Err(SourceError::setup("the position is not one of a STAC API"));
         };
         let url = wire.follow(&self.url, url)?;
@@ -158,7 +159,7 @@ impl Service for Stac {
         }))
     }
 
-    fn read(&self, response: &Response) -> Result<Page, String> {
+    fn read(&self, response: &Response) -> Result<FeaturePage, String> {
         let (page, links) = geojson(&response.body)?;
         let mut text = Vec::with_capacity(page.text.len());
         let mut features = Vec::with_capacity(page.features.len());
@@ -166,7 +167,7 @@ impl Service for Stac {
             let start = text.len();
             flat(page.feature(feature), &mut text)?;
             let id = text.get(start..).and_then(|text| self.identity(text));
-            features.push(Feature { at: start..text.len(), id, key: None });
+            features.push(PageFeature { at: start..text.len(), id, key: None });
         }
         let next = links.iter().find(|l| l.rel == "next" && !l.href.is_empty()).map(|link| {
             let post = link.method.as_deref().is_some_and(|m| m.eq_ignore_ascii_case("post"));
@@ -181,15 +182,15 @@ impl Service for Stac {
                 }
                 body.to_string()
             });
-            Step::Link { url: link.href.clone(), body }
+            NextPage::Link { url: link.href.clone(), body }
         });
-        Ok(Page { text: text.into(), features, next, ..page })
+        Ok(FeaturePage { text: text.into(), features, next, ..page })
     }
 
     /// Equal identifiers in two collections are two items.
     fn identity(&self, feature: &[u8]) -> Option<Box<str>> {
         let id = super::page::identity(feature)?;
-        let item: Item<'_> = serde_json::from_slice(feature).ok()?;
+        let item: StacItem<'_> = serde_json::from_slice(feature).ok()?;
         let properties: Option<InCollection<'_>> =
             item.properties.and_then(|p| serde_json::from_str(p.get()).ok());
         let collection = properties.and_then(|p| p.collection).map_or("", RawValue::get);

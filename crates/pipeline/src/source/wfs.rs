@@ -5,9 +5,9 @@
 
 use super::error::SourceError;
 use super::gml;
-use super::page::{Page, geojson};
-use super::position::Step;
-use super::service::Service;
+use super::page::{FeaturePage, geojson};
+use super::position::NextPage;
+use super::service::PagedLayer;
 use super::wire::Wire;
 use crate::http::{Request, Response};
 use async_trait::async_trait;
@@ -104,17 +104,17 @@ impl Wfs {
 }
 
 #[async_trait]
-impl Service for Wfs {
+impl PagedLayer for Wfs {
     fn layer(&self) -> &str {
         &self.layer
     }
 
-    fn first(&self) -> Step {
-        Step::Offset { start: 0, overlap: false }
+    fn first(&self) -> NextPage {
+        NextPage::Offset { start: 0, overlap: false }
     }
 
-    fn request(&self, wire: &Wire, step: &Step) -> Result<Request, SourceError> {
-        let Step::Offset { start, .. } = step else {
+    fn request(&self, wire: &Wire, step: &NextPage) -> Result<Request, SourceError> {
+        let NextPage::Offset { start, .. } = step else {
             return Err(SourceError::setup("the position is not one of a WFS"));
         };
         let (start, size) = (start.to_string(), self.size.to_string());
@@ -136,7 +136,7 @@ impl Service for Wfs {
         Ok(self.get_feature(wire, &all))
     }
 
-    fn read(&self, response: &Response) -> Result<Page, String> {
+    fn read(&self, response: &Response) -> Result<FeaturePage, String> {
         let body = &response.body;
         if body.trim_ascii_start().first() == Some(&b'<') {
             return gml::page(body, &self.schema);

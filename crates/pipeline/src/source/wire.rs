@@ -5,8 +5,8 @@
 //! is a failed attempt and not data.
 
 use super::error::{SourceError, Trouble};
-use super::page::Page;
-use super::service::Service;
+use super::page::FeaturePage;
+use super::service::PagedLayer;
 use crate::call::{self, CallOutcome, Later, SettingsOf};
 use crate::http::{
     Answered, Client, ClientConfig, Credential, Exchange, ParsedResponse, Request, Response, ServiceDialect,
@@ -72,13 +72,13 @@ pub struct Wire {
 }
 
 /// What was read of a page, or why it cannot be.
-type Read = Option<Result<Page, String>>;
+type ParsedPage = Option<Result<FeaturePage, String>>;
 
 /// The way to a service whose pages are understood.
-pub(super) struct Pages {
+pub(super) struct PageReader {
     wire: Wire,
-    exchange: Exchange<Read>,
-    service: Arc<dyn Service>,
+    exchange: Exchange<ParsedPage>,
+    service: Arc<dyn PagedLayer>,
 }
 
 impl Wire {
@@ -290,8 +290,8 @@ impl Wire {
     }
 }
 
-impl Pages {
-    pub(super) fn new(wire: Wire, service: Arc<dyn Service>) -> Pages {
+impl PageReader {
+    pub(super) fn new(wire: Wire, service: Arc<dyn PagedLayer>) -> PageReader {
         let profile = Arc::clone(&wire.profile);
         let reader = Arc::clone(&service);
         let exchange = Exchange {
@@ -306,7 +306,7 @@ impl Pages {
             redactor: wire.plain.redactor.clone(),
             trace: wire.plain.trace,
         };
-        Pages { wire, exchange, service }
+        PageReader { wire, exchange, service }
     }
 
     pub(super) fn wire(&self) -> &Wire {
@@ -314,7 +314,7 @@ impl Pages {
     }
 
     /// Takes one page to its end.
-    pub(super) async fn fetch(&self, step: &super::position::Step) -> Result<Page, SourceError> {
+    pub(super) async fn fetch(&self, step: &super::position::NextPage) -> Result<FeaturePage, SourceError> {
         let request = self.service.request(&self.wire, step)?;
         let what = self.service.name(step);
         let answer = self.wire.through(&self.exchange, &request, &what).await?;
@@ -326,7 +326,7 @@ impl Pages {
             None => return Err(SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: no page"))),
         };
         // A link is relative to what gave it.
-        if let Some(super::position::Step::Link { url, .. }) = &mut page.next {
+        if let Some(super::position::NextPage::Link { url, .. }) = &mut page.next {
             *url = self.wire.follow(&answer.response.url, url)?.into();
         }
         Ok(page)
@@ -338,7 +338,7 @@ fn sniff(profile: &Profile, response: &Response) -> Option<Finding> {
 }
 
 /// What a page's answer means, and the page.
-fn read(profile: &Profile, service: &dyn Service, response: &Response) -> (Option<Finding>, Read) {
+fn read(profile: &Profile, service: &dyn PagedLayer, response: &Response) -> (Option<Finding>, ParsedPage) {
     let finding = sniff(profile, response);
     let good = finding.is_none_or(|f| matches!(f.means, Means::Done | Means::NoMatch));
     if !good || !response.status.is_success() {

@@ -83,14 +83,14 @@ impl Step for Clip {
     }
 }
 
-type Point = (f64, f64);
+type ClipPoint = (f64, f64);
 /// How far inside of one side a point lies.
-type Depth = fn(Point, Bounds) -> f64;
+type Depth = fn(ClipPoint, Bounds) -> f64;
 
 /// Appends what of a geometry lies in the rectangle; false if nothing does.
 fn cut(wkb: &[u8], to: Bounds, checker: &mut Checker, out: &mut Vec<u8>) -> Result<bool, Problem> {
     let Some((shape, _)) = wkb::head(wkb) else { return Ok(false) };
-    let (mut points, mut lines, mut polygons) = (Vec::new(), Vec::new(), Vec::<Vec<Vec<Point>>>::new());
+    let (mut points, mut lines, mut polygons) = (Vec::new(), Vec::new(), Vec::<Vec<Vec<ClipPoint>>>::new());
     let mut cursor = Cursor::default();
     let mut open = Vec::new();
     while let Some(event) = cursor.next(wkb)? {
@@ -151,14 +151,14 @@ fn cut(wkb: &[u8], to: Bounds, checker: &mut Checker, out: &mut Vec<u8>) -> Resu
     Ok(true)
 }
 
-fn holds(to: Bounds, (x, y): Point) -> bool {
+fn holds(to: Bounds, (x, y): ClipPoint) -> bool {
     x >= to.min_x && x <= to.max_x && y >= to.min_y && y <= to.max_y
 }
 
 /// The pieces of a line within the rectangle.
-fn pieces(line: impl Iterator<Item = Point>, to: Bounds, out: &mut Vec<Vec<Point>>) {
-    let mut last: Option<Point> = None;
-    let mut piece: Vec<Point> = Vec::new();
+fn pieces(line: impl Iterator<Item = ClipPoint>, to: Bounds, out: &mut Vec<Vec<ClipPoint>>) {
+    let mut last: Option<ClipPoint> = None;
+    let mut piece: Vec<ClipPoint> = Vec::new();
     for end in line {
         let Some(start) = last.replace(end) else { continue };
         let Some((a, b)) = segment(start, end, to) else {
@@ -176,7 +176,7 @@ fn pieces(line: impl Iterator<Item = Point>, to: Bounds, out: &mut Vec<Vec<Point
     flush(&mut piece, out);
 }
 
-fn flush(piece: &mut Vec<Point>, out: &mut Vec<Vec<Point>>) {
+fn flush(piece: &mut Vec<ClipPoint>, out: &mut Vec<Vec<ClipPoint>>) {
     let piece = std::mem::take(piece);
     if piece.len() >= 2 {
         out.push(piece);
@@ -184,7 +184,7 @@ fn flush(piece: &mut Vec<Point>, out: &mut Vec<Vec<Point>>) {
 }
 
 /// The part of a segment within the rectangle.
-fn segment(a: Point, b: Point, to: Bounds) -> Option<(Point, Point)> {
+fn segment(a: ClipPoint, b: ClipPoint, to: Bounds) -> Option<(ClipPoint, ClipPoint)> {
     let (dx, dy) = (b.0 - a.0, b.1 - a.1);
     let (mut enters, mut leaves) = (0.0f64, 1.0f64);
     for (p, q) in [(-dx, a.0 - to.min_x), (dx, to.max_x - a.0), (-dy, a.1 - to.min_y), (dy, to.max_y - a.1)] {
@@ -201,7 +201,7 @@ fn segment(a: Point, b: Point, to: Bounds) -> Option<(Point, Point)> {
     if enters > leaves {
         return None;
     }
-    let at = |t: f64, end: Point| {
+    let at = |t: f64, end: ClipPoint| {
         if t == 0.0 {
             a
         } else if t == 1.0 {
@@ -214,7 +214,7 @@ fn segment(a: Point, b: Point, to: Bounds) -> Option<(Point, Point)> {
 }
 
 /// A ring cut at the four sides; open, and possibly with edges along the sides.
-fn ring(mut ring: Vec<Point>, to: Bounds) -> Vec<Point> {
+fn ring(mut ring: Vec<ClipPoint>, to: Bounds) -> Vec<ClipPoint> {
     if ring.first() == ring.last() {
         ring.pop();
     }
@@ -251,7 +251,7 @@ fn ring(mut ring: Vec<Point>, to: Bounds) -> Vec<Point> {
     ring
 }
 
-fn write_points(points: &[Point], single: bool, out: &mut Vec<u8>) {
+fn write_points(points: &[ClipPoint], single: bool, out: &mut Vec<u8>) {
     if let ([point], true) = (points, single) {
         return write::point(out, &[point.0, point.1]);
     }
@@ -260,8 +260,8 @@ fn write_points(points: &[Point], single: bool, out: &mut Vec<u8>) {
     points.iter().for_each(|point| write::point(out, &[point.0, point.1]));
 }
 
-fn write_lines(lines: &[Vec<Point>], shape: Shape, out: &mut Vec<u8>) {
-    let line = |line: &Vec<Point>, out: &mut Vec<u8>| {
+fn write_lines(lines: &[Vec<ClipPoint>], shape: Shape, out: &mut Vec<u8>) {
+    let line = |line: &Vec<ClipPoint>, out: &mut Vec<u8>| {
         write::begin(out, Shape::LineString, Dim::Xy);
         write::count(out, line.len());
         line.iter().for_each(|point| write::position(out, &[point.0, point.1]));
@@ -274,8 +274,8 @@ fn write_lines(lines: &[Vec<Point>], shape: Shape, out: &mut Vec<u8>) {
     lines.iter().for_each(|each| line(each, out));
 }
 
-fn write_polygons(polygons: &[Vec<Vec<Point>>], out: &mut Vec<u8>) {
-    let polygon = |rings: &Vec<Vec<Point>>, out: &mut Vec<u8>| {
+fn write_polygons(polygons: &[Vec<Vec<ClipPoint>>], out: &mut Vec<u8>) {
+    let polygon = |rings: &Vec<Vec<ClipPoint>>, out: &mut Vec<u8>| {
         write::begin(out, Shape::Polygon, Dim::Xy);
         write::count(out, rings.len());
         for ring in rings {

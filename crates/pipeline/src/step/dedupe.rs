@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use sha2::{Digest, Sha256};
 use tidegate_geo::{Batch, Value};
 
-use super::{Aside, Flow, Seen, Step, StepError};
+use super::{Aside, Flow, SeenKey, Step, StepError};
 
 struct Dedupe {
     scope: u16,
@@ -59,7 +59,7 @@ impl Step for Dedupe {
             let hash = hash(&batch, row, &self.fields, self.geometry);
             let first = self.seen.insert(hash);
             if first {
-                aside.seen.push(Seen { scope: self.scope, hash });
+                aside.seen.push(SeenKey { scope: self.scope, hash });
             } else {
                 aside.deduped += 1;
             }
@@ -68,7 +68,7 @@ impl Step for Dedupe {
         Ok(batch.filter(&keep))
     }
 
-    fn remember(&mut self, seen: &Seen) {
+    fn remember(&mut self, seen: &SeenKey) {
         if seen.scope == self.scope {
             self.seen.insert(seen.hash);
         }

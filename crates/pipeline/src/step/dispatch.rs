@@ -89,7 +89,7 @@ impl<T> ServiceLink<T> {
 
 /// Takes questions, and sees to their replies. What is still out ends with it.
 pub(super) struct Dispatcher<K: RemoteKind> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<DispatcherState<K>>,
     cached: Option<cache::CacheReader>,
     questions: mpsc::UnboundedSender<OpenQuestion<K>>,
     driver: AbortHandle,
@@ -101,12 +101,12 @@ pub(super) struct Dispatcher<K: RemoteKind> {
 
 type Tasks = Arc<tokio::sync::Mutex<JoinSet<()>>>;
 
-struct Shared<K: RemoteKind> {
+struct DispatcherState<K: RemoteKind> {
     kind: Arc<K>,
     link: ServiceLink<K::Parsed>,
     /// Who waits for the reply to each question that is out: batches, and the question's number in
     /// each.
-    out: Mutex<HashMap<CacheKey, Vec<Waiter<K::Answer>>>>,
+    out: Mutex<HashMap<CacheKey, Vec<ReplySlot<K::Answer>>>>,
     /// Why the run ends, once the service refuses everybody or asks for more time than there is:
     /// no other question is asked then.
     over: watch::Sender<Option<StepError>>,
@@ -114,11 +114,11 @@ struct Shared<K: RemoteKind> {
     lane: OnceLock<LaneHandle>,
 }
 
-type Waiter<A> = (Arc<Replies<A>>, usize);
+type ReplySlot<A> = (Arc<Replies<A>>, usize);
 
 /// A question without a reply. Whoever waits for it is told even if its task ends on a fault.
 struct OpenQuestion<K: RemoteKind> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<DispatcherState<K>>,
     key: CacheKey,
     request: Request,
     batch: Option<BatchSpan>,
@@ -132,7 +132,7 @@ impl<K: RemoteKind> Dispatcher<K> {
         cached: Option<cache::CacheReader>,
         runtime: Arc<Runtime>,
     ) -> Dispatcher<K> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(DispatcherState {
             kind,
             link,
             out: Mutex::default(),
@@ -370,7 +370,7 @@ impl<K: RemoteKind> OpenQuestion<K> {
     }
 
     /// Who asked first.
-    fn first(&self) -> Option<Waiter<K::Answer>> {
+    fn first(&self) -> Option<ReplySlot<K::Answer>> {
         self.shared.out().get(&self.key).and_then(|waiters| waiters.first().cloned())
     }
 
@@ -400,8 +400,8 @@ impl<K: RemoteKind> Drop for OpenQuestion<K> {
     }
 }
 
-impl<K: RemoteKind> Shared<K> {
-    fn out(&self) -> MutexGuard<'_, HashMap<CacheKey, Vec<Waiter<K::Answer>>>> {
+impl<K: RemoteKind> DispatcherState<K> {
+    fn out(&self) -> MutexGuard<'_, HashMap<CacheKey, Vec<ReplySlot<K::Answer>>>> {
         lock(&self.out)
     }
 

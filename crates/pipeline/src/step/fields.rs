@@ -9,7 +9,7 @@ use tidegate_geo::mapping::{Owned, coerce};
 use tidegate_geo::{Batch, Kind, Schema, Value};
 
 use super::{Aside, Flow, Step, StepError};
-use crate::manifest::Scalar;
+use crate::manifest::YamlScalar;
 
 /// Takes columns over, in another order or under other names.
 struct Project {
@@ -58,18 +58,18 @@ fn project(from: Vec<usize>, flow: &mut Flow) -> Box<dyn Step> {
     Box::new(Project { schema: flow.schema.clone(), from })
 }
 
-fn owned(scalar: &Scalar) -> Owned {
+fn owned(scalar: &YamlScalar) -> Owned {
     match scalar {
-        Scalar::Null => Owned::Null,
-        Scalar::Bool(b) => Owned::Bool(*b),
-        Scalar::Int(i) => Owned::Int(*i),
-        Scalar::Float(x) => Owned::Real(*x),
-        Scalar::Text(text) => Owned::Text(text.clone()),
+        YamlScalar::Null => Owned::Null,
+        YamlScalar::Bool(b) => Owned::Bool(*b),
+        YamlScalar::Int(i) => Owned::Int(*i),
+        YamlScalar::Float(x) => Owned::Real(*x),
+        YamlScalar::Text(text) => Owned::Text(text.clone()),
     }
 }
 
 /// A value in the kind of its column.
-fn fitted(name: &str, scalar: &Scalar, kind: Kind) -> Result<Owned, String> {
+fn fitted(name: &str, scalar: &YamlScalar, kind: Kind) -> Result<Owned, String> {
     coerce(owned(scalar).value(), kind, &[], None).map_err(|problem| format!("`{name}`: {}", problem.message))
 }
 
@@ -101,7 +101,10 @@ impl Step for Fill {
     }
 }
 
-pub(super) fn default(values: &BTreeMap<String, Scalar>, flow: &mut Flow) -> Result<Box<dyn Step>, String> {
+pub(super) fn default(
+    values: &BTreeMap<String, YamlScalar>,
+    flow: &mut Flow,
+) -> Result<Box<dyn Step>, String> {
     let mut by_column = vec![None; flow.schema.fields().len()];
     for (name, scalar) in values {
         let at = flow.field(name)?;
@@ -114,7 +117,10 @@ pub(super) fn default(values: &BTreeMap<String, Scalar>, flow: &mut Flow) -> Res
 }
 
 /// A constant may replace a field, then it keeps its place and takes the kind of the value.
-pub(super) fn constant(values: &BTreeMap<String, Scalar>, flow: &mut Flow) -> Result<Box<dyn Step>, String> {
+pub(super) fn constant(
+    values: &BTreeMap<String, YamlScalar>,
+    flow: &mut Flow,
+) -> Result<Box<dyn Step>, String> {
     let mut fields = flow.fields();
     let mut by_column = vec![None; fields.len()];
     for (name, scalar) in values {

@@ -5,7 +5,7 @@ use tidegate_geo::filter;
 
 use super::{Aside, Flow, Step, StepError};
 
-struct Filter {
+struct FilterStep {
     filter: filter::Filter,
 }
 
@@ -15,10 +15,10 @@ pub(super) fn build(text: &str, flow: &Flow) -> Result<Box<dyn Step>, String> {
         flow.field(name)?;
     }
     let filter = filter::Filter::new(text, &flow.schema).map_err(|problem| problem.message)?;
-    Ok(Box::new(Filter { filter }))
+    Ok(Box::new(FilterStep { filter }))
 }
 
-impl Step for Filter {
+impl Step for FilterStep {
     fn apply(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, StepError> {
         let mut refused = Vec::new();
         let mut keep = Vec::with_capacity(batch.len());

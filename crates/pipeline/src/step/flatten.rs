@@ -19,7 +19,7 @@ use crate::manifest::{Arrays, Flatten};
 /// More names than this are a mistake: keys that are data.
 const NAMES_MAX: usize = 1000;
 
-struct Flat {
+struct FlattenStep {
     form: Flatten,
     schema: Arc<Schema>,
     at: usize,
@@ -66,7 +66,7 @@ pub(super) fn build(form: &Flatten, flow: &mut Flow, tools: &Tools<'_>) -> Resul
     }
     flow.with(fields);
     let kinds = flow.schema.fields().iter().map(|field| field.kind).collect();
-    Ok(Box::new(Flat { form: form.clone(), schema: flow.schema.clone(), at, names, kinds }))
+    Ok(Box::new(FlattenStep { form: form.clone(), schema: flow.schema.clone(), at, names, kinds }))
 }
 
 /// What a field holds: one value, or one per entry of its list if lists are exploded.
@@ -122,7 +122,7 @@ fn note(looked: &mut BTreeMap<String, Option<Kind>>, name: String, value: &Json)
     };
 }
 
-impl Flat {
+impl FlattenStep {
     /// The new values of one record, by their place among the fields.
     fn values(&self, json: &Json) -> Result<Vec<(usize, Owned)>, Vec<Problem>> {
         let (mut values, mut problems) = (Vec::new(), Vec::new());
@@ -146,7 +146,7 @@ impl Flat {
     }
 }
 
-impl Step for Flat {
+impl Step for FlattenStep {
     fn apply(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, StepError> {
         let mut out = Batch::new(self.schema.clone());
         let mut refused = Vec::new();

@@ -19,7 +19,7 @@ use crate::manifest::Geocode;
 use crate::profile::{
     GeocodeCandidate, GeocodeInput, GeocodeQuery, Profile, ProfileRequestBuilder, Profiles, Sniffed,
 };
-use crate::telemetry::Ended;
+use crate::telemetry::RecordEnd;
 use crate::traffic;
 
 struct Geocoding {
@@ -78,9 +78,9 @@ impl AnswerField {
         let text = |text: Option<&'a str>| text.map_or(Value::Null, Value::Text);
         match self {
             AnswerField::Outcome => Value::Text(match (row.failure, row.answer) {
-                (Some(_), _) => Ended::Failed.word(),
-                (None, Some(_)) => Ended::Matched.word(),
-                (None, None) => Ended::NoMatch.word(),
+                (Some(_), _) => RecordEnd::Failed.word(),
+                (None, Some(_)) => RecordEnd::Matched.word(),
+                (None, None) => RecordEnd::NoMatch.word(),
             }),
             AnswerField::Label => text(row.answer.and_then(|answer| answer.label.as_deref())),
             AnswerField::Score => row.answer.and_then(|answer| answer.score).map_or(Value::Null, Value::Real),

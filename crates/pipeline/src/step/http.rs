@@ -13,23 +13,23 @@ use super::services::{Services, secret};
 use super::window::Reply;
 use super::{Flow, Step, StepError};
 use crate::http::{Credential, CredentialLocation, Request, ServiceDialect, Trace};
-use crate::manifest::Http;
+use crate::manifest::HttpSpec;
 use crate::traffic;
 
 struct HttpValues {
     base: Url,
-    parts: Vec<Part>,
+    parts: Vec<UrlPart>,
     credential: Option<Credential>,
     pointers: Vec<String>,
     schema: Arc<Schema>,
 }
 
-enum Part {
+enum UrlPart {
     Text(String),
     Field(usize),
 }
 
-pub(super) fn build(form: &Http, flow: &mut Flow, services: &Services) -> Result<Box<dyn Step>, String> {
+pub(super) fn build(form: &HttpSpec, flow: &mut Flow, services: &Services) -> Result<Box<dyn Step>, String> {
     let service = services.get(&form.service)?;
     let url =
         service.url.as_deref().ok_or_else(|| format!("the service `{}` names no `url`", form.service))?;
@@ -38,11 +38,11 @@ pub(super) fn build(form: &Http, flow: &mut Flow, services: &Services) -> Result
     let mut rest = form.path.as_str();
     while let Some((before, after)) = rest.split_once('{') {
         let (name, after) = after.split_once('}').ok_or("`{` is not closed by `}` in `path`")?;
-        parts.push(Part::Text(before.to_owned()));
-        parts.push(Part::Field(flow.field(name)?));
+        parts.push(UrlPart::Text(before.to_owned()));
+        parts.push(UrlPart::Field(flow.field(name)?));
         rest = after;
     }
-    parts.push(Part::Text(rest.to_owned()));
+    parts.push(UrlPart::Text(rest.to_owned()));
     let mut fields = flow.fields();
     for name in form.take.keys() {
         if fields.iter().any(|(other, _)| other == name) {
@@ -88,8 +88,8 @@ impl RemoteKind for HttpValues {
         let mut path = self.base.as_str().trim_end_matches('/').to_owned();
         for part in &self.parts {
             match part {
-                Part::Text(text) => path.push_str(text),
-                Part::Field(at) => {
+                UrlPart::Text(text) => path.push_str(text),
+                UrlPart::Field(at) => {
                     let value = match batch.value(row, *at) {
                         Value::Text(text) => text.to_owned(),
                         Value::Int(i) => i.to_string(),

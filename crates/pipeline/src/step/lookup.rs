@@ -15,15 +15,15 @@ use tidegate_geo::mapping::{Owned, coerce};
 use tidegate_geo::{Batch, Kind, Problem, Schema, Value};
 
 use super::{Aside, Flow, Step, StepError};
-use crate::manifest::{Lookup, Missing};
+use crate::manifest::{Lookup, MissingAnswer};
 
-struct Table {
+struct LookupTable {
     schema: Arc<Schema>,
     on: usize,
     on_name: String,
     file: String,
     rows: HashMap<String, Vec<Owned>>,
-    missing: Missing,
+    missing: MissingAnswer,
     width: usize,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn build(form: &Lookup, flow: &mut Flow, folder: &Path) -> Result<Box
         fields.push((field.name.clone(), field.kind));
     }
     flow.with(fields);
-    Ok(Box::new(Table {
+    Ok(Box::new(LookupTable {
         schema: flow.schema.clone(),
         on,
         on_name: form.on.clone(),
@@ -81,7 +81,7 @@ pub(super) fn build(form: &Lookup, flow: &mut Flow, folder: &Path) -> Result<Box
     }))
 }
 
-impl Step for Table {
+impl Step for LookupTable {
     fn apply(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, StepError> {
         let old = batch.columns().len();
         let mut columns: Vec<Column> =
@@ -92,7 +92,7 @@ impl Step for Table {
             let key = spelt(batch.value(row, self.on));
             let found = key.as_ref().and_then(|key| self.rows.get(key));
             if found.is_none() {
-                if self.missing == Missing::Reject {
+                if self.missing == MissingAnswer::Reject {
                     let message = match &key {
                         Some(key) => format!("{key:?} is not in {}", self.file),
                         None => format!("there is no value to look up in {}", self.file),

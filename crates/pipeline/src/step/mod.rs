@@ -86,7 +86,7 @@ pub struct FailedCall {
 
 /// A key that has been seen, by the step or gate that has to know it again after a resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Seen {
+pub struct SeenKey {
     /// Which step or gate: steps count from 0, gates from 1000.
     pub scope: u16,
     /// The first half of a SHA-256.
@@ -113,7 +113,7 @@ pub struct Aside {
     /// Geometries that were repaired.
     pub repaired: u64,
     /// Keys seen for the first time.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<SeenKey>,
     /// Calls to services, for the audit.
     pub attempts: Vec<AuditEvent>,
 }
@@ -244,7 +244,7 @@ pub trait Step: Send {
     fn apply(&mut self, batch: Batch, aside: &mut Aside) -> Result<Batch, StepError>;
 
     /// Is told, before a resume, of a key that was seen and committed.
-    fn remember(&mut self, _seen: &Seen) {}
+    fn remember(&mut self, _seen: &SeenKey) {}
 
     /// The step as one that asks a service, if it does.
     fn as_remote(&mut self) -> Option<&mut dyn RemoteStep> {
@@ -354,7 +354,7 @@ pub fn path(folder: &Path, name: &str) -> PathBuf {
 /// # Errors
 /// Why it cannot work, in a sentence.
 pub fn build(
-    form: &manifest::Step,
+    form: &manifest::StepSpec,
     scope: u16,
     flow: &mut Flow,
     tools: &Tools<'_>,

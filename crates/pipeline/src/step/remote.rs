@@ -19,7 +19,7 @@ use super::{Aside, BegunBatch, FailedCall, RemoteStep, Step, StepError};
 use crate::cache::CacheKey;
 use crate::http::Request;
 use crate::letter::LetterAttempt;
-use crate::manifest::Missing;
+use crate::manifest::MissingAnswer;
 use crate::telemetry::trace::BatchSpan;
 use crate::traffic::Caller;
 
@@ -74,15 +74,15 @@ pub(super) struct AskedRow<'a, A> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OnMissing {
     /// The service has nothing for it.
-    pub(super) no_match: Missing,
+    pub(super) no_match: MissingAnswer,
     /// It could not be asked, or the service failed.
-    pub(super) failure: Missing,
+    pub(super) failure: MissingAnswer,
 }
 
 impl OnMissing {
     /// Failures are rejected.
-    pub(super) fn reject(no_match: Missing) -> OnMissing {
-        OnMissing { no_match, failure: Missing::Reject }
+    pub(super) fn reject(no_match: MissingAnswer) -> OnMissing {
+        OnMissing { no_match, failure: MissingAnswer::Reject }
     }
 }
 
@@ -105,13 +105,13 @@ struct QuestionedBatch<K: RemoteKind> {
     on: OnMissing,
     stop: Arc<AtomicBool>,
     caller: Caller,
-    service: Service,
+    service: ServiceLabel,
     _admission: Admission,
 }
 
 /// Whom a failed call was for, as a dead letter names it.
 #[derive(Clone)]
-struct Service {
+struct ServiceLabel {
     name: String,
     driver: String,
     url: String,
@@ -150,7 +150,7 @@ impl<K: RemoteKind> RemoteStep for Remote<K> {
             on: self.on,
             stop: self.stop.clone(),
             caller: self.dispatcher.caller().clone(),
-            service: Service {
+            service: ServiceLabel {
                 name: link.line.host.clone(),
                 driver: link.driver.clone(),
                 url: link.base.clone(),
@@ -197,7 +197,7 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
             let (answer, failure) = match (question, settled.map(|settled| &settled.reply)) {
                 (Err(problem), _) => (None, Some(problem)),
                 (Ok(_), Some(Ok(Some(answer)))) => (Some(answer), None),
-                (Ok(_), Some(Ok(None))) if self.on.no_match == Missing::Reject => {
+                (Ok(_), Some(Ok(None))) if self.on.no_match == MissingAnswer::Reject => {
                     refused.push((row, nothing.clone()));
                     (None, None)
                 }
@@ -213,8 +213,8 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
                     calls.insert(record, self.service.failed(history.clone()));
                 }
                 match self.on.failure {
-                    Missing::Reject => refused.push((row, problem.clone())),
-                    Missing::Keep => aside.note(&batch, row, problem.clone()),
+                    MissingAnswer::Reject => refused.push((row, problem.clone())),
+                    MissingAnswer::Keep => aside.note(&batch, row, problem.clone()),
                 }
             }
             rows.push(AskedRow {
@@ -238,9 +238,9 @@ impl<K: RemoteKind> BegunBatch for QuestionedBatch<K> {
     }
 }
 
-impl Service {
+impl ServiceLabel {
     fn failed(&self, attempts: Vec<LetterAttempt>) -> FailedCall {
-        let Service { name, driver, url } = self.clone();
+        let ServiceLabel { name, driver, url } = self.clone();
         FailedCall { service: name, driver, url, attempts }
     }
 }

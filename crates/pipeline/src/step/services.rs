@@ -29,7 +29,7 @@ const WINDOW_BATCHES: usize = 4;
 
 /// The services of a manifest, with what they share: the traffic, the cache and the stop.
 pub struct Services {
-    forms: BTreeMap<String, manifest::Service>,
+    forms: BTreeMap<String, manifest::ServiceSpec>,
     pub(super) policy: Policy,
     cache: Option<PathBuf>,
     window: usize,
@@ -64,7 +64,7 @@ impl Services {
     ///
     /// # Errors
     /// If there is none.
-    pub(super) fn get(&self, name: &str) -> Result<&manifest::Service, String> {
+    pub(super) fn get(&self, name: &str) -> Result<&manifest::ServiceSpec, String> {
         self.forms.get(name).ok_or_else(|| format!("there is no service `{name}`"))
     }
 
@@ -135,7 +135,7 @@ impl Services {
 }
 
 /// The key of a service, and where it came from.
-pub(crate) fn secret(form: &manifest::Service) -> Result<Option<(String, Secret)>, String> {
+pub(crate) fn secret(form: &manifest::ServiceSpec) -> Result<Option<(String, Secret)>, String> {
     let Some(name) = &form.key else { return Ok(None) };
     let from: SecretRef = name.parse().map_err(|e: crate::secret::SecretError| e.to_string())?;
     Ok(Some((from.to_string(), from.fetch().map_err(|e| e.to_string())?)))

@@ -133,12 +133,12 @@ impl<A> Settled<A> {
 /// The replies to the questions of one batch, as they come.
 #[derive(Debug)]
 pub(super) struct Replies<A> {
-    state: Mutex<State<A>>,
+    state: Mutex<WindowState<A>>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State<A> {
+struct WindowState<A> {
     replies: Vec<Option<Settled<A>>>,
     /// Questions without a reply.
     open: usize,
@@ -151,7 +151,7 @@ struct State<A> {
 impl<A> Replies<A> {
     pub(super) fn new(questions: usize) -> Replies<A> {
         let replies = (0..questions).map(|_| None).collect();
-        let state = State { replies, open: questions, failed: None, acts: Vec::new() };
+        let state = WindowState { replies, open: questions, failed: None, acts: Vec::new() };
         Replies { state: Mutex::new(state), changed: Condvar::new() }
     }
 

@@ -1,10 +1,10 @@
 //! What a pipeline tells the registry, so that the run itself stays about running.
 
 use super::trace::{self, BatchSpan};
-use super::{Ended, Mark, Telemetry};
+use super::{PlaceKind, RecordEnd, Telemetry};
 use crate::gate::Reading;
 use crate::letter::now_ms;
-use crate::run::{Checkpoint, Counts};
+use crate::run::{RecordCounts, RunCheckpoint};
 use crate::step::Reject;
 use serde_json::Value as Json;
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use tracing::{Level, debug, enabled, info};
 
 impl Telemetry {
     /// A run begins, perhaps where another left off.
-    pub fn begin(&self, gates: Vec<Reading>, counts: &Counts) {
+    pub fn begin(&self, gates: Vec<Reading>, counts: &RecordCounts) {
         self.gates(gates);
         self.records.set_read(counts.read);
         self.records.set_written(counts.written());
@@ -23,13 +23,13 @@ impl Telemetry {
     }
 
     /// Every record has one end: what was written without an answer is not counted twice.
-    fn ended(&self, counts: &Counts) {
+    fn ended(&self, counts: &RecordCounts) {
         let r = &self.records;
-        r.set_ended(Ended::Matched, counts.written().saturating_sub(counts.no_match + counts.failed));
-        r.set_ended(Ended::NoMatch, counts.no_match.min(counts.written()));
-        r.set_ended(Ended::Failed, counts.unsuccessful());
-        r.set_ended(Ended::Filtered, counts.filtered);
-        r.set_ended(Ended::Deduped, counts.deduped);
+        r.set_ended(RecordEnd::Matched, counts.written().saturating_sub(counts.no_match + counts.failed));
+        r.set_ended(RecordEnd::NoMatch, counts.no_match.min(counts.written()));
+        r.set_ended(RecordEnd::Failed, counts.unsuccessful());
+        r.set_ended(RecordEnd::Filtered, counts.filtered);
+        r.set_ended(RecordEnd::Deduped, counts.deduped);
     }
 }
 
@@ -64,7 +64,7 @@ fn coarse(size: f64) -> f64 {
 }
 
 /// A batch that is committed.
-pub struct Landed<'b> {
+pub struct CommittedBatch<'b> {
     /// Its records.
     pub batch: &'b Batch,
     /// Records that were given up.
@@ -108,7 +108,7 @@ impl<'a> Teller<'a> {
     }
 
     /// A batch is committed.
-    pub fn landed(&self, checkpoint: &Checkpoint, landed: &Landed<'_>) {
+    pub fn landed(&self, checkpoint: &RunCheckpoint, landed: &CommittedBatch<'_>) {
         let counts = &checkpoint.counts;
         let records = &self.telemetry.records;
         let new = counts.written().saturating_sub(records.written());
@@ -134,7 +134,7 @@ impl<'a> Teller<'a> {
     }
 
     /// A line of the log about a batch. Where it lies is told coarsely; exactly only at `debug`.
-    fn say(&self, new: u64, landed: &Landed<'_>) {
+    fn say(&self, new: u64, landed: &CommittedBatch<'_>) {
         if !enabled!(target: "tidegate::batch", Level::INFO) {
             return;
         }
@@ -157,8 +157,8 @@ impl<'a> Teller<'a> {
         );
     }
 
-    fn place(&self, landed: &Landed<'_>) {
-        let Landed { batch, rejects, .. } = landed;
+    fn place(&self, landed: &CommittedBatch<'_>) {
+        let CommittedBatch { batch, rejects, .. } = landed;
         let places = &self.telemetry.places;
         let Some((_, end)) = self.ways.last() else { return };
         let gone: HashSet<u64> = rejects.iter().map(|reject| reject.record).collect();
@@ -174,11 +174,11 @@ impl<'a> Teller<'a> {
                 (f64::midpoint(bounds.min_x, bounds.max_x), f64::midpoint(bounds.min_y, bounds.max_y));
             if let Some(place) = end.degrees(x, y) {
                 let mark = if failed.contains(&record) {
-                    Mark::Dead
+                    PlaceKind::Dead
                 } else if missed.contains(&record) {
-                    Mark::NoMatch
+                    PlaceKind::NoMatch
                 } else {
-                    Mark::Committed
+                    PlaceKind::Committed
                 };
                 places.add(mark, place);
             }
@@ -192,7 +192,7 @@ impl<'a> Teller<'a> {
             if let Some(place) = place.and_then(|(x, y)| self.ways.get(at)?.1.degrees(x, y)) {
                 let nothing =
                     reject.problems.first().is_some_and(|p| p.code == tidegate_core::Code::NO_MATCH);
-                places.add(if nothing { Mark::NoMatch } else { Mark::Dead }, place);
+                places.add(if nothing { PlaceKind::NoMatch } else { PlaceKind::Dead }, place);
             }
         }
     }

@@ -20,16 +20,16 @@ mod reading;
 mod records;
 mod summary;
 
-pub use flow::{Landed, Teller};
-pub use places::{Mark, Places};
-pub use records::{Ended, Records};
+pub use flow::{CommittedBatch, Teller};
+pub use places::{PlaceKind, Places};
+pub use records::{RecordEnd, RecordMetrics};
 pub use summary::{AttemptSummary, Summary};
 pub use tidegate_client::telemetry::{
     Calls, Histogram, HostState, Sample, SampleValue, ServiceMetrics, together,
 };
 pub use tidegate_client::telemetry::{metric, otlp, sample, trace};
 
-use crate::gate::{Reading as GateReading, Tally};
+use crate::gate::{GateTally, Reading as GateReading};
 use crate::letter::now_ms;
 use crate::letter::store::Health;
 use crate::lock::lock;
@@ -42,7 +42,7 @@ use tidegate_client::telemetry::{add, calls, get, histogram, line};
 
 /// Records that were given up for the same reason, at the same stage of their way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct RejectGroup {
     /// The code of the reason.
     pub code: String,
     /// Where on its way; empty where there is only one.
@@ -59,12 +59,12 @@ pub struct Telemetry {
     pipeline: String,
     started_ms: i64,
     /// What became of the records.
-    pub records: Records,
+    pub records: RecordMetrics,
     /// Where they ended.
     pub places: Places,
     lines: Mutex<Vec<ServiceMetrics>>,
     gates: Mutex<Vec<GateReading>>,
-    groups: Mutex<BTreeMap<(String, String), Group>>,
+    groups: Mutex<BTreeMap<(String, String), RejectGroup>>,
     letters: Mutex<Option<Health>>,
     alerts: Mutex<Vec<(&'static str, bool)>>,
     spans_dropped: AtomicU64,
@@ -100,7 +100,7 @@ impl Telemetry {
     }
 
     /// What the gates have counted since.
-    pub fn tallies(&self, tallies: &[Tally]) {
+    pub fn tallies(&self, tallies: &[GateTally]) {
         for gate in &mut *lock(&self.gates) {
             if let Some(tally) = tallies.iter().find(|tally| tally.gate == gate.tally.gate) {
                 gate.tally.clone_from(tally);
@@ -120,7 +120,8 @@ impl Telemetry {
         match groups.get_mut(&(code.to_owned(), stage.to_owned())) {
             Some(group) => group.count += 1,
             None => {
-                let group = Group { code: code.into(), stage: stage.into(), count: 1, example: example() };
+                let group =
+                    RejectGroup { code: code.into(), stage: stage.into(), count: 1, example: example() };
                 groups.insert((code.to_owned(), stage.to_owned()), group);
             }
         }
@@ -128,8 +129,8 @@ impl Telemetry {
 
     /// Why records were given up, the commonest first.
     #[must_use]
-    pub fn groups(&self) -> Vec<Group> {
-        let mut all: Vec<Group> = lock(&self.groups).values().cloned().collect();
+    pub fn groups(&self) -> Vec<RejectGroup> {
+        let mut all: Vec<RejectGroup> = lock(&self.groups).values().cloned().collect();
         all.sort_by_key(|group| std::cmp::Reverse(group.count));
         all
     }
@@ -167,11 +168,11 @@ impl Telemetry {
         let mut out = Vec::with_capacity(128);
         let number = |metric, value: f64| Sample::number(metric, value);
         let r = &self.records;
-        let aside = r.ended_so(Ended::Filtered) + r.ended_so(Ended::Deduped);
+        let aside = r.ended_so(RecordEnd::Filtered) + r.ended_so(RecordEnd::Deduped);
         out.push(number(&m::WRITE_SUCCESS, share(r.written(), r.all().saturating_sub(aside))));
         out.push(number(&m::READ, r.offered() as f64));
         out.push(number(&m::LAG, r.offered().saturating_sub(r.all()) as f64));
-        for how in Ended::ALL {
+        for how in RecordEnd::ALL {
             out.push(Sample::of(&m::RECORDS, &[how.outcome()], r.ended_so(how) as f64));
         }
         out.push(Sample { metric: &m::COMMIT, labels: Vec::new(), value: r.commit.value() });

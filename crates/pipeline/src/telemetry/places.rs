@@ -9,7 +9,7 @@ const PLACES_MAX: usize = 20_000;
 
 /// What a place on the map stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
+pub enum PlaceKind {
     /// A record that was committed.
     Committed,
     /// A record that a service had nothing for.
@@ -46,7 +46,7 @@ impl Places {
     }
 
     /// A record ended here.
-    pub fn add(&self, mark: Mark, (lon, lat): (f64, f64)) {
+    pub fn add(&self, mark: PlaceKind, (lon, lat): (f64, f64)) {
         let on_the_globe = lon.abs() <= 180.0 && lat.abs() <= 90.0;
         if !self.wanted() || !on_the_globe {
             return;
@@ -69,7 +69,7 @@ impl Places {
 
     /// The places of this kind, and how many there were.
     #[must_use]
-    pub fn of(&self, mark: Mark) -> (Vec<(f64, f64)>, u64) {
+    pub fn of(&self, mark: PlaceKind) -> (Vec<(f64, f64)>, u64) {
         let thin = lock(&self.kinds[mark as usize]);
         (thin.places.clone(), thin.seen)
     }
@@ -82,17 +82,17 @@ mod tests {
     #[test]
     fn many_places_take_the_room_of_few() {
         let places = Places::default();
-        places.add(Mark::Dead, (1.0, 2.0));
-        assert_eq!(places.of(Mark::Dead), (vec![], 0), "nobody wants a map");
+        places.add(PlaceKind::Dead, (1.0, 2.0));
+        assert_eq!(places.of(PlaceKind::Dead), (vec![], 0), "nobody wants a map");
         places.want();
-        places.add(Mark::Dead, (1.0, 2.0));
-        places.add(Mark::Dead, (f64::NAN, 2.0));
-        places.add(Mark::Dead, (181.0, 2.0));
-        assert_eq!(places.of(Mark::Dead), (vec![(1.0, 2.0)], 1));
+        places.add(PlaceKind::Dead, (1.0, 2.0));
+        places.add(PlaceKind::Dead, (f64::NAN, 2.0));
+        places.add(PlaceKind::Dead, (181.0, 2.0));
+        assert_eq!(places.of(PlaceKind::Dead), (vec![(1.0, 2.0)], 1));
         for i in 0..1_000_000 {
-            places.add(Mark::Committed, (f64::from(i % 360) - 180.0, 0.0));
+            places.add(PlaceKind::Committed, (f64::from(i % 360) - 180.0, 0.0));
         }
-        let (kept, seen) = places.of(Mark::Committed);
+        let (kept, seen) = places.of(PlaceKind::Committed);
         assert!((PLACES_MAX / 2..=PLACES_MAX).contains(&kept.len()), "{}", kept.len());
         assert_eq!(seen, 1_000_000);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// How a record ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum RecordEnd {
     /// With an answer.
     Matched,
     /// With an empty answer.
@@ -20,17 +20,17 @@ pub enum Ended {
     Deduped,
 }
 
-impl Ended {
+impl RecordEnd {
     /// All ends that there are.
-    pub const ALL: [Ended; 5] =
-        [Ended::Matched, Ended::NoMatch, Ended::Failed, Ended::Filtered, Ended::Deduped];
+    pub const ALL: [RecordEnd; 5] =
+        [RecordEnd::Matched, RecordEnd::NoMatch, RecordEnd::Failed, RecordEnd::Filtered, RecordEnd::Deduped];
 
     /// The word for it in the rows of an output.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
-            Ended::Matched => "matched",
-            Ended::Failed => "failed",
+            RecordEnd::Matched => "matched",
+            RecordEnd::Failed => "failed",
             other => other.outcome(),
         }
     }
@@ -39,18 +39,18 @@ impl Ended {
     #[must_use]
     pub const fn outcome(self) -> &'static str {
         match self {
-            Ended::Matched => "committed",
-            Ended::NoMatch => "no_match",
-            Ended::Failed => "dead",
-            Ended::Filtered => "filtered",
-            Ended::Deduped => "deduped",
+            RecordEnd::Matched => "committed",
+            RecordEnd::NoMatch => "no_match",
+            RecordEnd::Failed => "dead",
+            RecordEnd::Filtered => "filtered",
+            RecordEnd::Deduped => "deduped",
         }
     }
 }
 
 /// The counters of the records of a run.
 #[derive(Debug)]
-pub struct Records {
+pub struct RecordMetrics {
     read: AtomicU64,
     ended: [AtomicU64; 5],
     written: AtomicU64,
@@ -58,9 +58,9 @@ pub struct Records {
     last_commit_ms: AtomicU64,
 }
 
-impl Default for Records {
-    fn default() -> Records {
-        Records {
+impl Default for RecordMetrics {
+    fn default() -> RecordMetrics {
+        RecordMetrics {
             read: AtomicU64::new(0),
             ended: Default::default(),
             written: AtomicU64::new(0),
@@ -70,19 +70,19 @@ impl Default for Records {
     }
 }
 
-impl Records {
+impl RecordMetrics {
     /// Records came from the source.
     pub fn read(&self, n: u64) {
         add(&self.read, n);
     }
 
     /// A record ended.
-    pub fn ended(&self, how: Ended) {
+    pub fn ended(&self, how: RecordEnd) {
         add(&self.ended[how as usize], 1);
     }
 
     /// So many have ended so, over all that a resumed run counts.
-    pub fn set_ended(&self, how: Ended, n: u64) {
+    pub fn set_ended(&self, how: RecordEnd, n: u64) {
         self.ended[how as usize].store(n, Ordering::Relaxed);
     }
 
@@ -117,7 +117,7 @@ impl Records {
 
     /// Records that ended so.
     #[must_use]
-    pub fn ended_so(&self, how: Ended) -> u64 {
+    pub fn ended_so(&self, how: RecordEnd) -> u64 {
         get(&self.ended[how as usize])
     }
 

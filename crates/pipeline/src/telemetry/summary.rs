@@ -3,7 +3,7 @@
 use super::calls::RETRIES;
 use super::histogram::quantile;
 use super::line::{ServiceMetrics, share, together};
-use super::{Ended, Telemetry};
+use super::{RecordEnd, Telemetry};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -71,12 +71,12 @@ impl Telemetry {
         let r = &self.records;
         let counts = retries(&lines);
         let sum = |of: fn(&ServiceMetrics) -> u64| lines.iter().map(of).sum::<u64>();
-        let aside = r.ended_so(Ended::Filtered) + r.ended_so(Ended::Deduped);
+        let aside = r.ended_so(RecordEnd::Filtered) + r.ended_so(RecordEnd::Deduped);
         Summary {
             records: r.all(),
-            matched: r.ended_so(Ended::Matched),
-            no_match: r.ended_so(Ended::NoMatch),
-            failed: r.ended_so(Ended::Failed),
+            matched: r.ended_so(RecordEnd::Matched),
+            no_match: r.ended_so(RecordEnd::NoMatch),
+            failed: r.ended_so(RecordEnd::Failed),
             cache_hits: sum(|line| line.calls.reused().0),
             shared: sum(|line| line.calls.reused().1),
             calls: sum(|line| line.calls.attempts()),

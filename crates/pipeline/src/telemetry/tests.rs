@@ -1,6 +1,6 @@
 use super::histogram::quantile;
 use super::*;
-use crate::gate::Tally;
+use crate::gate::GateTally;
 use crate::lane::{Clock, LaneKey, Lanes};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,12 +41,13 @@ fn filled() -> Telemetry {
     calls.call(&[attempt(VerdictKind::Permanent, Some(400), 0)]);
     let records = &telemetry.records;
     records.read(4);
-    records.ended(Ended::Matched);
-    records.ended(Ended::Matched);
-    records.ended(Ended::Failed);
+    records.ended(RecordEnd::Matched);
+    records.ended(RecordEnd::Matched);
+    records.ended(RecordEnd::Failed);
     records.committed(2, Duration::from_millis(30), 1_000_500);
     calls.cached();
-    let tally = |gate: &str, looked, failed| Tally { gate: gate.into(), looked, failed, ..Tally::default() };
+    let tally =
+        |gate: &str, looked, failed| GateTally { gate: gate.into(), looked, failed, ..GateTally::default() };
     telemetry.gates(vec![
         GateReading { tally: tally("valid", 10, 1), limit: 1.0, nulls: false, spatial: true, halted: false },
         GateReading { tally: tally("nulls", 40, 2), limit: 0.1, nulls: true, spatial: false, halted: true },

@@ -10,15 +10,15 @@ use tidegate_core::limit::LimitConfig;
 use url::Url;
 
 use crate::lane::LaneKey;
-use crate::manifest::{Manifest, Policy, Service};
+use crate::manifest::{Manifest, Policy, ServiceSpec};
 use crate::profile::{Profile, Profiles};
-use crate::source::{Which, file};
+use crate::source::{ServiceKind, file};
 
 /// The lane of a service that is a source: its pages are large, and its profile says how many it
 /// can make at once, unless the source says it.
 pub(crate) fn of_source(
     policy: &Policy,
-    form: &Service,
+    form: &ServiceSpec,
     profile: &Profile,
     at_once: Option<u32>,
 ) -> LaneConfig {
@@ -30,7 +30,7 @@ pub(crate) fn of_source(
 
 /// The lane of a service that a step asks. The rate of a profile is what its public service allows;
 /// elsewhere the lane learns.
-pub(crate) fn of_step(policy: &Policy, form: &Service, profile: Option<&Profile>) -> LaneConfig {
+pub(crate) fn of_step(policy: &Policy, form: &ServiceSpec, profile: Option<&Profile>) -> LaneConfig {
     let mut lane = told(policy, form);
     if let (None, Some(profile)) = (&form.url, profile) {
         let own = form.requests_per_second.is_none();
@@ -44,7 +44,7 @@ pub(crate) fn of_step(policy: &Policy, form: &Service, profile: Option<&Profile>
     lane
 }
 
-fn told(policy: &Policy, form: &Service) -> LaneConfig {
+fn told(policy: &Policy, form: &ServiceSpec) -> LaneConfig {
     let mut lane = policy.lane;
     lane.limit.rate_max = form.requests_per_second.or(lane.limit.rate_max);
     lane
@@ -95,7 +95,7 @@ pub(crate) fn uses(manifest: &Manifest, policy: &Policy) -> Vec<Use> {
 fn source(manifest: &Manifest, policy: &Policy) -> Option<Use> {
     let pipeline = &manifest.pipeline;
     let source = pipeline.source.as_ref()?;
-    let none = Service::default();
+    let none = ServiceSpec::default();
     let form = source.service.as_ref().and_then(|name| pipeline.services.get(name)).unwrap_or(&none);
     let url = Url::parse(source.file.as_ref().or(form.url.as_ref())?).ok()?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -112,17 +112,17 @@ fn source(manifest: &Manifest, policy: &Policy) -> Option<Use> {
     Some(Use { service, source: true, key, lane, profile: Some(profile) })
 }
 
-fn key(url: &Url, form: &Service, keyed: bool) -> LaneKey {
+fn key(url: &Url, form: &ServiceSpec, keyed: bool) -> LaneKey {
     LaneKey::of_url(url, form.key.as_deref().filter(|_| keyed).unwrap_or_default())
 }
 
-fn named(form: &Service) -> Option<Profile> {
+fn named(form: &ServiceSpec) -> Option<Profile> {
     let own = form.profiles.as_deref().map(Path::new);
     form.profile.as_ref().and_then(|name| Profiles::one(name, own).ok())
 }
 
-fn of(form: &Service, url: &Url) -> Option<Profile> {
-    named(form).or_else(|| Which::of_url(url)?.profile().ok())
+fn of(form: &ServiceSpec, url: &Url) -> Option<Profile> {
+    named(form).or_else(|| ServiceKind::of_url(url)?.profile().ok())
 }
 
 #[cfg(test)]

@@ -35,12 +35,12 @@ use crate::telemetry::{ServiceMetrics, Telemetry};
 /// The traffic of a run. Clones share it.
 #[derive(Clone)]
 pub struct Traffic {
-    shared: Arc<Shared>,
+    shared: Arc<TrafficState>,
     /// Not among what callers share: their calls run on it, and must not be the last to hold it.
     runtime: Arc<Mutex<Option<Arc<Runtime>>>>,
 }
 
-struct Shared {
+struct TrafficState {
     lanes: Lanes,
     lines: Mutex<Vec<ServiceMetrics>>,
     telemetry: Option<Arc<Telemetry>>,
@@ -77,7 +77,7 @@ impl Traffic {
             one.lane.limit = one.lane.limit.and(bound);
             lanes.fix(one.key, &one.lane);
         }
-        let shared = Shared {
+        let shared = TrafficState {
             lanes,
             lines: Mutex::default(),
             telemetry,
@@ -148,7 +148,7 @@ impl Traffic {
     }
 
     /// The source has counted so much.
-    pub(crate) fn tell(&self, told: Told) {
+    pub(crate) fn report_progress(&self, told: Told) {
         *lock(&self.shared.told) = Some(told);
     }
 
@@ -211,13 +211,13 @@ impl Traffic {
     }
 }
 
-impl Drop for Shared {
+impl Drop for TrafficState {
     fn drop(&mut self) {
         self.lanes.flush();
     }
 }
 
-impl Shared {
+impl TrafficState {
     fn line(&self, key: &LaneKey, policy: &CallPolicy) -> ServiceMetrics {
         let line = ServiceMetrics::new(key, &self.lanes, policy);
         lock(&self.lines).push(line.clone());
@@ -231,7 +231,7 @@ impl Shared {
 /// A source, a step or a sink that sends calls.
 #[derive(Clone)]
 pub struct Caller {
-    shared: Arc<Shared>,
+    shared: Arc<TrafficState>,
     to: String,
 }
 

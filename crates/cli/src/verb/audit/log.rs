@@ -9,14 +9,14 @@ use tidegate_ledger::audit::{
 };
 use tidegate_ledger::letter::{LetterStore, LetterStoreLocation};
 use tidegate_pipeline::manifest::Manifest;
-use tidegate_pipeline::run::{AUDIT_COPIES, AUDIT_FILE, State};
+use tidegate_pipeline::run::{AUDIT_COPIES, AUDIT_FILE, StateDir};
 
-use super::{Failed, Verify, failure, usage};
+use super::{CommandFailure, Verify, failure, usage};
 use crate::verb::plan;
 
 /// Which audit.
 #[derive(clap::Args)]
-pub(super) struct Which {
+pub(super) struct AuditSource {
     /// The audit of this manifest's runs
     #[arg(value_name = "MANIFEST")]
     manifest: Option<PathBuf>,
@@ -41,14 +41,17 @@ impl Log {
         }
     }
 
-    pub(super) fn read(&mut self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, Failed> {
+    pub(super) fn read(&mut self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, CommandFailure> {
         match self {
             Log::Run { book, .. } => book.read(filter).map_err(failure),
             Log::Letters { store, .. } => store.audit_read(filter).map_err(failure),
         }
     }
 
-    pub(super) fn verify(&mut self, args: &Verify) -> Result<Result<VerifiedLog, TamperFinding>, Failed> {
+    pub(super) fn verify(
+        &mut self,
+        args: &Verify,
+    ) -> Result<Result<VerifiedLog, TamperFinding>, CommandFailure> {
         let mut trust = match self {
             Log::Run { name, public, own, copies, .. } => {
                 let mut keys = if public.exists() { keys(public)? } else { Vec::new() };
@@ -74,21 +77,21 @@ impl Log {
     }
 }
 
-fn keys(path: &Path) -> Result<Vec<PublicKey>, Failed> {
+fn keys(path: &Path) -> Result<Vec<PublicKey>, CommandFailure> {
     let at = |e: &dyn std::fmt::Display| usage(format!("{}: {e}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|e| at(&e))?;
     PublicKey::all_from_text(&text).map_err(|e| at(&e))
 }
 
 /// The audit of the runs whose state is in this directory.
-fn of_run(state: &Path, dir: &Path, copies: Option<PathBuf>) -> Result<Log, Failed> {
+fn of_run(state: &Path, dir: &Path, copies: Option<PathBuf>) -> Result<Log, CommandFailure> {
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let book = AuditLog::look(&dir.join(AUDIT_FILE), &name).map_err(failure)?;
     let copies = copies.unwrap_or_else(|| dir.join(AUDIT_COPIES));
     Ok(Log::Run { name, book: Box::new(book), public: state.join(PUBLIC_FILE), own: None, copies })
 }
 
-fn of_letters(place: &str) -> Result<Log, Failed> {
+fn of_letters(place: &str) -> Result<Log, CommandFailure> {
     let at = LetterStoreLocation::from(place);
     if let LetterStoreLocation::File(path) = &at
         && !path.exists()
@@ -99,13 +102,13 @@ fn of_letters(place: &str) -> Result<Log, Failed> {
     Ok(Log::Letters { name: at.to_string(), store: Box::new(store) })
 }
 
-pub(super) fn load(file: &Path) -> Result<Manifest, Failed> {
+pub(super) fn load(file: &Path) -> Result<Manifest, CommandFailure> {
     plan::load(file).ok_or_else(|| usage(format!("{} is not valid", file.display())))
 }
 
-pub(super) fn of_manifest(file: &Path, state: &Path) -> Result<Log, Failed> {
+pub(super) fn of_manifest(file: &Path, state: &Path) -> Result<Log, CommandFailure> {
     let manifest = load(file)?;
-    let dir = State::dir_of(state, &manifest.pipeline.id);
+    let dir = StateDir::dir_of(state, &manifest.pipeline.id);
     if !dir.join(AUDIT_FILE).exists() {
         return Err(usage(format!(
             "{} has not been run with the state in {}; see --state",
@@ -123,12 +126,12 @@ pub(super) fn of_manifest(file: &Path, state: &Path) -> Result<Log, Failed> {
 }
 
 /// The key that a manifest names.
-pub(super) fn signer(key: &str) -> Result<Signer, Failed> {
+pub(super) fn signer(key: &str) -> Result<Signer, CommandFailure> {
     let from = key.parse::<SecretRef>().map_err(failure)?;
     Signer::from_text(from.fetch().map_err(failure)?.reveal()).map_err(failure)
 }
 
-pub(super) fn logs(which: &Which) -> Result<Vec<Log>, Failed> {
+pub(super) fn logs(which: &AuditSource) -> Result<Vec<Log>, CommandFailure> {
     if let Some(place) = &which.store {
         return Ok(vec![of_letters(place)?]);
     }

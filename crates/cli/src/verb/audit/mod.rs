@@ -13,10 +13,10 @@ use tidegate_ledger::letter::now_ms;
 
 use super::dlq::filter::time;
 use super::dlq::table::table;
-use crate::exit::Exit;
+use crate::exit::{CommandFailure, Exit, failure, usage};
 use crate::out;
 use crate::progress::thousands;
-use log::{Which, load, logs, of_manifest, signer};
+use log::{AuditSource, load, logs, of_manifest, signer};
 
 /// Show the audit, or verify that nobody has touched it
 ///
@@ -37,11 +37,11 @@ Exit codes: 0 the audit is whole; 1 it is not, and the first entry that was touc
 is no audit there.")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Command,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Command {
     Show(Show),
     Verify(Verify),
     Match(Match),
@@ -51,7 +51,7 @@ enum What {
 #[derive(clap::Args)]
 struct Show {
     #[command(flatten)]
-    which: Which,
+    which: AuditSource,
     /// Of these acts: run, commit, route, gate, halt, attempt, end, capture, fix, replay, purge, …
     #[arg(long, value_name = "ACT", value_delimiter = ',')]
     act: Vec<String>,
@@ -77,8 +77,8 @@ struct Show {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
     limit: u32,
     /// How to answer
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = AuditFormat::Table)]
+    format: AuditFormat,
 }
 
 /// Verify that nobody has touched it
@@ -88,7 +88,7 @@ struct Show {
 #[derive(clap::Args)]
 struct Verify {
     #[command(flatten)]
-    which: Which,
+    which: AuditSource,
     /// The public keys that may have signed, one per line
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
@@ -96,8 +96,8 @@ struct Verify {
     #[arg(long, value_name = "FILE")]
     copies: Option<PathBuf>,
     /// How to answer
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = AuditFormat::Table)]
+    format: AuditFormat,
 }
 
 /// Tell whether a value is the one that an entry only commits to
@@ -118,7 +118,7 @@ struct Match {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum AuditFormat {
     /// For people
     Table,
     /// One JSON document
@@ -127,29 +127,18 @@ enum Format {
     Ndjson,
 }
 
-/// Why a verb did not work, and how the command ends.
-struct Failed(Exit, String);
-
-fn usage(what: impl Into<String>) -> Failed {
-    Failed(Exit::Usage, what.into())
-}
-
-fn failure(what: impl ToString) -> Failed {
-    Failed(Exit::Failure, what.to_string())
-}
-
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let done = match &args.what {
-        What::Show(args) => show(args),
-        What::Verify(args) => verify(args),
-        What::Match(args) => matches(args),
+        Command::Show(args) => show(args),
+        Command::Verify(args) => verify(args),
+        Command::Match(args) => matches(args),
     };
     match done {
         Ok((exit, text)) => {
             out::data(&text)?;
             Ok(exit)
         }
-        Err(Failed(exit, why)) => {
+        Err(CommandFailure(exit, why)) => {
             out::say(&format!("tidegate audit: {why}"));
             Ok(exit)
         }
@@ -169,14 +158,14 @@ pub(crate) fn entry(log: Option<&str>, e: &AuditEntry) -> Value {
     value
 }
 
-fn list(values: Vec<Value>, format: Format) -> String {
+fn list(values: Vec<Value>, format: AuditFormat) -> String {
     match format {
-        Format::Ndjson => values.iter().map(|value| format!("{value}\n")).collect(),
+        AuditFormat::Ndjson => values.iter().map(|value| format!("{value}\n")).collect(),
         _ => format!("{:#}\n", Value::Array(values)),
     }
 }
 
-fn show(args: &Show) -> Result<(Exit, String), Failed> {
+fn show(args: &Show) -> Result<(Exit, String), CommandFailure> {
     let now = now_ms();
     let at = |text: &Option<String>| text.as_deref().map(|text| time(text, now)).transpose().map_err(usage);
     let filter = AuditFilter {
@@ -198,7 +187,7 @@ fn show(args: &Show) -> Result<(Exit, String), Failed> {
     entries.sort_by_key(|(_, entry)| entry.at_ms);
     let skip = entries.len().saturating_sub(args.limit as usize);
     let entries = entries.split_off(skip);
-    if args.format != Format::Table {
+    if args.format != AuditFormat::Table {
         let values = entries.iter().map(|(log, e)| entry(Some(log), e)).collect();
         return Ok((Exit::Done, list(values, args.format)));
     }
@@ -223,7 +212,7 @@ fn show(args: &Show) -> Result<(Exit, String), Failed> {
     Ok((Exit::Done, table(&head, &rows, &[usize::from(many)])))
 }
 
-fn verify(args: &Verify) -> Result<(Exit, String), Failed> {
+fn verify(args: &Verify) -> Result<(Exit, String), CommandFailure> {
     let (mut exit, mut text, mut values) = (Exit::Done, String::new(), Vec::new());
     for mut log in logs(&args.which)? {
         let done = log.verify(args)?;
@@ -245,7 +234,7 @@ fn verify(args: &Verify) -> Result<(Exit, String), Failed> {
             Err(finding) => format!("{name}: NOT WHOLE: {finding}\n"),
         });
     }
-    Ok((exit, if args.format == Format::Table { text } else { list(values, args.format) }))
+    Ok((exit, if args.format == AuditFormat::Table { text } else { list(values, args.format) }))
 }
 
 fn told(whole: &VerifiedLog) -> String {
@@ -267,7 +256,7 @@ fn told(whole: &VerifiedLog) -> String {
     format!("whole: {entries}, {points}, {signed}, {copied}")
 }
 
-fn matches(args: &Match) -> Result<(Exit, String), Failed> {
+fn matches(args: &Match) -> Result<(Exit, String), CommandFailure> {
     let mut log = of_manifest(&args.manifest, &args.state)?;
     let found = log.read(&AuditFilter { n: Some(args.entry), limit: 1, ..AuditFilter::default() })?;
     let Some(entry) = found.first() else { return Err(usage(format!("there is no entry {}", args.entry))) };

@@ -15,7 +15,7 @@ use tidegate_ledger::letter::feature::FeaturePayload;
 use tidegate_ledger::letter::replay::{IntoFile, Rerun};
 use tidegate_ledger::letter::{Failure, Letter, LetterSource, Letters, Payload, Put, Versions, flood};
 
-use super::{Desk, Done, Failed, Format, usage};
+use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, usage};
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
@@ -71,13 +71,16 @@ fn judge(feature: &FeaturePayload, crs: Option<&str>) -> Option<(Code, String)> 
     }
 }
 
-pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
+pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     let text =
         std::fs::read_to_string(&args.file).map_err(|e| usage(format!("{}: {e}", args.file.display())))?;
     let stem = args.file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
     let pipeline = args.pipeline.clone().unwrap_or(stem);
     if let Some(open) = desk.store.incidents(Some(&pipeline))?.first() {
-        return Err(Failed(Exit::TryLater, format!("{pipeline} is suspended by incident {}", open.incident)));
+        return Err(CommandFailure(
+            Exit::TryLater,
+            format!("{pipeline} is suspended by incident {}", open.incident),
+        ));
     }
     let records = records(&text).map_err(|e| usage(format!("{}: {e}", args.file.display())))?;
     let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
@@ -95,7 +98,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
             "incident {number}: {} of {} records failed with {} ({}); nothing was written and {pipeline} is suspended",
             incident.failed, incident.batch, incident.code, incident.message
         );
-        return Err(Failed(Exit::TryLater, why));
+        return Err(CommandFailure(Exit::TryLater, why));
     }
     let spec = json!({ "kind": "features", "output": output.display().to_string() }).to_string();
     desk.store.pipeline_set(&pipeline, &spec)?;
@@ -104,11 +107,11 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
     letters.close();
     let new = puts.iter().filter(|put| matches!(put, Put::New(_))).count() as u64;
     let mut sink = IntoFile { output };
-    sink.run(&good).map_err(|why| Failed(Exit::Failure, why))?;
+    sink.run(&good).map_err(|why| CommandFailure(Exit::Failure, why))?;
     let told = json!({
         "records": records.len(), "committed": good.len(), "dead": bad.len(), "new_letters": new,
     });
-    if desk.format == Format::Table {
+    if desk.format == LetterFormat::Table {
         out::say(&format!(
             "{}: {} features committed, {} dead letters ({} new)",
             args.into.display(),

@@ -6,7 +6,7 @@ use tidegate_core::time::calendar::{days_from_civil, days_in_month};
 use tidegate_ledger::letter::LetterFilter;
 use tidegate_pipeline::manifest::duration;
 
-use super::{Desk, Failed, usage};
+use super::{CommandFailure, OpenLetterStore, usage};
 
 /// Which letters
 #[derive(clap::Args, Default)]
@@ -98,8 +98,8 @@ pub(in crate::verb) fn time(text: &str, now_ms: i64) -> Result<i64, String> {
 }
 
 impl FilterArgs {
-    pub(super) fn filter(&self, desk: &mut Desk) -> Result<LetterFilter, Failed> {
-        let ids = self.id.iter().map(|id| desk.id(id)).collect::<Result<Vec<LetterId>, Failed>>()?;
+    pub(super) fn filter(&self, desk: &mut OpenLetterStore) -> Result<LetterFilter, CommandFailure> {
+        let ids = self.id.iter().map(|id| desk.id(id)).collect::<Result<Vec<LetterId>, CommandFailure>>()?;
         let at =
             |text: &Option<String>| text.as_deref().map(|t| time(t, desk.now_ms)).transpose().map_err(usage);
         Ok(LetterFilter {
@@ -123,7 +123,11 @@ impl FilterArgs {
     }
 
     /// A filter for an act: an empty one is refused unless all was asked for.
-    pub(super) fn bounded(&self, desk: &mut Desk, all: bool) -> Result<LetterFilter, Failed> {
+    pub(super) fn bounded(
+        &self,
+        desk: &mut OpenLetterStore,
+        all: bool,
+    ) -> Result<LetterFilter, CommandFailure> {
         let filter = self.filter(desk)?;
         if filter.is_empty() && !all {
             return Err(usage("an empty filter means every letter; say --all if you mean that"));

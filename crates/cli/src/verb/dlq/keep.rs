@@ -10,7 +10,7 @@ use tidegate_ledger::letter::{Letter, LetterFilter};
 
 use super::filter::FilterArgs;
 use super::table::{ago, table};
-use super::{Desk, Done, Failed, Format, usage};
+use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, usage};
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
@@ -112,7 +112,7 @@ pub(super) struct Capacity {
     letters: u64,
 }
 
-pub(super) fn archive(args: &Archive, desk: &mut Desk) -> Done {
+pub(super) fn archive(args: &Archive, desk: &mut OpenLetterStore) -> Done {
     let filter = args.filter.bounded(desk, args.all)?;
     if args.dry_run {
         out::say(&format!("{} letters at most would be archived", thousands(desk.store.count(&filter)?)));
@@ -134,11 +134,11 @@ pub(super) fn archive(args: &Archive, desk: &mut Desk) -> Done {
         let to = object::ObjectStoreClient::open(&args.to, &settings).map_err(|e| usage(e.to_string()))?;
         archive::archive(&mut desk.store, &filter, &to, desk.now_ms)
             .await
-            .map_err(|e| Failed(Exit::Failure, e.to_string()))
+            .map_err(|e| CommandFailure(Exit::Failure, e.to_string()))
     })?;
     match done {
         None => out::say("nothing to archive"),
-        Some(done) if desk.format == Format::Table => out::say(&format!(
+        Some(done) if desk.format == LetterFormat::Table => out::say(&format!(
             "{} letters in {} files of {}, verified; manifest {}",
             thousands(done.content.letters),
             done.content.files.len(),
@@ -152,7 +152,7 @@ pub(super) fn archive(args: &Archive, desk: &mut Desk) -> Done {
     Ok(Exit::Done)
 }
 
-pub(super) fn purge(args: &Purge, desk: &mut Desk) -> Done {
+pub(super) fn purge(args: &Purge, desk: &mut OpenLetterStore) -> Done {
     let filter = args.filter.bounded(desk, args.all)?;
     if args.dry_run {
         let (mut purged, mut held) = (0u64, 0u64);
@@ -164,14 +164,14 @@ pub(super) fn purge(args: &Purge, desk: &mut Desk) -> Done {
                 && (!args.archived || l.archive.is_some());
             purged += u64::from(may);
         })?;
-        return tell(desk, purged, held, true);
+        return report_purge(desk, purged, held, true);
     }
     let done = desk.store.purge(&filter, "purged by hand", args.archived, desk.now_ms)?;
-    tell(desk, done.purged, done.held, false)
+    report_purge(desk, done.purged, done.held, false)
 }
 
-fn tell(desk: &Desk, purged: u64, held: u64, dry_run: bool) -> Done {
-    if desk.format == Format::Table {
+fn report_purge(desk: &OpenLetterStore, purged: u64, held: u64, dry_run: bool) -> Done {
+    if desk.format == LetterFormat::Table {
         let verb = if dry_run { "would be purged" } else { "purged" };
         out::say(&format!("{} letters {verb}, {} under a hold stay", thousands(purged), thousands(held)));
     } else {
@@ -183,7 +183,11 @@ fn tell(desk: &Desk, purged: u64, held: u64, dry_run: bool) -> Done {
 type RowRef<'a> = &'a tidegate_ledger::letter::store::StoredLetter;
 
 /// Every letter of a filter, in pages.
-fn each(desk: &mut Desk, filter: &LetterFilter, mut see: impl FnMut(RowRef<'_>)) -> Result<(), Failed> {
+fn each(
+    desk: &mut OpenLetterStore,
+    filter: &LetterFilter,
+    mut see: impl FnMut(RowRef<'_>),
+) -> Result<(), CommandFailure> {
     let mut filter = LetterFilter { after: Some(-1), ..filter.clone() };
     loop {
         let rows =
@@ -196,12 +200,12 @@ fn each(desk: &mut Desk, filter: &LetterFilter, mut see: impl FnMut(RowRef<'_>))
 
 /// Changes every letter of a filter; how many were changed.
 fn amend(
-    desk: &mut Desk,
+    desk: &mut OpenLetterStore,
     filter: &LetterFilter,
     act: &'static str,
     detail: &serde_json::Value,
     change: impl Fn(&Letter) -> Option<Letter>,
-) -> Result<u64, Failed> {
+) -> Result<u64, CommandFailure> {
     let mut rows = Vec::new();
     each(desk, filter, |row| {
         if let Some(letter) = change(&row.letter) {
@@ -216,7 +220,7 @@ fn amend(
     Ok(count)
 }
 
-pub(super) fn hold(args: &Hold, desk: &mut Desk) -> Done {
+pub(super) fn hold(args: &Hold, desk: &mut OpenLetterStore) -> Done {
     let filter = args.filter.bounded(desk, args.all)?;
     let count = amend(desk, &filter, "hold", &json!({ "why": args.why }), |letter| {
         Some(Letter { hold: Some(args.why.clone()), ..letter.clone() })
@@ -225,7 +229,7 @@ pub(super) fn hold(args: &Hold, desk: &mut Desk) -> Done {
     Ok(Exit::Done)
 }
 
-pub(super) fn release(args: &Release, desk: &mut Desk) -> Done {
+pub(super) fn release(args: &Release, desk: &mut OpenLetterStore) -> Done {
     let filter = args.filter.bounded(desk, args.all)?;
     let count = amend(desk, &filter, "release", &json!({}), |letter| {
         letter.hold.is_some().then(|| Letter { hold: None, ..letter.clone() })
@@ -234,7 +238,7 @@ pub(super) fn release(args: &Release, desk: &mut Desk) -> Done {
     Ok(Exit::Done)
 }
 
-pub(super) fn dismiss(args: &Dismiss, desk: &mut Desk) -> Done {
+pub(super) fn dismiss(args: &Dismiss, desk: &mut OpenLetterStore) -> Done {
     let filter = args.filter.bounded(desk, args.all)?;
     let count = amend(desk, &filter, "dismiss", &json!({ "why": args.why }), |letter| {
         letter
@@ -246,14 +250,14 @@ pub(super) fn dismiss(args: &Dismiss, desk: &mut Desk) -> Done {
     Ok(Exit::Done)
 }
 
-pub(super) fn incidents(args: &Incidents, desk: &mut Desk) -> Done {
+pub(super) fn incidents(args: &Incidents, desk: &mut OpenLetterStore) -> Done {
     if let Some(number) = args.close {
         desk.store.incident_close(number, desk.now_ms)?;
         out::say(&format!("incident {number} is closed; its pipeline may run again"));
         return Ok(Exit::Done);
     }
     let open = desk.store.incidents(None)?;
-    if desk.format != Format::Table {
+    if desk.format != LetterFormat::Table {
         let all: Vec<_> = open
             .iter()
             .map(|i| {
@@ -284,7 +288,7 @@ pub(super) fn incidents(args: &Incidents, desk: &mut Desk) -> Done {
     Ok(Exit::Done)
 }
 
-pub(super) fn capacity(args: &Capacity, desk: &mut Desk) -> Done {
+pub(super) fn capacity(args: &Capacity, desk: &mut OpenLetterStore) -> Done {
     desk.store.set("capacity", &args.letters.to_string(), desk.now_ms)?;
     out::say(&format!("the store may hold {} letters", thousands(args.letters)));
     Ok(Exit::Done)

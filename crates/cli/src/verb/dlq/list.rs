@@ -13,7 +13,7 @@ use tidegate_pipeline::telemetry;
 
 use super::filter::FilterArgs;
 use super::table::{ago, table};
-use super::{Desk, Done, Format};
+use super::{Done, LetterFormat, OpenLetterStore};
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
@@ -36,7 +36,7 @@ pub(super) struct Ls {
 
 /// Count letters by what they have in common
 #[derive(clap::Args)]
-pub(super) struct Stats {
+pub(super) struct StatsArgs {
     #[command(flatten)]
     filter: FilterArgs,
     /// By what
@@ -123,7 +123,7 @@ fn place(letter: &Letter, exact: bool) -> String {
     if exact { format!("{x:.6} {y:.6}") } else { format!("~{:.1} {:.1}", coarse(x), coarse(y)) }
 }
 
-pub(super) fn ls(args: &Ls, desk: &mut Desk) -> Done {
+pub(super) fn ls(args: &Ls, desk: &mut OpenLetterStore) -> Done {
     let filter = args.filter.filter(desk)?;
     let page = LetterPage { limit: args.limit, newest_first: !args.oldest, payload: false };
     let exact = args.reveal.is_some();
@@ -133,15 +133,15 @@ pub(super) fn ls(args: &Ls, desk: &mut Desk) -> Done {
     }
     let rows = desk.store.find(&filter, page)?;
     match desk.format {
-        Format::Json => {
+        LetterFormat::Json => {
             let all: Vec<Value> = rows.iter().map(|row| plain(&row.letter, exact)).collect();
             out::data(&format!("{:#}\n", json!(all)))?;
         }
-        Format::Ndjson => {
+        LetterFormat::Ndjson => {
             let lines: String = rows.iter().map(|row| format!("{}\n", plain(&row.letter, exact))).collect();
             out::data(&lines)?;
         }
-        Format::Table => {
+        LetterFormat::Table => {
             let cells: Vec<Vec<String>> = rows
                 .iter()
                 .map(|row| {
@@ -170,7 +170,7 @@ pub(super) fn ls(args: &Ls, desk: &mut Desk) -> Done {
     Ok(Exit::Done)
 }
 
-pub(super) fn stats(args: &Stats, desk: &mut Desk) -> Done {
+pub(super) fn stats(args: &StatsArgs, desk: &mut OpenLetterStore) -> Done {
     if args.metrics {
         let health = desk.store.health(desk.now_ms)?;
         let samples = telemetry::letter_samples(&health, desk.now_ms);
@@ -196,9 +196,9 @@ pub(super) fn stats(args: &Stats, desk: &mut Desk) -> Done {
         })
     });
     match desk.format {
-        Format::Json => out::data(&format!("{:#}\n", json!(values.collect::<Vec<_>>())))?,
-        Format::Ndjson => out::data(&values.map(|v| format!("{v}\n")).collect::<String>())?,
-        Format::Table => {
+        LetterFormat::Json => out::data(&format!("{:#}\n", json!(values.collect::<Vec<_>>())))?,
+        LetterFormat::Ndjson => out::data(&values.map(|v| format!("{v}\n")).collect::<String>())?,
+        LetterFormat::Table => {
             let rows: Vec<Vec<String>> = groups
                 .iter()
                 .map(|g| {
@@ -245,12 +245,12 @@ fn words(h: &Health, now_ms: i64) -> String {
     line
 }
 
-pub(super) fn export(args: &Export, desk: &mut Desk) -> Done {
+pub(super) fn export(args: &Export, desk: &mut OpenLetterStore) -> Done {
     let filter = args.filter.filter(desk)?;
     let done = export::export(&mut desk.store, &filter, &desk.keys, &args.output)?;
     let detail = json!({ "verb": "export", "file": args.output.display().to_string(), "layers": done });
     desk.store.enter(AuditEvent::new(desk.now_ms, "reveal", detail))?;
-    if desk.format == Format::Table {
+    if desk.format == LetterFormat::Table {
         out::say(&format!(
             "{}: {} valid, {} invalid, {} defect points, {} without a place",
             args.output.display(),

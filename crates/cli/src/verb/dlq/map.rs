@@ -13,7 +13,7 @@ use tidegate_ledger::letter::{Letter, LetterError, LetterFilter, LetterStore};
 
 use super::filter::FilterArgs;
 use super::list::{blur, coarse};
-use super::{Desk, Done};
+use super::{Done, OpenLetterStore};
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
@@ -35,7 +35,7 @@ pub(super) struct Args {
     reveal: Option<String>,
 }
 
-pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
+pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     let filter = args.filter.filter(desk)?;
     let exact = args.reveal.is_some();
     if let Some(why) = &args.reveal {

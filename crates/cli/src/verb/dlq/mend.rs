@@ -9,7 +9,7 @@ use tidegate_ledger::letter::remedy::{Fixer, NAMES, RemedyCounts, RepairRule};
 use tidegate_pipeline::manifest;
 
 use super::filter::{FilterArgs, bbox};
-use super::{Desk, Done, Format, usage};
+use super::{Done, LetterFormat, OpenLetterStore, usage};
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
@@ -122,7 +122,7 @@ fn rules(args: &Fix) -> Result<(Vec<RepairRule>, Option<String>), String> {
     Ok((vec![rule], None))
 }
 
-pub(super) fn fix(args: &Fix, desk: &mut Desk) -> Done {
+pub(super) fn fix(args: &Fix, desk: &mut OpenLetterStore) -> Done {
     let (rules, pipeline) = rules(args).map_err(usage)?;
     let mut filter = args.filter.bounded(desk, args.all || pipeline.is_some())?;
     filter.pipeline = filter.pipeline.or(pipeline);
@@ -132,7 +132,7 @@ pub(super) fn fix(args: &Fix, desk: &mut Desk) -> Done {
         let count: RemedyCounts = fixer.fix(rule, &filter, desk.now_ms)?;
         told.push((rule.id(), count));
     }
-    if desk.format != Format::Table {
+    if desk.format != LetterFormat::Table {
         let all: Vec<_> = told
             .iter()
             .map(|(rule, count)| json!({ "rule": rule, "dry_run": args.dry_run, "count": count }))
@@ -155,7 +155,7 @@ pub(super) fn fix(args: &Fix, desk: &mut Desk) -> Done {
     Ok(Exit::Done)
 }
 
-pub(super) fn edit(args: &Edit, desk: &mut Desk) -> Done {
+pub(super) fn edit(args: &Edit, desk: &mut OpenLetterStore) -> Done {
     let id = desk.id(&args.id)?;
     let mut row = desk.store.get(id)?.ok_or_else(|| usage(format!("there is no letter {id}")))?;
     if !row.letter.state.is_mendable() {
@@ -173,7 +173,7 @@ pub(super) fn edit(args: &Edit, desk: &mut Desk) -> Done {
         None => {
             let detail = json!({ "verb": "edit" });
             fixer.store.enter(AuditEvent::new(desk.now_ms, "reveal", detail).letter(id))?;
-            by_hand(row.letter.payload.current())?
+            edit_in_editor(row.letter.payload.current())?
         }
     };
     let trimmed = payload.trim_ascii_end().to_vec();
@@ -187,7 +187,7 @@ pub(super) fn edit(args: &Edit, desk: &mut Desk) -> Done {
 }
 
 /// Lets a person change bytes in their editor.
-fn by_hand(bytes: &[u8]) -> Result<Vec<u8>, super::Failed> {
+fn edit_in_editor(bytes: &[u8]) -> Result<Vec<u8>, super::CommandFailure> {
     if !std::io::stdin().is_terminal() {
         return Err(usage("there is no terminal for an editor; say --from FILE"));
     }

@@ -19,9 +19,9 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use tidegate_core::letter::LetterId;
 use tidegate_ledger::letter::seal::{Keyring, SecretKey};
-use tidegate_ledger::letter::{LetterError, LetterStore, LetterStoreLocation, now_ms};
+use tidegate_ledger::letter::{LetterStore, LetterStoreLocation, now_ms};
 
-use crate::exit::Exit;
+use crate::exit::{CommandFailure, Exit, usage};
 use crate::out;
 
 /// Look at, repair, replay, archive and purge dead letters
@@ -44,14 +44,14 @@ Exit codes: 0 done; 1 failure; 2 usage, such as an empty filter without --all; 4
 letters that died again; 75 a service or the sink is not ready, try later.")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Command,
     #[command(flatten)]
-    how: How,
+    how: LetterStoreArgs,
 }
 
 /// Where and how.
 #[derive(clap::Args)]
-struct How {
+struct LetterStoreArgs {
     /// The store: a file, or postgres://user@host/db?schema=NAME
     #[arg(long, value_name = "STORE", default_value = ".tidegate/letters.db", global = true)]
     store: String,
@@ -59,12 +59,12 @@ struct How {
     #[arg(long, value_name = "FILE", global = true)]
     key: Option<PathBuf>,
     /// The form of the output
-    #[arg(long, value_enum, default_value_t = Format::Table, global = true)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = LetterFormat::Table, global = true)]
+    format: LetterFormat,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum LetterFormat {
     /// For people
     Table,
     /// One JSON document
@@ -74,9 +74,9 @@ enum Format {
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Command {
     Ls(Box<list::Ls>),
-    Stats(Box<list::Stats>),
+    Stats(Box<list::StatsArgs>),
     Show(show::Args),
     Map(Box<map::Args>),
     Export(Box<list::Export>),
@@ -90,43 +90,23 @@ enum What {
     Release(Box<keep::Release>),
     Dismiss(Box<keep::Dismiss>),
     Incidents(keep::Incidents),
-    Audit(show::Audit),
+    Audit(show::LetterAuditArgs),
     Capacity(keep::Capacity),
 }
 
-/// Why a verb did not work, and how the command ends.
-pub(super) struct Failed(Exit, String);
-
-impl From<LetterError> for Failed {
-    fn from(error: LetterError) -> Failed {
-        let exit = if matches!(error, LetterError::Refused(_)) { Exit::Usage } else { Exit::Failure };
-        Failed(exit, error.to_string())
-    }
-}
-
-impl From<io::Error> for Failed {
-    fn from(error: io::Error) -> Failed {
-        Failed(Exit::Failure, error.to_string())
-    }
-}
-
-fn usage(what: impl Into<String>) -> Failed {
-    Failed(Exit::Usage, what.into())
-}
-
-type Done = Result<Exit, Failed>;
+type Done = Result<Exit, CommandFailure>;
 
 /// An open store and what goes with it.
-struct Desk {
+struct OpenLetterStore {
     place: LetterStoreLocation,
     store: LetterStore,
     keys: Keyring,
-    format: Format,
+    format: LetterFormat,
     now_ms: i64,
 }
 
-impl Desk {
-    fn open(how: &How, make: bool) -> Result<Desk, Failed> {
+impl OpenLetterStore {
+    fn open(how: &LetterStoreArgs, make: bool) -> Result<OpenLetterStore, CommandFailure> {
         let place = LetterStoreLocation::from(how.store.as_str());
         if let (LetterStoreLocation::File(path), false) = (&place, make)
             && !path.exists()
@@ -153,11 +133,11 @@ impl Desk {
                 purged.purged
             ));
         }
-        Ok(Desk { place, store, keys, format: how.format, now_ms })
+        Ok(OpenLetterStore { place, store, keys, format: how.format, now_ms })
     }
 
     /// The letter that a person means by an id or the end of one.
-    fn id(&mut self, text: &str) -> Result<LetterId, Failed> {
+    fn id(&mut self, text: &str) -> Result<LetterId, CommandFailure> {
         if let Ok(id) = text.parse() {
             return Ok(id);
         }
@@ -170,27 +150,27 @@ impl Desk {
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
-    let make = matches!(args.what, What::Capture(_) | What::Capacity(_));
-    let done = Desk::open(&args.how, make).and_then(|mut desk| match &args.what {
-        What::Ls(args) => list::ls(args, &mut desk),
-        What::Stats(args) => list::stats(args, &mut desk),
-        What::Export(args) => list::export(args, &mut desk),
-        What::Show(args) => show::run(args, &mut desk),
-        What::Audit(args) => show::audit(args, &mut desk),
-        What::Map(args) => map::run(args, &mut desk),
-        What::Capture(args) => capture::run(args, &mut desk),
-        What::Fix(args) => mend::fix(args, &mut desk),
-        What::Edit(args) => mend::edit(args, &mut desk),
-        What::Replay(args) => replay::run(args, &mut desk),
-        What::Archive(args) => keep::archive(args, &mut desk),
-        What::Purge(args) => keep::purge(args, &mut desk),
-        What::Hold(args) => keep::hold(args, &mut desk),
-        What::Release(args) => keep::release(args, &mut desk),
-        What::Dismiss(args) => keep::dismiss(args, &mut desk),
-        What::Incidents(args) => keep::incidents(args, &mut desk),
-        What::Capacity(args) => keep::capacity(args, &mut desk),
+    let make = matches!(args.what, Command::Capture(_) | Command::Capacity(_));
+    let done = OpenLetterStore::open(&args.how, make).and_then(|mut desk| match &args.what {
+        Command::Ls(args) => list::ls(args, &mut desk),
+        Command::Stats(args) => list::stats(args, &mut desk),
+        Command::Export(args) => list::export(args, &mut desk),
+        Command::Show(args) => show::run(args, &mut desk),
+        Command::Audit(args) => show::audit(args, &mut desk),
+        Command::Map(args) => map::run(args, &mut desk),
+        Command::Capture(args) => capture::run(args, &mut desk),
+        Command::Fix(args) => mend::fix(args, &mut desk),
+        Command::Edit(args) => mend::edit(args, &mut desk),
+        Command::Replay(args) => replay::run(args, &mut desk),
+        Command::Archive(args) => keep::archive(args, &mut desk),
+        Command::Purge(args) => keep::purge(args, &mut desk),
+        Command::Hold(args) => keep::hold(args, &mut desk),
+        Command::Release(args) => keep::release(args, &mut desk),
+        Command::Dismiss(args) => keep::dismiss(args, &mut desk),
+        Command::Incidents(args) => keep::incidents(args, &mut desk),
+        Command::Capacity(args) => keep::capacity(args, &mut desk),
     });
-    done.or_else(|Failed(exit, why)| {
+    done.or_else(|CommandFailure(exit, why)| {
         out::say(&format!("tidegate dlq: {why}"));
         Ok(exit)
     })

@@ -10,7 +10,7 @@ use tidegate_ledger::letter::replay::{self, Pace};
 use tidegate_ledger::letter::store::{ReplayPlan, SqlDialect};
 
 use super::filter::FilterArgs;
-use super::{Desk, Done, Failed, Format, rerun, usage};
+use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, rerun, usage};
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
@@ -63,9 +63,9 @@ pub(super) struct Args {
     list: bool,
 }
 
-pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
+pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     if args.list {
-        let plans: Vec<_> = desk.store.plans_running()?.iter().map(tell).collect();
+        let plans: Vec<_> = desk.store.plans_running()?.iter().map(plan_json).collect();
         out::data(&format!("{:#}\n", json!(plans)))?;
         return Ok(Exit::Done);
     }
@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
                 let pipelines: Vec<_> =
                     by.iter().map(|(name, n)| json!({ "pipeline": name, "letters": n })).collect();
                 let told = json!({ "dry_run": true, "replay": pipelines, "left_out": left_out });
-                if desk.format == Format::Table {
+                if desk.format == LetterFormat::Table {
                     by.iter().for_each(|(name, n)| {
                         out::say(&format!("would replay {} letters of {name}", thousands(*n)));
                     });
@@ -119,14 +119,14 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
     let letters = Letters::open(&desk.place)?;
     let mut told = Vec::new();
     for plan in plans {
-        let mut again = preflight(args, desk, &plan.pipeline)?;
+        let mut runner = preflight(args, desk, &plan.pipeline)?;
         // On one machine whoever leased it before us is dead if a person resumes; a fleet waits.
         let takeover = args.resume.is_some() && desk.store.dialect() == SqlDialect::Sqlite;
         let pace = Pace { batch, verify: args.verify, takeover, ..Pace::default() };
         let number = plan.plan;
         let (began, mut before) = (Instant::now(), None);
-        let done = replay::go(&mut desk.store, &letters, &desk.keys, number, again.as_mut(), pace, |now| {
-            if now.left > 0 && desk.format == Format::Table {
+        let done = replay::go(&mut desk.store, &letters, &desk.keys, number, runner.as_mut(), pace, |now| {
+            if now.left > 0 && desk.format == LetterFormat::Table {
                 out::say(&format!(
                     "replay {number}: {} of {}, {} died again",
                     thousands(now.members - now.left),
@@ -142,7 +142,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
             !stop.load(Ordering::SeqCst)
         });
         let done = done.map_err(|e| {
-            Failed(Exit::TryLater, format!("{e}. `tidegate dlq replay --resume {number}` goes on"))
+            CommandFailure(Exit::TryLater, format!("{e}. `tidegate dlq replay --resume {number}` goes on"))
         })?;
         told.push(done);
     }
@@ -161,15 +161,15 @@ fn wait(until: Instant, stop: &AtomicBool) {
     }
 }
 
-fn tell(plan: &ReplayPlan) -> serde_json::Value {
+fn plan_json(plan: &ReplayPlan) -> serde_json::Value {
     json!({
         "plan": plan.plan, "pipeline": plan.pipeline, "state": plan.state, "members": plan.members,
         "resolved": plan.resolved, "dead": plan.dead, "back": plan.back, "left": plan.left,
     })
 }
 
-fn summary(desk: &Desk, plans: &[ReplayPlan]) -> Done {
-    if desk.format == Format::Table {
+fn summary(desk: &OpenLetterStore, plans: &[ReplayPlan]) -> Done {
+    if desk.format == LetterFormat::Table {
         if plans.is_empty() {
             out::say("nothing to replay");
         }
@@ -180,7 +180,7 @@ fn summary(desk: &Desk, plans: &[ReplayPlan]) -> Done {
             ));
         }
     } else {
-        out::data(&format!("{:#}\n", json!(plans.iter().map(tell).collect::<Vec<_>>())))?;
+        out::data(&format!("{:#}\n", json!(plans.iter().map(plan_json).collect::<Vec<_>>())))?;
     }
     let (dead, left) = plans.iter().fold((0, 0), |(d, l), p| (d + p.dead, l + p.left + p.back));
     Ok(match (dead, left) {
@@ -191,18 +191,24 @@ fn summary(desk: &Desk, plans: &[ReplayPlan]) -> Done {
 }
 
 /// Whether a pipeline can be run again now. Spends nothing.
-fn preflight(args: &Args, desk: &mut Desk, pipeline: &str) -> Result<Box<dyn replay::Rerun>, Failed> {
+fn preflight(
+    args: &Args,
+    desk: &mut OpenLetterStore,
+    pipeline: &str,
+) -> Result<Box<dyn replay::Rerun>, CommandFailure> {
     if let Some(open) = desk.store.incidents(Some(pipeline))?.first() {
         let why = format!("{pipeline} is suspended by incident {}; close it first", open.incident);
-        return Err(Failed(Exit::TryLater, why));
+        return Err(CommandFailure(Exit::TryLater, why));
     }
     let spec = desk
         .store
         .pipeline(pipeline)?
         .ok_or_else(|| usage(format!("how {pipeline} is run was not kept, so it cannot be replayed here")))?;
-    let mut again = rerun::of(&spec, args.rate.as_deref()).map_err(usage)?;
-    again.preflight().map_err(|why| Failed(Exit::TryLater, format!("{pipeline} is not ready: {why}")))?;
-    Ok(again)
+    let mut runner = rerun::of(&spec, args.rate.as_deref()).map_err(usage)?;
+    runner
+        .preflight()
+        .map_err(|why| CommandFailure(Exit::TryLater, format!("{pipeline} is not ready: {why}")))?;
+    Ok(runner)
 }
 
 /// Ctrl-C stops behind the batch.

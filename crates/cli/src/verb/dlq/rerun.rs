@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tidegate_ledger::letter::replay::{IntoFile, Rerun};
-use tidegate_pipeline::run::{Again, letters};
+use tidegate_pipeline::run::{ManifestReplay, letters};
 
 use crate::verb::calls;
 
@@ -16,7 +16,7 @@ pub(super) fn of(spec: &str, rate: Option<&str>) -> Result<Box<dyn Rerun>, Strin
         }
         Some(letters::KIND) => {
             let rate_max = rate.map(calls::rate).transpose()?;
-            Ok(Box::new(Again::new(spec, rate_max)?))
+            Ok(Box::new(ManifestReplay::new(spec, rate_max)?))
         }
         kind => Err(format!(
             "this Tidegate cannot replay letters of pipelines of kind {kind:?}; run the pipeline again"

@@ -8,7 +8,7 @@ use tidegate_ledger::audit::{AuditEntry, AuditEvent};
 
 use super::list::{blur, plain};
 use super::table::{ago, table};
-use super::{Desk, Done, Format, usage};
+use super::{Done, LetterFormat, OpenLetterStore, usage};
 use crate::exit::Exit;
 use crate::out;
 
@@ -24,7 +24,7 @@ pub(super) struct Args {
 
 /// Show what was done, or verify that the list is whole
 #[derive(clap::Args)]
-pub(super) struct Audit {
+pub(super) struct LetterAuditArgs {
     /// Check every entry against the one before
     #[arg(long)]
     verify: bool,
@@ -33,7 +33,7 @@ pub(super) struct Audit {
     limit: u32,
 }
 
-pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
+pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     let id = desk.id(&args.id)?;
     let Some(mut row) = desk.store.get(id)? else {
         return Err(usage(match desk.store.tombstone(id)? {
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
     let audit = desk.store.audit(Some(id), 1000)?;
     let children = desk.store.children(id)?;
     let letter = &row.letter;
-    if desk.format != Format::Table {
+    if desk.format != LetterFormat::Table {
         let mut value = plain(letter, exact);
         value["audit"] = json!(audit.iter().map(entry).collect::<Vec<_>>());
         value["children"] = json!(children.iter().map(ToString::to_string).collect::<Vec<_>>());
@@ -61,7 +61,8 @@ pub(super) fn run(args: &Args, desk: &mut Desk) -> Done {
             value["received"] = String::from_utf8_lossy(&letter.payload.received).into();
             value["current"] = String::from_utf8_lossy(letter.payload.current()).into();
         }
-        let text = if desk.format == Format::Json { format!("{value:#}\n") } else { format!("{value}\n") };
+        let text =
+            if desk.format == LetterFormat::Json { format!("{value:#}\n") } else { format!("{value}\n") };
         out::data(&text)?;
         return Ok(Exit::Done);
     }
@@ -157,7 +158,7 @@ fn entry(e: &AuditEntry) -> serde_json::Value {
     crate::verb::audit::entry(None, e)
 }
 
-pub(super) fn audit(args: &Audit, desk: &mut Desk) -> Done {
+pub(super) fn audit(args: &LetterAuditArgs, desk: &mut OpenLetterStore) -> Done {
     if args.verify {
         let (n, hash) = desk.store.audit_verify()?;
         out::data(&format!("{}\n", json!({ "entries": n, "last_hash": hash, "whole": true })))?;
@@ -165,9 +166,13 @@ pub(super) fn audit(args: &Audit, desk: &mut Desk) -> Done {
     }
     let entries = desk.store.audit(None, args.limit)?;
     match desk.format {
-        Format::Json => out::data(&format!("{:#}\n", json!(entries.iter().map(entry).collect::<Vec<_>>())))?,
-        Format::Ndjson => out::data(&entries.iter().map(|e| format!("{}\n", entry(e))).collect::<String>())?,
-        Format::Table => {
+        LetterFormat::Json => {
+            out::data(&format!("{:#}\n", json!(entries.iter().map(entry).collect::<Vec<_>>())))?;
+        }
+        LetterFormat::Ndjson => {
+            out::data(&entries.iter().map(|e| format!("{}\n", entry(e))).collect::<String>())?;
+        }
+        LetterFormat::Table => {
             let rows: Vec<Vec<String>> = entries
                 .iter()
                 .map(|e| {

@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use tidegate_client::secret::SecretRef;
 use tidegate_pipeline::manifest;
-use tidegate_pipeline::run::Options;
-use tidegate_pipeline::source::Tolerance;
+use tidegate_pipeline::run::RunOptions;
+use tidegate_pipeline::source::CountTolerance;
 use url::Url;
 
-use super::calls::{Calls, Reach};
+use super::calls::{CallArgs, Reach};
 use super::plan;
 use crate::execute::{Execution, refused};
 use crate::exit::Exit;
 use crate::observe;
-use crate::out::{self, Format};
+use crate::out::{self, OutputFormat};
 
 /// Fetch a layer of a service, or a file, into a local file
 ///
@@ -88,12 +88,12 @@ pub(crate) struct Args {
     wfs_version: Option<String>,
 
     /// How the pages of an ArcGIS layer go on
-    #[arg(long, value_enum, default_value_t = Paging::Ids)]
-    paging: Paging,
+    #[arg(long, value_enum, default_value_t = PagingArg::Ids)]
+    paging: PagingArg,
 
     /// The language of the pages [default: GeoJSON from a WFS, its own from an ArcGIS server]
-    #[arg(long, value_enum, default_value_t = Body::Auto)]
-    body: Body,
+    #[arg(long, value_enum, default_value_t = PageEncodingArg::Auto)]
+    body: PageEncodingArg,
 
     /// The reference system to ask the service for, such as EPSG:25832 [default: its own]
     #[arg(long, value_name = "CRS", value_parser = crs)]
@@ -104,7 +104,7 @@ pub(crate) struct Args {
     tolerate: String,
 
     #[command(flatten)]
-    calls: Calls,
+    calls: CallArgs,
 
     /// Continue the last run if it did not finish; otherwise start a new one
     #[arg(long)]
@@ -153,8 +153,8 @@ pub(crate) struct Args {
     observe: observe::Args,
 
     /// What goes to standard output: nothing, or the result as JSON
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    format: OutputFormat,
 
     /// No progress and no summary
     #[arg(short, long)]
@@ -162,7 +162,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Paging {
+enum PagingArg {
     /// By ranges of object ids
     Ids,
     /// By resultOffset
@@ -170,7 +170,7 @@ enum Paging {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Body {
+enum PageEncodingArg {
     Auto,
     Geojson,
     Gml,
@@ -181,7 +181,7 @@ fn crs(text: &str) -> Result<tidegate_geo::Crs, String> {
 }
 
 fn tolerance(text: &str) -> Result<String, String> {
-    Tolerance::parse(text).map(|_| text.trim().to_owned())
+    CountTolerance::parse(text).map(|_| text.trim().to_owned())
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
@@ -198,11 +198,11 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Err(rejection) => return refused(rejection.render(out::color()).trim_end(), args.format),
     };
     if args.dry_run {
-        return plan::tell(&manifest, Path::new("fetch"), args.format, (None, None));
+        return plan::print_plan(&manifest, Path::new("fetch"), args.format, (None, None));
     }
     Execution {
         manifest: &manifest,
-        options: Options::of_preset(&args.state, args.resume, args.keep_going),
+        options: RunOptions::of_preset(&args.state, args.resume, args.keep_going),
         observe: &args.observe,
         quiet: args.quiet,
         format: args.format,

@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use tidegate_client::profile::Profile;
 use tidegate_geo::format::Format;
 use tidegate_pipeline::preset::{self, CallOptions, to_yaml};
-use tidegate_pipeline::source::{Which, file};
+use tidegate_pipeline::source::{ServiceKind, file};
 
-use super::{Args, Body, Paging};
+use super::{Args, PageEncodingArg, PagingArg};
 
 /// The only service.
 const SERVICE: &str = "source";
@@ -113,9 +113,13 @@ fn id(
 fn remote(args: &Args) -> Result<From, String> {
     let name = match &args.profile {
         Some(name) => name.as_str(),
-        None => Which::of_url(&args.url)
+        None => ServiceKind::of_url(&args.url)
             .ok_or_else(|| {
-                format!("{} does not show what it is; say it with --profile: {}", args.url, Which::names())
+                format!(
+                    "{} does not show what it is; say it with --profile: {}",
+                    args.url,
+                    ServiceKind::names()
+                )
             })?
             .name(),
     };
@@ -127,7 +131,7 @@ fn remote(args: &Args) -> Result<From, String> {
     put("requests_per_second", args.calls.rate.map(Value::from));
     put("allow_private", args.reach.allow_private.then_some(true.into()));
     put("allow_hosts", (!args.reach.allow_host.is_empty()).then(|| json!(args.reach.allow_host)));
-    if name == Which::File.name() {
+    if name == ServiceKind::File.name() {
         let profile = file::profile().map_err(|e| e.message)?;
         let mut source = Map::from_iter([("file".to_owned(), args.url.as_str().into())]);
         file::local_name(&file::file_name(&args.url), args.url.as_str()).map_err(|e| e.message)?;
@@ -138,8 +142,8 @@ fn remote(args: &Args) -> Result<From, String> {
         return Ok(From { source, service: (!service.is_empty()).then_some(service), profile });
     }
     let profile = args.reach.profile(name)?;
-    if Which::of_profile(&profile).is_none() {
-        return Err(format!("profile {name} has no features to fetch; use one of {}", Which::names()));
+    if ServiceKind::of_profile(&profile).is_none() {
+        return Err(format!("profile {name} has no features to fetch; use one of {}", ServiceKind::names()));
     }
     service.insert("url".into(), args.url.as_str().into());
     service.insert("profile".into(), name.into());
@@ -164,13 +168,13 @@ fn paging(args: &Args) -> Map<String, Value> {
     let all = [
         ("size", args.page_size.map(Value::from)),
         ("at_once", args.at_once.map(Value::from)),
-        ("by", (args.paging == Paging::Offset).then(|| "offset".into())),
+        ("by", (args.paging == PagingArg::Offset).then(|| "offset".into())),
         (
             "body",
             match args.body {
-                Body::Auto => None,
-                Body::Geojson => Some("geojson".into()),
-                Body::Gml => Some("gml".into()),
+                PageEncodingArg::Auto => None,
+                PageEncodingArg::Geojson => Some("geojson".into()),
+                PageEncodingArg::Gml => Some("gml".into()),
             },
         ),
         ("sort_by", args.sort_by.as_deref().map(Value::from)),

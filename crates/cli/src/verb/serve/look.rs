@@ -9,7 +9,7 @@ use tidegate_core::alert::{Alert, AlertChange};
 use tidegate_ledger::letter::store::{By, Health, Incident, LetterGroup};
 use tidegate_ledger::letter::{LetterError, LetterFilter, LetterStore, LetterStoreLocation, now_ms};
 use tidegate_pipeline::alert::{Actions, Watchman};
-use tidegate_pipeline::manifest::Alerts;
+use tidegate_pipeline::manifest::AlertsSpec;
 use tidegate_pipeline::run::{LastRun, last_runs};
 use tidegate_pipeline::telemetry::Telemetry;
 use tracing::warn;
@@ -25,7 +25,7 @@ pub(super) struct Firing {
 }
 
 /// What a store is like.
-pub(super) struct Seen {
+pub(super) struct StoreSummary {
     /// Its name on metrics.
     pub(super) name: String,
     /// The same for people.
@@ -49,17 +49,17 @@ pub(super) struct Seen {
 }
 
 /// What the last look saw.
-pub(super) struct View {
+pub(super) struct StoreView {
     pub(super) at_ms: i64,
     pub(super) began_ms: i64,
     pub(super) state: Option<PathBuf>,
     pub(super) runs: Vec<LastRun>,
     /// Why the state could not be read.
     pub(super) fault: Option<String>,
-    pub(super) stores: Vec<Seen>,
+    pub(super) stores: Vec<StoreSummary>,
 }
 
-impl View {
+impl StoreView {
     /// What is watched, in a few words.
     pub(super) fn told(&self) -> String {
         let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
@@ -131,7 +131,7 @@ impl Keeper {
     pub(super) fn new(
         state: Option<PathBuf>,
         places: &[LetterStoreLocation],
-        alerts: Option<&Alerts>,
+        alerts: Option<&AlertsSpec>,
     ) -> Result<Keeper, String> {
         let mut stores: Vec<Watched> = Vec::new();
         for place in places {
@@ -164,12 +164,12 @@ impl Keeper {
     }
 
     /// Looks at everything.
-    pub(super) fn look(&mut self) -> (View, Vec<Changed>) {
+    pub(super) fn look(&mut self) -> (StoreView, Vec<Changed>) {
         let (runs, fault) = match self.state.as_deref().map_or(Ok(Vec::new()), last_runs) {
             Ok(runs) => (runs, None),
             Err(why) => (Vec::new(), Some(why.to_string())),
         };
-        let mut view = View {
+        let mut view = StoreView {
             at_ms: now_ms(),
             began_ms: self.began_ms,
             state: self.state.clone(),
@@ -203,8 +203,8 @@ impl Keeper {
 }
 
 impl Watched {
-    fn look(&mut self, every: Duration) -> Seen {
-        let mut seen = Seen {
+    fn look(&mut self, every: Duration) -> StoreSummary {
+        let mut seen = StoreSummary {
             name: self.name.clone(),
             place: self.place.to_string(),
             there: is_there(&self.place),
@@ -231,7 +231,7 @@ impl Watched {
         seen
     }
 
-    fn read(&mut self, every: Duration, seen: &mut Seen) -> Result<(), LetterError> {
+    fn read(&mut self, every: Duration, seen: &mut StoreSummary) -> Result<(), LetterError> {
         let mut store = LetterStore::open(&self.place)?;
         let now = now_ms();
         if self.retained.is_none_or(|at| at.elapsed() >= every) {

@@ -7,12 +7,12 @@
 //! | file | holds |
 //! |---|---|
 //! | `look` | what is read, how often, and what follows from it |
-//! | `tell` | the same as metrics |
+//! | `metrics` | the same as metrics |
 //! | `page` | the same as a page |
 
 mod look;
+mod metrics;
 mod page;
-mod tell;
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -34,10 +34,10 @@ use tokio::task::JoinSet;
 use super::dlq::map::{self, Drawing};
 use super::{calls, plan};
 use crate::exit::Exit;
-use crate::stop::Stop;
-use crate::web::{self, Answer, Answers};
+use crate::stop::StopSignals;
+use crate::web::{self, Answers, WebResponse};
 use crate::{log, observe, out};
-use look::{Keeper, View};
+use look::{Keeper, StoreView};
 
 /// Letters on the map, of each store.
 const DRAWN_MAX: u32 = 5000;
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Ok(listener) => listener,
         Err(why) => return refuse(format!("--listen {}: {why}", args.listen)),
     };
-    let desk = Arc::new(Desk { view: Mutex::default(), places, reveal: args.reveal.clone() });
+    let desk = Arc::new(ServeState { view: Mutex::default(), places, reveal: args.reveal.clone() });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(args, keeper, desk, push, listener));
     // A look that still goes on is a transaction that does not happen.
@@ -180,18 +180,18 @@ fn places(args: &Args) -> Result<Vec<LetterStoreLocation>, String> {
 }
 
 /// What those who answer share.
-struct Desk {
-    view: Mutex<Option<Arc<View>>>,
+struct ServeState {
+    view: Mutex<Option<Arc<StoreView>>>,
     places: Vec<LetterStoreLocation>,
     reveal: Option<String>,
 }
 
-impl Desk {
-    fn seen(&self) -> Option<Arc<View>> {
+impl ServeState {
+    fn seen(&self) -> Option<Arc<StoreView>> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn see(&self, view: View) {
+    fn see(&self, view: StoreView) {
         *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(view));
     }
 }
@@ -199,11 +199,11 @@ impl Desk {
 async fn serve(
     args: &Args,
     mut keeper: Keeper,
-    desk: Arc<Desk>,
+    desk: Arc<ServeState>,
     push: Option<Arc<Pusher>>,
     listener: TcpListener,
 ) -> io::Result<Exit> {
-    let mut stop = Stop::listen()?;
+    let mut stop = StopSignals::listen()?;
     let addr = listener.local_addr()?;
     let mut tasks = JoinSet::new();
     tasks.spawn(web::serve(listener, args.allow_host.clone(), answers(&desk)));
@@ -255,70 +255,78 @@ async fn serve(
     // Those who act have their own patience; this is for what they are not.
     let _ = tokio::time::timeout(PATIENCE * 2, done).await;
     if let (Some(push), Some(view)) = (&push, desk.seen()) {
-        observe::tell(push.readings(&tell::of(&tell::readings(&view, now_ms()))).await);
+        observe::warn_if_push_failed(push.readings(&metrics::of(&metrics::readings(&view, now_ms()))).await);
     }
     out::say("tidegate serve: stopped");
     ended
 }
 
-async fn pushing(push: Arc<Pusher>, desk: Arc<Desk>) {
+async fn pushing(push: Arc<Pusher>, desk: Arc<ServeState>) {
     loop {
         tokio::time::sleep(push.config().interval).await;
         if let Some(view) = desk.seen() {
-            observe::tell(push.readings(&tell::of(&tell::readings(&view, now_ms()))).await);
+            observe::warn_if_push_failed(
+                push.readings(&metrics::of(&metrics::readings(&view, now_ms()))).await,
+            );
         }
     }
 }
 
 /// Who answers.
-fn answers(desk: &Arc<Desk>) -> Answers {
+fn answers(desk: &Arc<ServeState>) -> Answers {
     let desk = Arc::clone(desk);
     Arc::new(move |path| {
         let desk = Arc::clone(&desk);
-        Box::pin(async move { answer(&desk, &path).await }) as BoxFuture<'static, Answer>
+        Box::pin(async move { answer(&desk, &path).await }) as BoxFuture<'static, WebResponse>
     })
 }
 
-async fn answer(desk: &Arc<Desk>, path: &str) -> Answer {
+async fn answer(desk: &Arc<ServeState>, path: &str) -> WebResponse {
     const LATER: &str = "503 Service Unavailable";
     match (path, desk.seen()) {
-        ("/healthz", _) => Answer::text("200 OK", "ok\n"),
+        ("/healthz", _) => WebResponse::text("200 OK", "ok\n"),
         ("/dead-letters", _) => {
             let desk = Arc::clone(desk);
             let drawn = tokio::task::spawn_blocking(move || draw(&desk)).await;
-            drawn.unwrap_or_else(|_| Answer::text("500 Internal Server Error", "the map cannot be drawn\n"))
+            drawn.unwrap_or_else(|_| {
+                WebResponse::text("500 Internal Server Error", "the map cannot be drawn\n")
+            })
         }
         ("/" | "/metrics" | "/readyz", None) => {
-            Answer::text(LATER, "the first look is under way; try again\n")
+            WebResponse::text(LATER, "the first look is under way; try again\n")
         }
-        ("/", Some(view)) => Answer::page(html::policy(), page::page(&view, now_ms())),
-        ("/metrics", Some(view)) => Answer::metrics(tell::prometheus(&view, now_ms())),
+        ("/", Some(view)) => WebResponse::page(html::policy(), page::page(&view, now_ms())),
+        ("/metrics", Some(view)) => WebResponse::metrics(metrics::prometheus(&view, now_ms())),
         ("/readyz", Some(view)) => match view.faults() {
-            faults if faults.is_empty() => Answer::text("200 OK", "ready\n"),
-            faults => Answer::text(LATER, faults.concat()),
+            faults if faults.is_empty() => WebResponse::text("200 OK", "ready\n"),
+            faults => WebResponse::text(LATER, faults.concat()),
         },
-        _ => Answer::text("404 Not Found", "see / /dead-letters /metrics /healthz /readyz\n"),
+        _ => WebResponse::text("404 Not Found", "see / /dead-letters /metrics /healthz /readyz\n"),
     }
 }
 
 /// The map of all letters, as the stores hold them now.
-fn draw(desk: &Desk) -> Answer {
+fn draw(desk: &ServeState) -> WebResponse {
     let mut chance = [0; 16];
     if getrandom::fill(&mut chance).is_err() {
-        return Answer::text("500 Internal Server Error", "there is no randomness\n");
+        return WebResponse::text("500 Internal Server Error", "there is no randomness\n");
     }
     let nonce = hex(&chance);
     let mut drawing = Drawing::new(desk.reveal.is_some());
     for place in &desk.places {
         if let Err(why) = draw_store(desk, place, &mut drawing) {
             let why = secret::mask(&format!("the store {place} cannot be read: {why}\n")).into_owned();
-            return Answer::text("503 Service Unavailable", why);
+            return WebResponse::text("503 Service Unavailable", why);
         }
     }
-    Answer::page(map::policy(&nonce), drawing.page(now_ms(), Some(&nonce)))
+    WebResponse::page(map::policy(&nonce), drawing.page(now_ms(), Some(&nonce)))
 }
 
-fn draw_store(desk: &Desk, place: &LetterStoreLocation, drawing: &mut Drawing) -> Result<(), LetterError> {
+fn draw_store(
+    desk: &ServeState,
+    place: &LetterStoreLocation,
+    drawing: &mut Drawing,
+) -> Result<(), LetterError> {
     if !look::is_there(place) {
         return Ok(());
     }

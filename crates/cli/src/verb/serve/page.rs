@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use tidegate_core::time::calendar::rfc3339;
 use tidegate_ledger::letter::store::LetterGroup;
-use tidegate_pipeline::run::{LastRun, Status};
+use tidegate_pipeline::run::{LastRun, RunStatus};
 use tidegate_sim::report::{escape, html};
 
-use super::look::{Seen, View};
+use super::look::{StoreSummary, StoreView};
 use crate::progress::{span, thousands};
 use crate::report::{capital, percent_text};
 use crate::verb::dlq::list::blur;
 use crate::verb::dlq::table::ago;
 
 /// The page.
-pub(super) fn page(view: &View, now_ms: i64) -> String {
+pub(super) fn page(view: &StoreView, now_ms: i64) -> String {
     let mut main = tiles(view, now_ms);
     main.push_str(&alerts(view, now_ms));
     main.push_str(&incidents(view, now_ms));
@@ -35,7 +35,7 @@ const LINKS: &str = "<section><h2>More</h2><ul>\
     <li><a href=\"/metrics\">Metrics</a> for Prometheus</li>\
     <li><a href=\"/readyz\">Whether everything can be read</a></li></ul></section>";
 
-fn header(view: &View) -> String {
+fn header(view: &StoreView) -> String {
     let faults = view.faults();
     let firing: usize = view.stores.iter().map(|seen| seen.firing.len()).sum();
     let suspended: usize = view.stores.iter().map(|seen| seen.incidents.len()).sum();
@@ -69,7 +69,7 @@ fn many(n: usize, one: &str, more: &str, what: &str) -> String {
     format!("{n} {} {what}", if n == 1 { one } else { more })
 }
 
-fn tiles(view: &View, now_ms: i64) -> String {
+fn tiles(view: &StoreView, now_ms: i64) -> String {
     let healths = || view.stores.iter().filter_map(|seen| seen.health.as_ref());
     let open: u64 = healths().map(|health| health.open).sum();
     let hour: u64 = healths().map(|health| health.arrived_hour).sum();
@@ -92,7 +92,7 @@ fn tiles(view: &View, now_ms: i64) -> String {
     out
 }
 
-fn alerts(view: &View, now_ms: i64) -> String {
+fn alerts(view: &StoreView, now_ms: i64) -> String {
     let firing: Vec<_> =
         view.stores.iter().flat_map(|seen| seen.firing.iter().map(move |f| (seen, f))).collect();
     let mut out = String::from("<section><h2>Alerts now</h2>");
@@ -116,7 +116,7 @@ fn alerts(view: &View, now_ms: i64) -> String {
     out
 }
 
-fn incidents(view: &View, now_ms: i64) -> String {
+fn incidents(view: &StoreView, now_ms: i64) -> String {
     let mut out = String::new();
     for (seen, incident) in view.stores.iter().flat_map(|s| s.incidents.iter().map(move |i| (s, i))) {
         let _ = write!(
@@ -143,21 +143,21 @@ fn incidents(view: &View, now_ms: i64) -> String {
 /// How good the end of a run is, and the words for it.
 fn outcome(run: &LastRun) -> (&'static str, String) {
     match run.status {
-        Status::Done if run.rejected > 0 => ("fair", "! done, with dead letters".into()),
-        Status::Done => ("good", "✓ done".into()),
-        Status::Started | Status::Running => ("soft", "running, or killed".into()),
-        Status::Halted => {
+        RunStatus::Done if run.rejected > 0 => ("fair", "! done, with dead letters".into()),
+        RunStatus::Done => ("good", "✓ done".into()),
+        RunStatus::Started | RunStatus::Running => ("soft", "running, or killed".into()),
+        RunStatus::Halted => {
             let by = run.halt.as_ref().map(|halt| format!(" by {}", halt.gate)).unwrap_or_default();
             ("bad", format!("✗ halted{by}"))
         }
-        Status::Failed => ("bad", "✗ failed".into()),
-        Status::Suspended => ("bad", "✗ suspended".into()),
-        Status::Stopped => ("fair", "! stopped".into()),
-        Status::Waiting => ("fair", "! waiting: a service asks for time".into()),
+        RunStatus::Failed => ("bad", "✗ failed".into()),
+        RunStatus::Suspended => ("bad", "✗ suspended".into()),
+        RunStatus::Stopped => ("fair", "! stopped".into()),
+        RunStatus::Waiting => ("fair", "! waiting: a service asks for time".into()),
     }
 }
 
-fn pipelines(view: &View, now_ms: i64) -> String {
+fn pipelines(view: &StoreView, now_ms: i64) -> String {
     let Some(state) = &view.state else { return String::new() };
     let mut out = String::from("<section><h2>Pipelines</h2>");
     if view.runs.is_empty() {
@@ -183,7 +183,7 @@ fn pipelines(view: &View, now_ms: i64) -> String {
             escape(&run.pipeline),
             escape(&said),
         );
-        if matches!(run.status, Status::Started | Status::Running) {
+        if matches!(run.status, RunStatus::Started | RunStatus::Running) {
             // What became of the records is written when it has ended.
             out.push_str("<td></td><td></td><td></td><td></td><td></td><td></td>");
         } else {
@@ -205,7 +205,7 @@ fn pipelines(view: &View, now_ms: i64) -> String {
     out
 }
 
-fn letters(view: &View, now_ms: i64) -> String {
+fn letters(view: &StoreView, now_ms: i64) -> String {
     let mut out = String::from("<section><h2>Dead letters</h2><div class=\"cards\">");
     for seen in &view.stores {
         let _ = write!(out, "<div>{}</div>", store(seen, now_ms));
@@ -214,7 +214,7 @@ fn letters(view: &View, now_ms: i64) -> String {
     out
 }
 
-fn store(seen: &Seen, now_ms: i64) -> String {
+fn store(seen: &StoreSummary, now_ms: i64) -> String {
     let mut out = format!("<h3>{}</h3>", escape(&seen.place));
     let health = match (&seen.fault, &seen.health) {
         (Some(why), _) => {

@@ -39,7 +39,7 @@ pub struct ParquetReader {
     /// The leaf of the geometry.
     geometry: usize,
     /// The leaf and the form of each field; a field without a leaf nests.
-    fields: Vec<Source>,
+    fields: Vec<FieldSource>,
     nested: Option<Arc<SchemaDescriptor>>,
     group: usize,
     now: Option<Group>,
@@ -47,7 +47,7 @@ pub struct ParquetReader {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Source {
+enum FieldSource {
     Leaf(usize, LeafType),
     Nested(usize),
 }
@@ -117,11 +117,11 @@ impl ParquetReader {
                 Some(leaf) => {
                     let (form, kind) = form_of(field)?;
                     schema.add(field.name(), kind);
-                    fields.push(Source::Leaf(leaf, form));
+                    fields.push(FieldSource::Leaf(leaf, form));
                 }
                 None => {
                     schema.add(field.name(), Kind::Json);
-                    fields.push(Source::Nested(nested_fields.len()));
+                    fields.push(FieldSource::Nested(nested_fields.len()));
                     nested_fields.push(field.clone());
                 }
             }
@@ -162,8 +162,8 @@ impl ParquetReader {
         }
         let column = |leaf: usize| group.get_column_reader(leaf).map_err(failed);
         let columns = self.fields.iter().map(|source| match source {
-            Source::Leaf(leaf, _) => column(*leaf).map(Some),
-            Source::Nested(_) => Ok(None),
+            FieldSource::Leaf(leaf, _) => column(*leaf).map(Some),
+            FieldSource::Nested(_) => Ok(None),
         });
         let columns = columns.collect::<Result<_, _>>()?;
         let nested = match &self.nested {
@@ -193,8 +193,8 @@ impl ParquetReader {
         };
         for (source, reader) in self.fields.iter().zip(&mut group.columns) {
             columns.push(match (source, reader) {
-                (Source::Leaf(_, form), Some(reader)) => column(reader, *form, rows)?,
-                (Source::Nested(at), _) => {
+                (FieldSource::Leaf(_, form), Some(reader)) => column(reader, *form, rows)?,
+                (FieldSource::Nested(at), _) => {
                     nested.iter().map(|row| row.get(*at).cloned().unwrap_or(Owned::Null)).collect()
                 }
                 _ => Vec::new(),

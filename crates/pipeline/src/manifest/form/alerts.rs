@@ -10,7 +10,7 @@ use super::YEAR;
 /// defaults hold and nothing else is done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Alerts {
+pub struct AlertsSpec {
     /// How far back calls are counted.
     ///
     /// Touch it when calls are so rare that a window rarely holds `minimum_calls`.
@@ -61,10 +61,10 @@ pub struct Alerts {
     pub actions: Vec<Action>,
 }
 
-impl Default for Alerts {
-    fn default() -> Alerts {
+impl Default for AlertsSpec {
+    fn default() -> AlertsSpec {
         let limits = AlertLimits::default();
-        Alerts {
+        AlertsSpec {
             window_seconds: limits.window.as_secs_f64(),
             minimum_calls: limits.calls_min as u32,
             retry_ratio: limits.retry_ratio,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// How the trail of decisions is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Audit {
+pub struct AuditSpec {
     /// Where the key is that signs the audit: `env:NAME` or `file:PATH`, made by
     /// `tidegate keys audit`. Without it the key of the state directory signs, which is made by the
     /// first run.

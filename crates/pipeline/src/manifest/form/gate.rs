@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::scalar::Scalar;
+use super::scalar::YamlScalar;
 use super::step::Cast;
 
 /// What must hold before a batch is committed.
@@ -52,7 +52,7 @@ pub struct Gate {
 
     /// The values that are allowed (`one_of`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub values: Vec<Scalar>,
+    pub values: Vec<YamlScalar>,
 
     /// The fewest decimal places (`precision`).
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -34,21 +34,21 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use alerts::{Action, AlertName, Alerts};
-pub use audit::Audit;
+pub use alerts::{Action, AlertName, AlertsSpec};
+pub use audit::AuditSpec;
 pub use circuit_breaker::CircuitBreaker;
 pub use dead_letters::{DeadLetters, Remedy, RemedyRule};
 pub use gate::{Check, Gate, Per, Severity};
 pub use rate_limit::RateLimit;
-pub use retry_budget::{OnEmpty, RetryBudget};
-pub use retry_policy::{Jitter, OnLongWait, RetryPolicy};
-pub use scalar::Scalar;
-pub use service::Service;
-pub use sink::{Mode, Sink, SinkTable};
-pub use source::{Body, CsvRows, Paging, PagingBy, Source, SourceTable, WfsVersion};
-pub use step::{Arrays, Cast, Coerce, Flatten, Geocode, Http, LonLat, Lookup, Missing, Step};
+pub use retry_budget::{EmptyBudget, RetryBudget};
+pub use retry_policy::{JitterSetting, OnLongWait, RetryPolicy};
+pub use scalar::YamlScalar;
+pub use service::ServiceSpec;
+pub use sink::{SinkSpec, SinkTable, WriteMode};
+pub use source::{CsvRows, PageEncoding, Paging, PagingBy, SourceSpec, SourceTable, WfsVersion};
+pub use step::{Arrays, Cast, Coerce, Flatten, Geocode, HttpSpec, LonLat, Lookup, MissingAnswer, StepSpec};
 pub use store::Bucket;
-pub use tolerance::Tolerance;
+pub use tolerance::ToleranceSpec;
 
 /// The longest span the manifest takes: one year, in seconds.
 const YEAR: f64 = 31_536_000.0;
@@ -85,7 +85,7 @@ pub struct Pipeline {
     pub retry_policy: RetryPolicy,
 
     /// How much flawed data a run may hold before it stops.
-    pub tolerance: Tolerance,
+    pub tolerance: ToleranceSpec,
 
     /// When to stop calling a service that fails.
     #[serde(default)]
@@ -101,12 +101,12 @@ pub struct Pipeline {
 
     /// Where the features come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Source")]
-    pub source: Option<Source>,
+    #[schemars(with = "SourceSpec")]
+    pub source: Option<SourceSpec>,
 
     /// What happens to each record on its way, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<Step>,
+    pub steps: Vec<StepSpec>,
 
     /// Folders with grids of datum shifts (`.gsb`, `.tif`), which `reproject` uses where they are more accurate.
     /// A relative path starts at the manifest's directory.
@@ -120,17 +120,17 @@ pub struct Pipeline {
 
     /// Where the features go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Sink")]
-    pub sink: Option<Sink>,
+    #[schemars(with = "SinkSpec")]
+    pub sink: Option<SinkSpec>,
 
     /// How the trail of decisions is kept.
     #[serde(default)]
-    pub audit: Audit,
+    pub audit: AuditSpec,
 
     /// When a person should look, and who is told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Alerts")]
-    pub alerts: Option<Alerts>,
+    #[schemars(with = "AlertsSpec")]
+    pub alerts: Option<AlertsSpec>,
 
     /// Where records go that were given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -139,7 +139,7 @@ pub struct Pipeline {
 
     /// The remote services that source and steps ask, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub services: BTreeMap<String, Service>,
+    pub services: BTreeMap<String, ServiceSpec>,
 }
 
 // serde takes a default by the name of a function.

@@ -31,19 +31,19 @@ pub struct RetryBudget {
     /// What happens to a retry when the budget is empty.
     ///
     /// Touch it when a late result is worth less than a quick end.
-    pub on_empty: OnEmpty,
+    pub on_empty: EmptyBudget,
 }
 
 impl Default for RetryBudget {
     fn default() -> RetryBudget {
-        RetryBudget { ratio: 0.2, floor_per_second: 10.0, size: 100.0, on_empty: OnEmpty::Wait }
+        RetryBudget { ratio: 0.2, floor_per_second: 10.0, size: 100.0, on_empty: EmptyBudget::Wait }
     }
 }
 
 /// What happens to a retry when the budget is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OnEmpty {
+pub enum EmptyBudget {
     /// It waits until the budget allows it, within the record's deadline.
     #[default]
     Wait,

@@ -44,7 +44,7 @@ pub struct RetryPolicy {
     ///
     /// Touch it only for a test that must see exact waits, or when a wait must not be short.
     #[serde(default)]
-    pub jitter: Jitter,
+    pub jitter: JitterSetting,
 
     /// The least that `additive` jitter adds. Other kinds do not use it.
     ///
@@ -159,7 +159,7 @@ const RETRYABLE: [u16; 3] = [429, 502, 503];
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", from = "JitterKey")]
 #[schemars(with = "JitterKey")]
-pub enum Jitter {
+pub enum JitterSetting {
     /// No chance: every wait is exact.
     None,
     /// Anything from nothing to the whole wait.
@@ -192,14 +192,14 @@ enum JitterKind {
     Additive,
 }
 
-impl From<JitterKey> for Jitter {
-    fn from(key: JitterKey) -> Jitter {
+impl From<JitterKey> for JitterSetting {
+    fn from(key: JitterKey) -> JitterSetting {
         match key {
-            JitterKey::Switch(false) | JitterKey::Kind(JitterKind::None) => Jitter::None,
-            JitterKey::Switch(true) | JitterKey::Kind(JitterKind::Full) => Jitter::Full,
-            JitterKey::Kind(JitterKind::Equal) => Jitter::Equal,
-            JitterKey::Kind(JitterKind::Decorrelated) => Jitter::Decorrelated,
-            JitterKey::Kind(JitterKind::Additive) => Jitter::Additive,
+            JitterKey::Switch(false) | JitterKey::Kind(JitterKind::None) => JitterSetting::None,
+            JitterKey::Switch(true) | JitterKey::Kind(JitterKind::Full) => JitterSetting::Full,
+            JitterKey::Kind(JitterKind::Equal) => JitterSetting::Equal,
+            JitterKey::Kind(JitterKind::Decorrelated) => JitterSetting::Decorrelated,
+            JitterKey::Kind(JitterKind::Additive) => JitterSetting::Additive,
         }
     }
 }

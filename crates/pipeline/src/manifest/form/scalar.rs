@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A text, a number, `true`, `false` or `null`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Scalar {
+pub enum YamlScalar {
     /// `null`.
     Null,
     /// `true` or `false`.
@@ -19,7 +19,7 @@ pub enum Scalar {
     Text(String),
 }
 
-impl JsonSchema for Scalar {
+impl JsonSchema for YamlScalar {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Scalar".into()
     }

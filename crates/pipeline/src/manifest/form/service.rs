@@ -11,7 +11,7 @@ const CACHE_MAX_AGE_SECONDS: f64 = 30.0 * 86_400.0;
 /// A remote service that the source or steps ask.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Service {
+pub struct ServiceSpec {
     /// The provider profile that says how it speaks; `tidegate profiles ls` lists them. A step
     /// `http` needs none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,9 +89,9 @@ pub struct Service {
     pub allow_hosts: Vec<String>,
 }
 
-impl Default for Service {
-    fn default() -> Service {
-        Service {
+impl Default for ServiceSpec {
+    fn default() -> ServiceSpec {
+        ServiceSpec {
             profile: None,
             profiles: None,
             url: None,

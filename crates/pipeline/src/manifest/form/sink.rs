@@ -8,7 +8,7 @@ use super::store::Bucket;
 /// Where the features go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Sink {
+pub struct SinkSpec {
     /// The file to write. Its name tells the format: `.gpkg`, `.geojson`, `.geojsonl`,
     /// `.geojsons`, `.csv`, `.fgb`, `.parquet`, `.gml`, `.esrijson`. A relative path starts at the
     /// manifest's directory.
@@ -35,8 +35,8 @@ pub struct Sink {
     /// What happens to what is there already. `upsert` is the default where `key` is given,
     /// `replace` where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Mode")]
-    pub mode: Option<Mode>,
+    #[schemars(with = "WriteMode")]
+    pub mode: Option<WriteMode>,
 
     /// The fields that tell one record from another, for `upsert`. They must not be null.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -71,7 +71,7 @@ pub struct SinkTable {
 /// What happens to what is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum WriteMode {
     /// A record with a known key takes its place, any other is added. Replaying changes nothing.
     Upsert,
     /// Every record is added.
@@ -80,11 +80,11 @@ pub enum Mode {
     Replace,
 }
 
-impl Sink {
+impl SinkSpec {
     /// What happens to what is there already.
     #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.mode.unwrap_or(if self.key.is_empty() { Mode::Replace } else { Mode::Upsert })
+    pub fn mode(&self) -> WriteMode {
+        self.mode.unwrap_or(if self.key.is_empty() { WriteMode::Replace } else { WriteMode::Upsert })
     }
 }
 

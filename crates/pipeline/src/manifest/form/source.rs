@@ -4,13 +4,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::YEAR;
-use super::scalar::Scalar;
+use super::scalar::YamlScalar;
 use super::store::Bucket;
 
 /// Where the features come from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Source {
+pub struct SourceSpec {
     /// The file to read. Its name tells the format: `.geojson`, `.geojsonl`, `.geojsons`, `.csv`,
     /// `.gpkg`, `.fgb`, `.parquet`, `.gml`, `.shp`. A relative path starts at the manifest's
     /// directory. `https://…` and `s3://bucket/key` are fetched into the state directory first.
@@ -69,8 +69,8 @@ pub struct Source {
     ///
     /// Touch it for a service whose count is an estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Scalar", example = &"0.1%")]
-    pub tolerate: Option<Scalar>,
+    #[schemars(with = "YamlScalar", example = &"0.1%")]
+    pub tolerate: Option<YamlScalar>,
 
     /// How long a service may ask us to wait, as the source or in a step. Beyond it the run ends with
     /// exit code 75, to be resumed later.
@@ -120,7 +120,7 @@ pub struct CsvRows {
     pub required: Vec<String>,
 }
 
-impl Source {
+impl SourceSpec {
     /// How long a service may ask us to wait where the manifest says nothing.
     pub const PATIENCE_SECONDS: f64 = 900.0;
 }
@@ -147,7 +147,7 @@ pub struct Paging {
     pub by: PagingBy,
 
     /// The language of the pages.
-    pub body: Body,
+    pub body: PageEncoding,
 
     /// The field by which a WFS sorts; it should be unique. By default the key, if one is found.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -179,7 +179,7 @@ pub enum PagingBy {
 /// The language of pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Body {
+pub enum PageEncoding {
     /// GeoJSON from a WFS that has it, its own from an ArcGIS server.
     #[default]
     Auto,
@@ -239,7 +239,7 @@ fn batch() -> u32 {
     4096
 }
 fn quarter() -> f64 {
-    Source::PATIENCE_SECONDS
+    SourceSpec::PATIENCE_SECONDS
 }
 pub(super) fn public() -> String {
     "public".to_owned()

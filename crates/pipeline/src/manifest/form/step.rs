@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::scalar::Scalar;
+use super::scalar::YamlScalar;
 
 /// One step: exactly one of these keys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
-pub struct Step {
+pub struct StepSpec {
     /// Fields under other names: `{ OLD: new }`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "BTreeMap<String, String>")]
@@ -42,13 +42,13 @@ pub struct Step {
 
     /// Values for where there is none: `{ state: unknown }`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "BTreeMap<String, Scalar>")]
-    pub default: Option<BTreeMap<String, Scalar>>,
+    #[schemars(with = "BTreeMap<String, YamlScalar>")]
+    pub default: Option<BTreeMap<String, YamlScalar>>,
 
     /// The same value in every record: `{ origin: cadastre }`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "BTreeMap<String, Scalar>")]
-    pub constant: Option<BTreeMap<String, Scalar>>,
+    #[schemars(with = "BTreeMap<String, YamlScalar>")]
+    pub constant: Option<BTreeMap<String, YamlScalar>>,
 
     /// An expression; records for which it is not true go. See the page on steps.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,8 +67,8 @@ pub struct Step {
 
     /// Fields out of the JSON that a service answers.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Http")]
-    pub http: Option<Http>,
+    #[schemars(with = "HttpSpec")]
+    pub http: Option<HttpSpec>,
 
     /// The coordinate reference system is this one, whatever the source says. No coordinate
     /// changes.
@@ -222,13 +222,13 @@ pub struct Lookup {
 
     /// What happens to a record whose key is not in the file.
     #[serde(default)]
-    pub missing: Missing,
+    pub missing: MissingAnswer,
 }
 
 /// What happens to a record without an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Missing {
+pub enum MissingAnswer {
     /// It becomes a dead letter.
     #[default]
     Reject,
@@ -309,13 +309,13 @@ pub struct Geocode {
 
     /// What happens to a record that the service has nothing for.
     #[serde(default = "keep")]
-    pub no_match: Missing,
+    pub no_match: MissingAnswer,
 
     /// What happens to a record that fails: it is rejected, or goes on to the sink without an
     /// answer. With `keep`, `outcome` or `error_code` must say so in a field, and the run ends with
     /// exit code 4 all the same.
     #[serde(default = "reject", skip_serializing_if = "is_reject")]
-    pub on_failure: Missing,
+    pub on_failure: MissingAnswer,
 }
 
 /// The fields of a place.
@@ -334,7 +334,7 @@ pub struct LonLat {
 /// Fields out of the JSON that a service answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Http {
+pub struct HttpSpec {
     /// The service, by its name in `services`.
     #[schemars(length(min = 1, max = 64), example = &"owners")]
     pub service: String,
@@ -349,7 +349,7 @@ pub struct Http {
 
     /// What happens to a record that the service has nothing for (404, or no such value).
     #[serde(default = "keep")]
-    pub no_match: Missing,
+    pub no_match: MissingAnswer,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -363,17 +363,17 @@ fn dot() -> String {
 fn eight() -> u32 {
     8
 }
-fn reject() -> Missing {
-    Missing::Reject
+fn reject() -> MissingAnswer {
+    MissingAnswer::Reject
 }
-fn is_reject(what: &Missing) -> bool {
-    *what == Missing::Reject
+fn is_reject(what: &MissingAnswer) -> bool {
+    *what == MissingAnswer::Reject
 }
-fn keep() -> Missing {
-    Missing::Keep
+fn keep() -> MissingAnswer {
+    MissingAnswer::Keep
 }
 
-impl Step {
+impl StepSpec {
     /// The name of the step, which is the one key that is given.
     #[must_use]
     pub fn name(&self) -> &'static str {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// How much flawed data a run may hold before it stops.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Tolerance {
+pub struct ToleranceSpec {
     /// The share of null values above which the run halts: 0.005 is one in two hundred.
     ///
     /// Touch it when the source is known to leave a field empty.
@@ -32,7 +32,7 @@ pub struct Tolerance {
     pub precision_decimal_threshold: Option<u32>,
 }
 
-impl Tolerance {
+impl ToleranceSpec {
     /// The decimal places that hold where the manifest says nothing.
     pub const PRECISION: u32 = 6;
 }

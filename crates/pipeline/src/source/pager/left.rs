@@ -1,6 +1,6 @@
 //! How many requests are left, as far as that can be foreseen: for `tidegate plan`.
 
-use super::{Pager, Step};
+use super::{NextPage, Pager};
 
 impl Pager {
     /// The most features that a page had; what is asked for before the first.
@@ -16,15 +16,15 @@ impl Pager {
         let Some(next) = &self.next else { return Some(0) };
         let (per, all) = (self.page_features(), self.tally.latest);
         match next {
-            Step::Link { .. } => Some(all?.saturating_sub(self.tally.in_pass).div_ceil(per)),
-            Step::Offset { start, overlap } => {
+            NextPage::Link { .. } => Some(all?.saturating_sub(self.tally.in_pass).div_ceil(per)),
+            NextPage::Offset { start, overlap } => {
                 let ends = (self.service.size(), self.says);
                 Some(by_offset(*start, *overlap, (all?, per), ends))
             }
-            Step::Keys { .. } => {
+            NextPage::Keys { .. } => {
                 let mut left = 1;
                 let mut step = next.clone();
-                while let Step::Keys { to: Some(to), .. } = step {
+                while let NextPage::Keys { to: Some(to), .. } = step {
                     left += 1;
                     step = self.service.range(to);
                 }

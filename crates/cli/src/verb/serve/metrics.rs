@@ -1,14 +1,14 @@
 //! What the last look saw, as metrics.
 
-use tidegate_pipeline::run::{LastRun, Status};
+use tidegate_pipeline::run::{LastRun, RunStatus};
 use tidegate_pipeline::telemetry::metric as m;
 use tidegate_pipeline::telemetry::sample::{self, Of, Sample};
-use tidegate_pipeline::telemetry::{Ended, letter_samples};
+use tidegate_pipeline::telemetry::{RecordEnd, letter_samples};
 
-use super::look::{Seen, View};
+use super::look::{StoreSummary, StoreView};
 
 /// The readings of each pipeline and each store, by name.
-pub(super) fn readings(view: &View, now_ms: i64) -> Vec<(String, Vec<Sample>)> {
+pub(super) fn readings(view: &StoreView, now_ms: i64) -> Vec<(String, Vec<Sample>)> {
     let own = vec![
         Sample::number(&m::STARTED, view.began_ms as f64 / 1e3),
         Sample::of(&m::BUILD, &[env!("CARGO_PKG_VERSION")], 1.0),
@@ -25,7 +25,7 @@ pub(super) fn of(readings: &[(String, Vec<Sample>)]) -> Vec<Of<'_>> {
 }
 
 /// The same, for Prometheus.
-pub(super) fn prometheus(view: &View, now_ms: i64) -> String {
+pub(super) fn prometheus(view: &StoreView, now_ms: i64) -> String {
     sample::prometheus(&of(&readings(view, now_ms)))
 }
 
@@ -35,16 +35,16 @@ fn last_run(run: &LastRun) -> Vec<Sample> {
         Sample::number(&m::LAST_RUN_TOOK, run.elapsed_seconds),
         Sample::number(&m::LAST_RUN_READ, run.offered() as f64),
     ];
-    for status in Status::ALL {
+    for status in RunStatus::ALL {
         let on = f64::from(u8::from(status == run.status));
         out.push(Sample::of(&m::LAST_RUN_STATUS, &[status.word()], on));
     }
     for (how, count) in [
-        (Ended::Matched, run.committed()),
-        (Ended::NoMatch, run.no_match),
-        (Ended::Failed, run.rejected),
-        (Ended::Filtered, run.filtered),
-        (Ended::Deduped, run.deduped),
+        (RecordEnd::Matched, run.committed()),
+        (RecordEnd::NoMatch, run.no_match),
+        (RecordEnd::Failed, run.rejected),
+        (RecordEnd::Filtered, run.filtered),
+        (RecordEnd::Deduped, run.deduped),
     ] {
         out.push(Sample::of(&m::LAST_RUN_RECORDS, &[how.outcome()], count as f64));
     }
@@ -52,7 +52,7 @@ fn last_run(run: &LastRun) -> Vec<Sample> {
 }
 
 /// A store that cannot be read says nothing but that: what it said before may be wrong by now.
-fn store(seen: &Seen, now_ms: i64) -> Vec<Sample> {
+fn store(seen: &StoreSummary, now_ms: i64) -> Vec<Sample> {
     let readable = f64::from(u8::from(seen.fault.is_none()));
     let mut out = vec![
         Sample::number(&m::LETTER_READABLE, readable),

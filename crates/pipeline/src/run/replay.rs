@@ -18,19 +18,19 @@ use tidegate_geo::format::Rejected;
 use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions};
 use tidegate_geo::{Batch, Problem, Schema};
 
-use super::build::{Folders, Parts, Start, build_from};
+use super::build::{Folders, PipelineParts, Start, build_from};
 use super::crash;
 use super::described::Described;
 use super::in_place::{self, FileRows};
 use super::lifecycle::Last;
-use super::state::State;
+use super::state::StateDir;
 use crate::gate::Gates;
 use crate::letter::replay::{Rerun, RowSelector, holds, merge, replay_failure};
 use crate::letter::store::ReplayOutcome;
 use crate::letter::{Letter, Payload, now_ms};
-use crate::manifest::{Manifest, Mode, Policy};
-use crate::sink::{Put, Sink, SinkError, Spec};
-use crate::step::{Aside, Reject, Seen, StepError};
+use crate::manifest::{Manifest, Policy, WriteMode};
+use crate::sink::{RowCounts, Sink, SinkError, Spec};
+use crate::step::{Aside, Reject, SeenKey, StepError};
 use crate::traffic::Traffic;
 
 /// The scope under which a sink keeps the marks of letters that were replayed.
@@ -38,7 +38,7 @@ const SCOPE: u16 = u16::MAX - 1;
 
 /// How a pipeline is run again, as the store of its letters keeps it.
 #[derive(Deserialize)]
-struct Kit {
+struct ReplayKit {
     manifest: Manifest,
     folder: PathBuf,
     state: PathBuf,
@@ -46,38 +46,39 @@ struct Kit {
 }
 
 /// Who runs the letters of a manifest again.
-pub struct Again {
-    kit: Kit,
-    ready: Option<Ready>,
+pub struct ManifestReplay {
+    kit: ReplayKit,
+    ready: Option<PreparedReplay>,
     /// No service is asked faster than this.
     rate_max: Option<f64>,
     /// What was written last, to look whether it is there.
     last: Vec<(Vec<LetterId>, Batch)>,
 }
 
-struct Ready {
-    parts: Parts,
+struct PreparedReplay {
+    parts: PipelineParts,
     /// The file whose rows are changed by their number.
     in_place: Option<FileRows>,
-    _lock: State,
+    _lock: StateDir,
 }
 
-impl Again {
+impl ManifestReplay {
     /// From what the store kept; no service is asked faster than `rate_max`.
     ///
     /// # Errors
     /// When another version kept it.
-    pub fn new(spec: serde_json::Value, rate_max: Option<f64>) -> Result<Again, String> {
+    pub fn new(spec: serde_json::Value, rate_max: Option<f64>) -> Result<ManifestReplay, String> {
         let kit = serde_json::from_value(spec).map_err(|e| format!("how it is run cannot be read: {e}"))?;
-        Ok(Again { kit, ready: None, rate_max, last: Vec::new() })
+        Ok(ManifestReplay { kit, ready: None, rate_max, last: Vec::new() })
     }
 
-    fn ready(&mut self) -> Result<&mut Ready, String> {
+    fn ready(&mut self) -> Result<&mut PreparedReplay, String> {
         let ready = match self.ready.take() {
             Some(ready) => ready,
             None => {
                 let kit = &self.kit;
-                let lock = State::open(&kit.state, &kit.manifest.pipeline.id).map_err(|e| e.to_string())?;
+                let lock =
+                    StateDir::open(&kit.state, &kit.manifest.pipeline.id).map_err(|e| e.to_string())?;
                 if let Last::Unfinished(run) = lock.last()?
                     && run.has_committed()
                 {
@@ -99,9 +100,9 @@ impl Again {
                 parts.sink = beside(parts.sink);
                 match &in_place {
                     Some(rows) => in_place::check(&rows.path)?,
-                    None => parts.sink.ready_again()?,
+                    None => parts.sink.ready_for_replay()?,
                 }
-                Ready { parts, in_place, _lock: lock }
+                PreparedReplay { parts, in_place, _lock: lock }
             }
         };
         Ok(self.ready.insert(ready))
@@ -110,16 +111,16 @@ impl Again {
 
 /// The sink of a run, for records that are added to what it wrote.
 fn beside(sink: Spec) -> Spec {
-    let mode = if sink.key.is_empty() { Mode::Append } else { Mode::Upsert };
+    let mode = if sink.key.is_empty() { WriteMode::Append } else { WriteMode::Upsert };
     let pipeline = format!("{}#replay", sink.pipeline);
     Spec { pipeline, mode, resume: true, atomic: false, ..sink }
 }
 
-fn mark(letter: &Letter) -> Seen {
-    Seen { scope: SCOPE, hash: letter.id.to_bytes() }
+fn mark(letter: &Letter) -> SeenKey {
+    SeenKey { scope: SCOPE, hash: letter.id.to_bytes() }
 }
 
-impl Rerun for Again {
+impl Rerun for ManifestReplay {
     fn preflight(&mut self) -> Result<(), String> {
         self.ready().map(drop)
     }
@@ -127,11 +128,11 @@ impl Rerun for Again {
     fn run(&mut self, letters: &[Letter]) -> Result<Vec<ReplayOutcome>, String> {
         let mut last = Vec::new();
         let policy = Policy::from(&self.kit.manifest);
-        let Ready { parts, in_place, .. } = self.ready()?;
+        let PreparedReplay { parts, in_place, .. } = self.ready()?;
         if let Some(rows) = in_place {
             return rows_in_place(parts, rows, letters);
         }
-        let mut sink = parts.sink.open_again()?;
+        let mut sink = parts.sink.open_for_replay()?;
         let say = |e: SinkError| e.to_string();
         let known: HashSet<[u8; 16]> = sink
             .saved()
@@ -173,14 +174,14 @@ impl Rerun for Again {
 
     fn verify(&mut self, letters: &[Letter]) -> Result<Vec<bool>, String> {
         let last = std::mem::take(&mut self.last);
-        let Ready { parts, in_place, .. } = self.ready()?;
+        let PreparedReplay { parts, in_place, .. } = self.ready()?;
         if let Some(FileRows { path, .. }) = in_place {
             let rows = letters.iter().map(|letter| in_place::row(letter).map(RowSelector::Row));
             return holds(path, &rows.collect::<Result<Vec<_>, _>>()?);
         }
-        let mut sink = parts.sink.open_again()?;
+        let mut sink = parts.sink.open_for_replay()?;
         let mut missing: HashSet<LetterId> = HashSet::new();
-        if parts.sink.mode == Mode::Upsert {
+        if parts.sink.mode == WriteMode::Upsert {
             // What is there exactly so is not written again.
             for (ids, batch) in &last {
                 let put = sink.put(batch).map_err(|e| e.to_string())?;
@@ -201,7 +202,7 @@ impl Rerun for Again {
 
 /// Letters through their stage and all behind it, into the rows that they have in the file.
 fn rows_in_place(
-    parts: &mut Parts,
+    parts: &mut PipelineParts,
     FileRows { path, stages: kept }: &FileRows,
     letters: &[Letter],
 ) -> Result<Vec<ReplayOutcome>, String> {
@@ -239,7 +240,7 @@ fn rows_in_place(
 /// Letters of one stage through it and all behind it; `None` if a service asks for more time than
 /// there is, which is how they have ended then.
 fn attempt(
-    parts: &mut Parts,
+    parts: &mut PipelineParts,
     (stage, of): (&str, &[usize]),
     letters: &[Letter],
     ended: &mut [Option<ReplayOutcome>],
@@ -284,7 +285,7 @@ fn stages<'a>(letters: &'a [Letter], ended: &[Option<ReplayOutcome>]) -> BTreeMa
 /// Letters of one stage through it and all behind it. Their place among the letters is the number
 /// of their record.
 fn through(
-    parts: &mut Parts,
+    parts: &mut PipelineParts,
     stage: &str,
     letters: &[Letter],
     of: &[usize],
@@ -367,8 +368,8 @@ fn land(
     batch: &Batch,
     letters: &[Letter],
     (of, policy): (&[usize], &Policy),
-) -> Result<Put, String> {
-    let marks: Vec<Seen> = of.iter().filter_map(|at| letters.get(*at)).map(mark).collect();
+) -> Result<RowCounts, String> {
+    let marks: Vec<SeenKey> = of.iter().filter_map(|at| letters.get(*at)).map(mark).collect();
     let (mut attempt, mut waited, mut rng) = (0, Duration::ZERO, Rng::new(0));
     loop {
         let landed = sink.put(batch).and_then(|put| {

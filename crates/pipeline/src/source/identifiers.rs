@@ -16,13 +16,13 @@ const NAMES_MAX: usize = 64;
 const CARRIED_MAX: usize = 4096;
 
 /// What stands for an identifier that no range holds.
-pub type Mark = [u8; 16];
+pub type IdentifierHash = [u8; 16];
 
 /// A set of identifiers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct IdentifierSet {
     numbered: BTreeMap<Box<str>, Ranges>,
-    hashed: HashSet<Mark>,
+    hashed: HashSet<IdentifierHash>,
     /// Ranges in all.
     ranges: usize,
 }
@@ -35,7 +35,7 @@ pub(super) enum Added {
     /// It is new, and a position carries it.
     New,
     /// It is new, and only this mark stands for it.
-    Marked(Mark),
+    Marked(IdentifierHash),
 }
 
 /// Ranges of numbers, first to last, that do not touch.
@@ -84,12 +84,12 @@ fn split(id: &str) -> Option<(&str, u64)> {
     Some((name, number.parse().ok()?))
 }
 
-fn mark(id: &str) -> Mark {
+fn mark(id: &str) -> IdentifierHash {
     let whole: [u8; 32] = Sha256::digest(id.as_bytes()).into();
     whole.first_chunk().copied().unwrap_or_default()
 }
 
-impl Seen {
+impl IdentifierSet {
     /// Adds one.
     pub(super) fn insert(&mut self, id: &str) -> Added {
         if !self.hashed.is_empty() && self.hashed.contains(&mark(id)) {
@@ -114,7 +114,7 @@ impl Seen {
     }
 
     /// Adds what a mark stands for.
-    pub(super) fn insert_mark(&mut self, mark: Mark) {
+    pub(super) fn insert_mark(&mut self, mark: IdentifierHash) {
         self.hashed.insert(mark);
     }
 
@@ -125,7 +125,7 @@ impl Seen {
     }
 
     /// Adds all of another set.
-    pub(super) fn absorb(&mut self, other: Seen) {
+    pub(super) fn absorb(&mut self, other: IdentifierSet) {
         for (name, ranges) in other.numbered {
             let into = self.numbered.entry(name).or_default();
             let before = into.0.len();
@@ -151,13 +151,13 @@ impl Seen {
     }
 }
 
-impl From<Carried> for Seen {
-    fn from(carried: Carried) -> Seen {
+impl From<Carried> for IdentifierSet {
+    fn from(carried: Carried) -> IdentifierSet {
         let all = carried.0.into_iter();
         let numbered: BTreeMap<Box<str>, Ranges> =
             all.map(|(name, ranges)| (name.into(), Ranges(ranges.into_iter().collect()))).collect();
         let ranges = numbered.values().map(|ranges| ranges.0.len()).sum();
-        Seen { numbered, hashed: HashSet::new(), ranges }
+        IdentifierSet { numbered, hashed: HashSet::new(), ranges }
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn numbers_in_any_order_become_ranges() {
-        let mut seen = Seen::default();
+        let mut seen = IdentifierSet::default();
         for n in [3, 1, 2, 9, 7, 8, 5] {
             assert_eq!(seen.insert(&format!("\"p.{n}\"")), Added::New, "{n}");
         }
@@ -178,15 +178,15 @@ mod tests {
         assert!(!seen.contains("\"p.4\"") && !seen.contains("4") && !seen.contains("\"q.1\""));
         let carried = seen.carry();
         assert_eq!(carried, Carried(vec![("p.".into(), vec![(1, 3), (5, 5), (7, 9)])]));
-        let mut again = Seen::from(carried);
+        let mut again = IdentifierSet::from(carried);
         assert_eq!((again.insert("\"p.8\""), again.insert("\"p.6\"")), (Added::Known, Added::New));
         assert_eq!((again.ranges, again.has_marks()), (2, false));
     }
 
     #[test]
     fn what_is_no_number_is_kept_by_its_mark() {
-        let mut seen = Seen::default();
-        let mut again = Seen::default();
+        let mut seen = IdentifierSet::default();
+        let mut again = IdentifierSet::default();
         for id in ["\"a\"", "\"b007\"", "\"ffffffffffffffffffff\"", "\"99999999999999999999999\""] {
             match seen.insert(id) {
                 Added::Marked(mark) => again.insert_mark(mark),
@@ -202,16 +202,16 @@ mod tests {
 
     #[test]
     fn too_many_ranges_become_marks_and_the_position_stays_small() {
-        let mut seen = Seen::default();
+        let mut seen = IdentifierSet::default();
         let ids = || (0..CARRIED_MAX as u64 + 100).map(|n| (n * 3).to_string());
-        let marks: Vec<Mark> = ids()
+        let marks: Vec<IdentifierHash> = ids()
             .filter_map(|id| match seen.insert(&id) {
                 Added::Marked(mark) => Some(mark),
                 _ => None,
             })
             .collect();
         assert_eq!(marks.len(), 100);
-        let mut again = Seen::from(seen.carry());
+        let mut again = IdentifierSet::from(seen.carry());
         marks.into_iter().for_each(|mark| again.insert_mark(mark));
         assert!(ids().all(|id| again.insert(&id) == Added::Known && seen.insert(&id) == Added::Known));
         // What lies beside a range still widens it.
