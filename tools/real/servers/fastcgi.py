@@ -8,6 +8,7 @@ on a socket, the answer is passed on.
 import http.server
 import os
 import queue
+import re
 import socket
 import struct
 import subprocess
@@ -106,9 +107,11 @@ class Gateway:
                     answer = f"Status: 502 Bad Gateway\r\n\r\n{error}".encode()
                 finally:
                     free.put(worker)
-                head, _, content = answer.partition(b"\r\n\r\n")
-                lines = [l.split(b":", 1) for l in head.split(b"\r\n") if b":" in l]
-                headers = [(n.decode().strip(), v.decode().strip()) for n, v in lines]
+                # MapServer ends its lines with CR LF, QGIS with LF.
+                head, *content = re.split(rb"\r?\n\r?\n", answer, maxsplit=1)
+                content = b"".join(content)
+                lines = [line.split(b":", 1) for line in head.splitlines() if b":" in line]
+                headers = [(n.decode("latin-1").strip(), v.decode("latin-1").strip()) for n, v in lines]
                 status = next((int(v.split()[0]) for n, v in headers if n.lower() == "status"), 200)
                 gateway.log.append((self.path, status, content[:400]))
                 self.send_response(status)

@@ -18,9 +18,9 @@ class Process:
     """`command` is a list in which `{port}` stands for the port. It is up when `health` answers,
     with whatever status."""
 
-    def __init__(self, command, directory, health="/", env=None, patience=90):
+    def __init__(self, command, directory, health="/", env=None, patience=90, port=None):
         os.makedirs(directory, exist_ok=True)
-        self.port = free_port()
+        self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         command = [part.replace("{port}", str(self.port)) for part in command]
         env = {n: v.replace("{port}", str(self.port)) for n, v in (env or {}).items()}
