@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use tidegate_chaos::{
     Chaos, Config, Dialect, Draw, FaultKind, FaultRule, Outage, Scope, ServerLimit, Service,
 };
-use tidegate_chaos::{Unrest, When, preset, spec};
+use tidegate_chaos::{Quirk, Unrest, When, preset, spec};
 
 use crate::exit::Exit;
 use crate::out;
@@ -126,6 +126,9 @@ pub(crate) struct Args {
     /// After N features let the link to the next page lead back to the second; 0 never
     #[arg(long, value_name = "N", default_value_t = 0)]
     loop_after: u64,
+    /// A habit of real servers; may repeat
+    #[arg(long, value_name = "HABIT")]
+    quirk: Vec<Quirk>,
     /// What a draw depends on, beside the seed
     #[arg(long, default_value = "content")]
     draw: Draw,
@@ -214,6 +217,7 @@ fn config(args: &Args) -> Result<Config, String> {
             miscount: args.miscount,
             loop_after: args.loop_after,
         },
+        quirks: args.quirk.clone(),
         draw: args.draw,
         remember: args.remember,
         grace: args.grace,
