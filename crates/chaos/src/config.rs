@@ -8,6 +8,7 @@ use tidegate_core::{Chance, Rng};
 use tidegate_sim::server::ServerLimit;
 
 use super::layer::Unrest;
+use super::quirk::Quirk;
 use super::quota_headers::Dialect;
 
 /// The whole behaviour of one server.
@@ -49,6 +50,8 @@ pub struct Config {
     pub unknown_total: bool,
     /// How the layer, and what is said of it, change between pages.
     pub unrest: Unrest,
+    /// Habits of real servers.
+    pub quirks: Vec<Quirk>,
     /// The inputs of a draw.
     pub draw: Draw,
     /// The fewest distinct requests that are remembered.
@@ -82,6 +85,7 @@ impl Default for Config {
             skew: 0,
             unknown_total: false,
             unrest: Unrest::default(),
+            quirks: Vec::new(),
             draw: Draw::Content,
             remember: 4_000_000,
             grace: Duration::from_millis(50),
@@ -204,6 +208,11 @@ pub enum When {
 }
 
 impl Config {
+    /// Whether the server has this habit.
+    pub(crate) fn has(&self, quirk: Quirk) -> bool {
+        self.quirks.contains(&quirk)
+    }
+
     /// Why this cannot be served, if so.
     pub(crate) fn refusal(&self) -> Option<String> {
         if !self.addr.ip().is_loopback() {
@@ -242,6 +251,7 @@ impl Config {
             "skew_seconds": self.skew,
             "unknown_total": self.unknown_total,
             "unrest": format!("{:?}", self.unrest),
+            "quirks": self.quirks.iter().map(|q| format!("{q:?}")).collect::<Vec<_>>(),
             "draw": format!("{:?}", self.draw),
             "stop_after": self.stop_after,
         })

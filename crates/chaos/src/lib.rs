@@ -13,6 +13,7 @@
 //! | `wire`, `server` | requests and answers over TCP |
 //! | `judge`, `quota_headers` | throttles, and how they are told in headers |
 //! | `fate`, `outage` | what goes wrong, and when |
+//! | `quirk` | what real servers do on purpose |
 //! | `route`, [`world`], `layer` | the services, and the data that they serve |
 //! | `state`, `memory`, `stats` | what it remembers and counts |
 //! | `clock` | real time, or a manual clock |
@@ -27,6 +28,7 @@ mod layer;
 mod memory;
 mod outage;
 pub mod preset;
+mod quirk;
 mod quota_headers;
 mod reply;
 mod route;
@@ -47,6 +49,7 @@ use tokio::runtime::Runtime;
 pub use clock::ChaosClock;
 pub use config::{Config, Draw, FaultKind, FaultRule, Outage, Scope, Service, When};
 pub use layer::{ROOM, Unrest};
+pub use quirk::Quirk;
 pub use quota_headers::Dialect;
 pub use stats::Stats;
 pub use tidegate_sim::server::ServerLimit;

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::{FeatureContext, RefusalReason};
 use crate::config::Config;
 use crate::hash;
+use crate::quirk::Quirk;
 use crate::reply::ResponseDraft;
 use crate::wire::ReceivedRequest;
 use crate::world::{self, Parcel};
@@ -113,6 +114,9 @@ fn items(context: &FeatureContext<'_>, request: &ReceivedRequest, base: &str) ->
     if limit == 0 {
         return refusal(400, RefusalReason::Bad);
     }
+    if let Some(refused) = refused_limit(config, limit) {
+        return refused;
+    }
     let page = PageWindow::new(context, start, limit);
     let items = format!("{base}/collections/parcels/items");
     let mut links = format!("{{\"rel\":\"self\",\"type\":\"{GEOJSON}\",\"href\":\"{items}\"}}");
@@ -127,6 +131,17 @@ fn items(context: &FeatureContext<'_>, request: &ReceivedRequest, base: &str) ->
     let body = collection(context, &parcels, &links, false);
     context.turn();
     ResponseDraft::new(200, GEOJSON, body).worked()
+}
+
+/// The refusal of a page that is larger than the server makes them, as tipg words it.
+pub(super) fn refused_limit(config: &Config, limit: u64) -> Option<ResponseDraft> {
+    let most = config.page_max;
+    (config.has(Quirk::RefusedLimit) && limit > most).then(|| {
+        let message = format!("Input should be less than or equal to {most}");
+        let detail = json!([{"type": "less_than_equal", "loc": ["query", "limit"], "msg": message,
+                             "input": limit.to_string(), "ctx": {"le": most}}]);
+        ResponseDraft::json(422, &json!({"detail": detail}))
+    })
 }
 
 /// A cursor that a client cannot make up.

@@ -54,6 +54,9 @@ fn search(context: &FeatureContext<'_>, request: &ReceivedRequest, base: &str) -
     if limit == 0 || (!asked.is_empty() && !asked.contains("parcels")) {
         return ogc::refusal(400, super::RefusalReason::Bad);
     }
+    if let Some(refused) = ogc::refused_limit(context.config, limit) {
+        return refused;
+    }
     let page = PageWindow::new(context, start, limit);
     let parcels = page.parcels(context, false);
     let mut out = String::from("{\"type\":\"FeatureCollection\",\"features\":[");

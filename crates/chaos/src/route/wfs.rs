@@ -9,6 +9,7 @@ use std::fmt::Write;
 use super::ogc::{self, PageWindow};
 use super::{FeatureContext, RefusalReason};
 use crate::config::Config;
+use crate::quirk::Quirk;
 use crate::reply::ResponseDraft;
 use crate::wire::ReceivedRequest;
 use crate::world::Parcel;
@@ -41,7 +42,15 @@ fn get_feature(context: &FeatureContext<'_>, request: &ReceivedRequest) -> Respo
     let hits = request.field("resulttype").is_some_and(|t| t.eq_ignore_ascii_case("hits"));
     let sort = request.field("sortby").unwrap_or_default().to_ascii_uppercase();
     let down = sort.ends_with(" D") || sort.ends_with(" DESC") || sort.ends_with("+D");
-    let page = PageWindow::new(context, start.unwrap_or(0), count.unwrap_or(u64::MAX));
+    let config = context.config;
+    let start = start.filter(|_| !config.has(Quirk::IgnoredStart)).unwrap_or(0);
+    let count = count.unwrap_or(u64::MAX).min(config.page_max);
+    let (from, to) = if config.has(Quirk::HiddenRow) {
+        (without_hidden(start), without_hidden(start.saturating_add(count)))
+    } else {
+        (start, start.saturating_add(count))
+    };
+    let page = PageWindow::new(context, from, to - from);
     let parcels = if hits { Vec::new() } else { page.parcels(context, down) };
     if !hits {
         context.turn();
@@ -52,12 +61,32 @@ fn get_feature(context: &FeatureContext<'_>, request: &ReceivedRequest) -> Respo
         return ResponseDraft::new(200, "application/json;charset=UTF-8", body).worked();
     }
     let lon_first = request.field("srsname").is_some_and(|s| s.eq_ignore_ascii_case("EPSG:4326"));
-    ResponseDraft::new(200, XML, gml(context, &parcels, old, hits, lon_first)).worked()
+    let returned = parcels.len() as u64;
+    let matched = match config.has(Quirk::HiddenRow) && !hits {
+        true if returned < count => (start + returned).to_string(),
+        true => "unknown".to_owned(),
+        false if config.unknown_total => "unknown".to_owned(),
+        false => context.total().to_string(),
+    };
+    ResponseDraft::new(200, XML, gml(context, &parcels, &matched, old, hits, lon_first)).worked()
 }
 
-fn gml(context: &FeatureContext<'_>, parcels: &[Parcel], old: bool, hits: bool, lon_first: bool) -> String {
-    let matched =
-        if context.config.unknown_total { "unknown".to_owned() } else { context.total().to_string() };
+/// The row that has no geometry and is not sent.
+const HIDDEN: u64 = 3;
+
+/// A place among all rows as a place among those that are sent.
+fn without_hidden(place: u64) -> u64 {
+    place - u64::from(place > HIDDEN)
+}
+
+fn gml(
+    context: &FeatureContext<'_>,
+    parcels: &[Parcel],
+    matched: &str,
+    old: bool,
+    hits: bool,
+    lon_first: bool,
+) -> String {
     let returned = parcels.len();
     let srs = if lon_first { "EPSG:4326" } else { "urn:ogc:def:crs:EPSG::4326" };
     let (wfs, gml) = if old { ("wfs", "gml") } else { ("wfs/2.0", "gml/3.2") };
@@ -70,7 +99,8 @@ fn gml(context: &FeatureContext<'_>, parcels: &[Parcel], old: bool, hits: bool, 
     );
     // The old version has one number: on hits all that match, else what is on the page.
     let _ = if old {
-        let number = if hits { context.total() } else { returned as u64 };
+        let most = if context.config.has(Quirk::CappedHits) { context.config.page_max } else { u64::MAX };
+        let number = if hits { context.total().min(most) } else { returned as u64 };
         write!(out, "numberOfFeatures=\"{number}\">")
     } else {
         write!(out, "numberMatched=\"{matched}\" numberReturned=\"{returned}\">")

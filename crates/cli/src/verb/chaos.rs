@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use tidegate_chaos::{
     Chaos, Config, Dialect, Draw, FaultKind, FaultRule, Outage, Scope, ServerLimit, Service,
 };
-use tidegate_chaos::{Unrest, When, preset, spec};
+use tidegate_chaos::{Quirk, Unrest, When, preset, spec};
 
 use crate::exit::Exit;
 use crate::out;
@@ -125,6 +125,9 @@ pub(crate) struct Args {
     /// After N features, link the next page back to the second; 0 for never
     #[arg(long, value_name = "N", default_value_t = 0)]
     loop_after: u64,
+    /// A habit of a real server; may be repeated
+    #[arg(long, value_name = "HABIT")]
+    quirk: Vec<Quirk>,
     /// What a random choice depends on besides the seed
     #[arg(long, default_value = "content")]
     draw: Draw,
@@ -217,6 +220,7 @@ fn config(args: &Args) -> Result<Config, String> {
             miscount: args.miscount,
             loop_after: args.loop_after,
         },
+        quirks: args.quirk.clone(),
         draw: args.draw,
         remember: args.remember,
         grace: args.grace,

@@ -1,6 +1,6 @@
 //! Services that say what is not so.
 
-use tidegate_chaos::{Config, Unrest};
+use tidegate_chaos::{Config, Quirk, Unrest};
 
 use crate::bench::{Bench, WAYS, chaos, counted, layer, verdict};
 
@@ -59,4 +59,53 @@ fn links_that_lead_in_circles_are_noticed() {
         assert!(server.stats().requests < 20, "{:?}", server.stats().requests);
         server.reset();
     }
+}
+
+#[test]
+fn a_page_that_says_it_is_the_last_is_not_believed_against_the_count() {
+    // One row without geometry makes the first page short, and the page says that nothing follows.
+    let server = chaos(Config { quirks: vec![Quirk::HiddenRow], ..layer(N, 100) });
+    let bench = Bench::new();
+    let ran = bench.fetch(&format!("{}/wfs", server.url()), &["--body", "gml"]);
+    assert_eq!((ran.code, verdict(&ran).as_str()), (0, "exact"), "{} {}", ran.stdout, ran.stderr);
+    assert_eq!(bench.parcels().len() as u64, N);
+}
+
+#[test]
+fn a_count_that_is_cut_at_a_page_is_no_count() {
+    let server = chaos(Config { quirks: vec![Quirk::CappedHits], ..layer(N, 100) });
+    let bench = Bench::new();
+    let ran = bench.fetch(&format!("{}/wfs", server.url()), &["--body", "gml", "--wfs-version", "1.1.0"]);
+    assert_eq!((ran.code, verdict(&ran).as_str()), (0, "undeclared"), "{} {}", ran.stdout, ran.stderr);
+    assert_eq!(bench.parcels().len() as u64, N);
+}
+
+#[test]
+fn a_service_that_ignores_where_a_page_begins_is_noticed() {
+    for (page_max, unknown_total) in [(1, true), (1, false), (7, true)] {
+        let server = chaos(Config { unknown_total, quirks: vec![Quirk::IgnoredStart], ..layer(N, page_max) });
+        let bench = Bench::new();
+        let ran = bench.fetch(&format!("{}/wfs", server.url()), &["--body", "gml"]);
+        assert_eq!((ran.code, ran.word("code").as_str()), (1, "PAGE_LOOP"), "{page_max}: {}", ran.stdout);
+        assert!(server.stats().requests < 40, "{:?}", server.stats().requests);
+        assert!(!bench.path("out.geojsonl").exists());
+    }
+}
+
+#[test]
+fn a_service_that_refuses_large_pages_is_asked_for_smaller_ones() {
+    let server = chaos(Config { quirks: vec![Quirk::RefusedLimit], ..layer(N, 70) });
+    for (path, args) in [("/ogc", &["--profile", "ogcapi"][..]), ("/stac", &[])] {
+        let bench = Bench::new();
+        let url = format!("{}{path}", server.url());
+        let ran = bench.fetch(&url, args);
+        assert_eq!((ran.code, ran.count("written")), (0, N), "{path}: {} {}", ran.stdout, ran.stderr);
+        // Who names a size gets that size, or an error.
+        let named: Vec<&str> = args.iter().copied().chain(["--page-size", "71"]).collect();
+        let ran = Bench::new().fetch(&url, &named);
+        assert_eq!((ran.code, ran.word("code").as_str()), (1, "UNPROCESSABLE"), "{path}: {}", ran.stdout);
+    }
+    let bench = Bench::new();
+    let ran = bench.fetch(&format!("{}/ogc/collections/parcels/items?limit=50", server.url()), &[]);
+    assert_eq!((ran.code, counted(&ran, "pages")), (0, 10), "{} {}", ran.stdout, ran.stderr);
 }

@@ -61,7 +61,10 @@ fn a_service_becomes_a_manifest_that_runs() {
         assert_eq!(made.code, 0, "{path}: {}", made.stderr);
         let text = bench.read("m.yaml");
         assert!(text.contains("120 records; of the first 50") && text.contains(key), "{path}: {text}");
-        assert!(text.contains("area: real") && text.contains("Coordinate reference system of the source: "), "{path}: {text}");
+        assert!(
+            text.contains("area: real") && text.contains("Coordinate reference system of the source: "),
+            "{path}: {text}"
+        );
         let ran = bench.run(&[]);
         assert_eq!(ran.code, 0, "{path}: {text}\n{}", ran.stderr);
         assert_eq!(ran.json()["written"], 120, "{path}");

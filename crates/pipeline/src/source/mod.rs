@@ -30,6 +30,7 @@
 //! | `which` | the kinds of services, and how a URL or a profile tells one |
 //! | `wire` | requests through the lane; links judged |
 //! | `page` | a page cut into features |
+//! | `page_size` | how many to ask for |
 //! | `service` | what a paged service has to know |
 //! | `wfs`, `ogcapi`, `esri`, `stac` | the services |
 //! | `gml`, `esri_json` | their own languages |
@@ -47,6 +48,7 @@ mod gml;
 mod identifiers;
 mod ogcapi;
 mod page;
+mod page_size;
 mod pager;
 mod position;
 mod reconcile;

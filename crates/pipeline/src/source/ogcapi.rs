@@ -2,6 +2,7 @@
 
 use super::error::SourceError;
 use super::page::{FeaturePage, Link, geojson, matched};
+use super::page_size::PageSize;
 use super::position::NextPage;
 use super::service::PagedLayer;
 use super::wire::Wire;
@@ -29,7 +30,7 @@ pub(super) struct Ogc {
     items: Url,
     layer: String,
     crs: Option<Crs>,
-    size: u64,
+    size: PageSize,
 }
 
 const SIZE: u64 = 1000;
@@ -43,16 +44,23 @@ impl Ogc {
             return Err(SourceError::setup(message));
         }
         let (mut items, layer) = place(wire, url, options.layer).await?;
-        let size = options.page_size.unwrap_or(SIZE).max(1);
+        let own = items.query_pairs().find(|(n, _)| n == "limit").and_then(|(_, v)| v.parse().ok());
+        let size = PageSize::new(options.page_size.or(own), SIZE);
         let kept: Vec<(String, String)> =
             items.query_pairs().filter(|(n, _)| n != "limit").map(|(n, v)| (n.into(), v.into())).collect();
         let mut pairs = items.query_pairs_mut();
-        pairs.clear().extend_pairs(kept).append_pair("limit", &size.to_string());
+        pairs.clear().extend_pairs(kept);
         if let Some(code) = options.crs.as_ref().and_then(Crs::epsg_code) {
             pairs.append_pair("crs", &format!("http://www.opengis.net/def/crs/EPSG/0/{code}"));
         }
         drop(pairs);
         Ok(Ogc { items, layer, crs: options.crs, size })
+    }
+
+    fn items(&self, limit: u64) -> Url {
+        let mut url = self.items.clone();
+        url.query_pairs_mut().append_pair("limit", &limit.to_string());
+        url
     }
 }
 
@@ -120,7 +128,7 @@ impl PagedLayer for Ogc {
     }
 
     fn first(&self) -> NextPage {
-        NextPage::Link { url: self.items.to_string(), body: None }
+        NextPage::Link { url: self.items(self.size.get()).to_string(), body: None }
     }
 
     fn request(&self, wire: &Wire, step: &NextPage) -> Result<Request, SourceError> {
@@ -136,16 +144,16 @@ impl PagedLayer for Ogc {
     }
 
     fn size(&self) -> u64 {
-        self.size
+        self.size.get()
+    }
+
+    fn relent(&self) -> bool {
+        self.size.halve()
     }
 
     async fn count(&self, wire: &Wire) -> Result<Option<u64>, SourceError> {
-        let mut url = self.items.clone();
-        let kept: Vec<(String, String)> =
-            url.query_pairs().filter(|(n, _)| n != "limit").map(|(n, v)| (n.into(), v.into())).collect();
-        url.query_pairs_mut().clear().extend_pairs(kept).append_pair("limit", "1");
         let what = format!("{}, the number of features", self.layer);
-        let response = wire.ask(&accepting(wire.get(url)), &what).await?;
+        let response = wire.ask(&accepting(wire.get(self.items(1))), &what).await?;
         matched(&response.body)
             .map_err(|why| SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {why}")))
     }

@@ -35,6 +35,9 @@ use tokio::task::JoinHandle;
 
 /// Pages without a feature, one after another, before a service is said to go in circles.
 const EMPTY_MAX: u32 = 100;
+/// Pages with one feature that is known, one after another. A feature that is added further up makes
+/// one of them; a service that ignores where a page shall begin makes nothing else.
+const STALE_MAX: u32 = 10;
 
 /// How pages are taken.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +67,7 @@ pub struct Pager {
     asked: HashSet<[u8; 16]>,
     prints: HashSet<[u8; 16]>,
     empty: u32,
+    stale: u32,
     /// How far the last step back went, and whether this page is asked for because of one.
     back: u64,
     stepped: bool,
@@ -71,6 +75,8 @@ pub struct Pager {
     full: u64,
     /// Pages say how many features there are, or whether more follow.
     says: bool,
+    /// A page told another number than the service when it is asked for it.
+    misled: bool,
     /// The last feature received.
     last: Option<String>,
     agreement: Option<Agreement>,
@@ -131,10 +137,12 @@ impl Pager {
             asked: HashSet::new(),
             prints: HashSet::new(),
             empty: 0,
+            stale: 0,
             back: 0,
             stepped: false,
             full: 0,
             says: false,
+            misled: false,
             last: None,
             agreement: None,
             crs: None,
@@ -245,18 +253,20 @@ impl Pager {
                 }
                 continue;
             };
-            let page = self.take(&step).await?;
+            let page = match self.take(&step).await {
+                Err(why) if self.tally.pages == 0 && why.is_forgotten() && self.service.relent() => {
+                    self.next = Some(self.service.first());
+                    continue;
+                }
+                taken => taken?,
+            };
             self.tally.pages += 1;
             if self.tally.passes == 0 {
                 self.tally.passes = 1;
             }
             self.says |= page.matched.is_some() || page.more.is_some();
-            if page.matched.is_some() {
-                self.tally.moved |= self.tally.latest.is_some_and(|latest| page.matched != Some(latest));
-                self.pass.saw(self.tally.latest, page.matched);
-                self.tally.latest = page.matched;
-                self.tally.declared = self.tally.declared.or(page.matched);
-                self.pass.first = self.pass.first.or(page.matched);
+            if let Some(matched) = page.matched {
+                self.hear(matched).await?;
             }
             if page.crs.is_some() {
                 self.crs.clone_from(&page.crs);
@@ -271,6 +281,32 @@ impl Pager {
             let position = self.position();
             return Ok(Some(Pulled { page, fresh, marks, position }));
         }
+    }
+
+    /// A page says how many features match. If they are fewer than before, the service is asked: a
+    /// number that stands as it did shows that the page is wrong, and not that the layer changed.
+    /// MapServer tells on a short page that nothing follows, and a feature without geometry makes
+    /// any page short.
+    async fn hear(&mut self, matched: u64) -> Result<(), SourceError> {
+        if self.misled {
+            return Ok(());
+        }
+        let mut now = matched;
+        if self.tally.latest.is_some_and(|latest| matched < latest) {
+            let wire = self.wire().clone();
+            let count = self.service.count(&wire).await?;
+            if count == self.tally.latest {
+                self.misled = true;
+                return Ok(());
+            }
+            now = count.unwrap_or(matched);
+        }
+        self.tally.moved |= self.tally.latest.is_some_and(|latest| now != latest);
+        self.pass.saw(self.tally.latest, Some(now));
+        self.tally.latest = Some(now);
+        self.tally.declared = self.tally.declared.or(Some(now));
+        self.pass.first = self.pass.first.or(Some(now));
+        Ok(())
     }
 
     /// Where the source stands.
@@ -386,10 +422,18 @@ impl Pager {
                 return circle("the link to the next page repeats an earlier one");
             }
         }
-        if page.features.len() > 1 && !std::mem::take(&mut self.stepped) {
+        let stepped = std::mem::take(&mut self.stepped);
+        // A page of one feature proves little: it is the overlap, or the only one of a small server.
+        let few = if matches!(step, NextPage::Offset { overlap: false, .. }) { 0 } else { 1 };
+        if page.features.len() > few && !stepped {
             let print = digest(page.features.iter().map(|f| page.print(f)));
-            if !self.prints.insert(print) {
+            let known = !self.prints.insert(print);
+            if known && page.features.len() > 1 {
                 return circle("the features repeat an earlier page");
+            }
+            self.stale = if known { self.stale + 1 } else { 0 };
+            if self.stale > STALE_MAX {
+                return circle("the only feature of the page repeats an earlier one, page after page");
             }
         }
         self.empty = if page.features.is_empty() { self.empty + 1 } else { 0 };
@@ -452,7 +496,7 @@ impl Pager {
                 let short = had < self.service.size();
                 // Both signs, or one more request to see that nothing follows.
                 let counted = self.tally.latest.is_none_or(|latest| start + had >= latest);
-                let said = page.matched == Some(start + had) || page.more == Some(false);
+                let said = !self.misled && (page.matched == Some(start + had) || page.more == Some(false));
                 let over = had <= u64::from(*overlap) || (short && said && counted);
                 Ok((!over).then(|| self.behind(*start, had)))
             }
@@ -489,6 +533,7 @@ impl Pager {
         self.flush();
         let wire = self.wire().clone();
         let keyed = matches!(self.service.first(), NextPage::Keys { .. });
+        self.uncap();
         let differs = self.tally.latest.is_some_and(|latest| latest != self.tally.in_pass);
         if differs || self.tally.moved {
             let count = self.service.count(&wire).await?;
@@ -531,6 +576,16 @@ impl Pager {
         Err(SourceError { trouble: Trouble::Mismatch, code: Code::COUNT_MISMATCH, message })
     }
 
+    /// A count as large as the largest page is the most that the service sends at once and no count,
+    /// if more came in the end. MapServer cuts `hits` of WFS 1.1 there.
+    fn uncap(&mut self) {
+        let offset = matches!(self.service.first(), NextPage::Offset { .. });
+        let cut = self.tally.latest == Some(self.full) && self.tally.in_pass > self.full;
+        if offset && cut && !self.tally.moved {
+            (self.tally.declared, self.tally.latest, self.pass.first) = (None, None, None);
+        }
+    }
+
     /// With the keys at hand nothing is left to guess: all that stayed must have been received.
     fn by_keys(&self, missing: &[i64]) -> Agreement {
         let latest = self.tally.latest.unwrap_or_default();
@@ -554,7 +609,7 @@ impl Pager {
         }
         self.asked.clear();
         self.prints.clear();
-        (self.empty, self.back, self.stepped) = (0, 0, false);
+        (self.empty, self.stale, self.back, self.stepped) = (0, 0, 0, false);
         self.tally.in_pass = 0;
         self.pass = Pass { first: self.tally.latest, ..Pass::default() };
     }

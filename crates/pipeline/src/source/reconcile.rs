@@ -76,10 +76,10 @@ pub(super) struct Pass {
     pub(super) fresh: u64,
     /// Features that came twice in it.
     pub(super) repeated: u64,
-    /// Whether the count fell meanwhile: features went.
-    pub(super) fell: bool,
-    /// By how much the count changed in all.
-    pub(super) churn: u64,
+    /// By how much the count fell meanwhile: features went.
+    pub(super) falls: u64,
+    /// By how much it rose: features came.
+    pub(super) rises: u64,
     /// Whether pages go on by links, which lose their place when features go. Others keep it.
     pub(super) linked: bool,
     /// Whether features can be told apart, so that another pass brings none twice.
@@ -90,8 +90,8 @@ impl Pass {
     /// The count was `before` and is `now`.
     pub(super) fn saw(&mut self, before: Option<u64>, now: Option<u64>) {
         if let (Some(before), Some(now)) = (before, now) {
-            self.fell |= now < before;
-            self.churn += now.abs_diff(before);
+            self.falls += before.saturating_sub(now);
+            self.rises += now.saturating_sub(before);
         }
     }
 }
@@ -105,12 +105,13 @@ pub(super) fn judge(tally: &FeatureTally, pass: &Pass, tolerance: CountTolerance
         return if again && unsure { Judged::Again } else { Judged::End(Agreement::Undeclared) };
     };
     let had = tally.in_pass;
-    let still = first == latest && !pass.fell;
+    let fell = pass.falls > 0;
+    let still = first == latest && !fell;
     let changed = tally.moved || tally.declared != Some(latest) || !still;
-    if pass.linked && pass.fell {
+    if pass.linked && fell {
         // Each feature that went may have pushed another past a seam; a pass without anything new
-        // has met them all.
-        if pass.fresh == 0 {
+        // has met them all. Those that came meanwhile may be missing, and no others.
+        if pass.fresh == 0 && tally.received >= latest.saturating_sub(pass.rises) {
             return Judged::End(Agreement::Changed);
         }
         if again {
@@ -120,9 +121,11 @@ pub(super) fn judge(tally: &FeatureTally, pass: &Pass, tolerance: CountTolerance
         if had == latest {
             return Judged::End(if changed { Agreement::Changed } else { Agreement::Exact });
         }
-        // Nothing was lost: what lies between the counts came or went meanwhile.
-        let (low, high) = (first.min(latest), first.max(latest));
-        if changed && (low.saturating_sub(pass.churn)..=high + pass.churn).contains(&had) {
+        // Nothing was lost: what is too much went meanwhile, and what is missing came behind us. One
+        // that went is no excuse for one that is missing.
+        let low = latest.saturating_sub(pass.rises.max(latest.saturating_sub(first)));
+        let high = first.max(latest) + pass.rises + pass.falls;
+        if changed && (low..=high).contains(&had) {
             return Judged::End(Agreement::Changed);
         }
         // What is missing although nothing changed may have been left out of a page.
@@ -130,7 +133,7 @@ pub(super) fn judge(tally: &FeatureTally, pass: &Pass, tolerance: CountTolerance
             return Judged::Again;
         }
     }
-    let off = had.abs_diff(latest).max(if pass.fell { pass.fresh } else { 0 });
+    let off = had.abs_diff(latest).max(if fell { pass.fresh } else { 0 });
     let allowed = tolerance.of(latest);
     Judged::End(if off <= allowed { Agreement::Tolerated(off) } else { Agreement::Mismatch(off) })
 }
@@ -176,12 +179,12 @@ mod tests {
     #[test]
     fn what_keeps_its_place_loses_nothing_when_a_layer_changes() {
         let pass = Pass { first: Some(9), known: true, ..Pass::default() };
-        let busy = Pass { churn: 5, ..pass };
+        let busy = Pass { rises: 3, falls: 2, ..pass };
         assert_eq!(judge(&tally(9, 10, 15, true, 1), &busy, STRICT), end(Agreement::Changed));
         assert_eq!(judge(&tally(9, 10, 16, true, 5), &busy, STRICT), end(Agreement::Mismatch(6)));
         assert_eq!(judge(&tally(9, 12, 10, true, 1), &pass, STRICT), end(Agreement::Changed));
         assert_eq!(
-            judge(&tally(9, 7, 8, true, 1), &Pass { fell: true, ..pass }, STRICT),
+            judge(&tally(9, 7, 8, true, 1), &Pass { falls: 2, ..pass }, STRICT),
             end(Agreement::Changed)
         );
         assert_eq!(judge(&tally(9, 12, 8, true, 1), &pass, STRICT), Judged::Again);
@@ -193,8 +196,7 @@ mod tests {
 
     #[test]
     fn links_over_a_layer_that_shrinks_are_followed_until_nothing_new_comes() {
-        let pass =
-            Pass { first: Some(9), fell: true, fresh: 7, linked: true, known: true, ..Pass::default() };
+        let pass = Pass { first: Some(9), falls: 2, fresh: 7, linked: true, known: true, ..Pass::default() };
         // As many as declared, and yet one was lost for each that went.
         assert_eq!(judge(&tally(9, 7, 7, true, 1), &pass, STRICT), Judged::Again);
         let second = Pass { fresh: 1, ..pass };
@@ -203,10 +205,22 @@ mod tests {
         assert_eq!(judge(&tally(9, 6, 6, true, 3), &third, STRICT), end(Agreement::Changed));
         assert_eq!(judge(&tally(9, 6, 6, true, 5), &second, STRICT), end(Agreement::Mismatch(1)));
         // Or until a pass finds the layer at rest.
-        let rest = Pass { first: Some(6), fell: false, fresh: 1, ..pass };
+        let rest = Pass { first: Some(6), falls: 0, fresh: 1, ..pass };
         assert_eq!(judge(&tally(9, 6, 6, true, 2), &rest, STRICT), end(Agreement::Changed));
         // A layer that only grows makes features come twice, and loses none.
-        let grows = Pass { fell: false, ..pass };
+        let grows = Pass { falls: 0, ..pass };
         assert_eq!(judge(&tally(9, 12, 10, true, 1), &grows, STRICT), end(Agreement::Changed));
+    }
+
+    #[test]
+    fn a_shortfall_is_not_explained_by_features_that_went() {
+        // Counted 9, fell to 7 and rose to 9 again: two may have come behind us, and no more.
+        let pass = Pass { first: Some(9), falls: 2, rises: 2, known: true, ..Pass::default() };
+        assert_eq!(judge(&tally(9, 9, 7, true, 5), &pass, STRICT), end(Agreement::Changed));
+        assert_eq!(judge(&tally(9, 9, 6, true, 5), &pass, STRICT), end(Agreement::Mismatch(3)));
+        // All that the links lead to is less than what is there.
+        let pass = Pass { linked: true, rises: 0, ..pass };
+        assert_eq!(judge(&tally(9, 7, 3, true, 1), &pass, STRICT), Judged::Again);
+        assert_eq!(judge(&tally(9, 7, 3, true, 5), &pass, STRICT), end(Agreement::Mismatch(4)));
     }
 }

@@ -43,6 +43,12 @@ pub(super) trait PagedLayer: Send + Sync {
     /// Features asked for on one page.
     fn size(&self) -> u64;
 
+    /// The first page was refused for what it asks. Whether it can ask for less: then it is asked for
+    /// anew, from the first step.
+    fn relent(&self) -> bool {
+        false
+    }
+
     /// Where pages go by keys: the range that begins here.
     fn range(&self, from: i64) -> NextPage {
         NextPage::Keys { from, to: None }

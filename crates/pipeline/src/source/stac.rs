@@ -6,6 +6,7 @@
 use super::error::SourceError;
 use super::ogcapi::accepting;
 use super::page::{FeaturePage, Link, PageFeature, geojson, matched};
+use super::page_size::PageSize;
 use super::position::NextPage;
 use super::service::PagedLayer;
 use super::wire::Wire;
@@ -31,9 +32,8 @@ pub struct StacOptions {
 pub(super) struct Stac {
     url: Url,
     layer: String,
-    first: NextPage,
-    size: u64,
-    /// Posted first; the links of pages may say what to change in it.
+    size: PageSize,
+    /// Posted first, with the limit; the links of pages may say what to change in it.
     body: Option<Value>,
 }
 
@@ -41,14 +41,15 @@ const SIZE: u64 = 250;
 
 impl Stac {
     pub(super) async fn open(wire: &Wire, url: &Url, options: StacOptions) -> Result<Stac, SourceError> {
-        let size = options.page_size.unwrap_or(SIZE).max(1);
+        let own = url.query_pairs().find(|(n, _)| n == "limit").and_then(|(_, v)| v.parse().ok());
+        let size = PageSize::new(options.page_size.or(own), SIZE);
         let (search, post) = place(wire, url).await?;
         let layer = options.layer.clone().unwrap_or_else(|| "items".into());
         let collections = options.layer.as_deref().filter(|_| search.path().ends_with("/search"));
         if post {
             // Parameters of the URL become members of the search.
-            let mut body = json!({"limit": size});
-            for (name, value) in search.query_pairs() {
+            let mut body = json!({});
+            for (name, value) in search.query_pairs().filter(|(n, _)| n != "limit") {
                 body[name.as_ref()] =
                     serde_json::from_str(&value).unwrap_or_else(|_| Value::from(value.as_ref()));
             }
@@ -57,18 +58,25 @@ impl Stac {
             }
             let mut url = search;
             url.set_query(None);
-            let first = NextPage::Link { url: url.to_string(), body: Some(body.to_string()) };
-            return Ok(Stac { url, layer, first, size, body: Some(body) });
+            return Ok(Stac { url, layer, size, body: Some(body) });
         }
         let mut url = search;
+        let kept: Vec<(String, String)> =
+            url.query_pairs().filter(|(n, _)| n != "limit").map(|(n, v)| (n.into(), v.into())).collect();
         let mut pairs = url.query_pairs_mut();
-        pairs.append_pair("limit", &size.to_string());
+        pairs.clear().extend_pairs(kept);
         if let Some(collections) = collections {
             pairs.append_pair("collections", collections);
         }
         drop(pairs);
-        let first = NextPage::Link { url: url.to_string(), body: None };
-        Ok(Stac { url, layer, first, size, body: None })
+        Ok(Stac { url, layer, size, body: None })
+    }
+
+    /// What is posted first.
+    fn search(&self) -> Option<Value> {
+        let mut body = self.body.clone()?;
+        body["limit"] = Value::from(self.size.get());
+        Some(body)
     }
 }
 
@@ -144,7 +152,12 @@ impl PagedLayer for Stac {
     }
 
     fn first(&self) -> NextPage {
-        self.first.clone()
+        if let Some(body) = self.search() {
+            return NextPage::Link { url: self.url.to_string(), body: Some(body.to_string()) };
+        }
+        let mut url = self.url.clone();
+        url.query_pairs_mut().append_pair("limit", &self.size.get().to_string());
+        NextPage::Link { url: url.to_string(), body: None }
     }
 
     fn request(&self, wire: &Wire, step: &NextPage) -> Result<Request, SourceError> {
@@ -173,7 +186,7 @@ impl PagedLayer for Stac {
             let body = post.then(|| {
                 let mut body = link.body.clone().unwrap_or_else(|| json!({}));
                 if let (Some(true), Some(Value::Object(all)), Value::Object(change)) =
-                    (link.merge, self.body.clone(), &body)
+                    (link.merge, self.search(), &body)
                 {
                     let mut all = all;
                     all.extend(change.clone());
@@ -197,12 +210,16 @@ impl PagedLayer for Stac {
     }
 
     fn size(&self) -> u64 {
-        self.size
+        self.size.get()
+    }
+
+    fn relent(&self) -> bool {
+        self.size.halve()
     }
 
     async fn count(&self, wire: &Wire) -> Result<Option<u64>, SourceError> {
         // Only a page says it, if the catalogue knows it.
-        let request = self.request(wire, &self.first)?;
+        let request = self.request(wire, &self.first())?;
         let what = format!("{}, the number of items", self.layer);
         let response = wire.ask(&request, &what).await?;
         matched(&response.body)

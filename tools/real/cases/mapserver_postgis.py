@@ -1,0 +1,39 @@
+"""MapServer over PostGIS: pages become LIMIT and OFFSET.
+
+OGC API Features of MapServer 8.0 ignores `offset` over PostGIS and links to itself for ever: that
+must be refused.
+"""
+
+import data
+from check import fetch, refused
+from compare import Leniency
+from servers.mapserver import Mapserver, from_postgis
+
+QUICK = False
+POSTGRES = True
+APT = ("cgi-mapserver", "postgresql-15-postgis-3")
+PROGRAMS = ("mapserv",)
+PIP = ("pyproj", "psycopg[binary]")
+GML = Leniency(blank=True, zone=True, places=6, null_geometry=False, digits=13)
+WFS = ("--profile", "geoserver-wfs")
+
+
+class Suite:
+    def __init__(self, world):
+        self.server = Mapserver(world.path("mapserver_postgis", ""), from_postgis(world.database))
+
+    def stop(self):
+        self.server.stop()
+
+
+def gml(layer, *more):
+    return lambda s, w, n: fetch(w, n, layer, s.server.wfs, (*WFS, *more), GML)
+
+
+CASES = {
+    **{f"wfs2.{layer}": gml(layer) for layer in data.LAYERS},
+    "wfs1.points_4326": gml("points_4326", "--wfs-version", "1.1.0"),
+    "wfs2.small_pages": gml("points_2154", "--page-size", "700"),
+    "ogcapi.loop": lambda s, w, n: refused(
+        w, n, "points_2154", s.server.ogc, ("--profile", "ogcapi"), "PAGE_LOOP"),
+}

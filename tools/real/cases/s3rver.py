@@ -1,0 +1,28 @@
+"""s3rver: S3 over a directory, in Node. It checks signatures."""
+
+import os
+
+import buckets
+from servers.process import Process
+
+QUICK = False
+NPM = ("s3rver",)
+PIP = ("pyproj",)
+
+
+class Suite:
+    def __init__(self, world):
+        binary = os.path.join(world.node, "node_modules", ".bin", "s3rver")
+        folder = world.path("s3rver", "")
+        command = [binary, "-a", "127.0.0.1", "-p", "{port}", "-d", folder, "--configure-bucket", buckets.BUCKET]
+        self.process = Process(command, folder)
+        self.url = self.process.url
+
+    def stop(self):
+        self.process.stop()
+
+
+CASES = {
+    "objects": lambda s, w, n: buckets.objects(s.url, w, n),
+    "layer": lambda s, w, n: buckets.layer(s.url, w, n),
+}
