@@ -23,6 +23,7 @@ mod body;
 mod connect;
 mod exchange;
 mod failure;
+mod message;
 mod pool;
 mod redirect;
 pub mod request;
@@ -103,12 +104,14 @@ impl Response {
         self.headers.get(http::header::CONTENT_TYPE)?.to_str().ok()
     }
 
-    /// The beginning of the body as one line of text, for messages, secrets masked.
+    /// What the body says, as one line of text for messages, secrets masked: the message of an
+    /// error, if it has one, or else its beginning.
     #[must_use]
     pub fn excerpt(&self, chars_max: usize, redactor: &Redactor) -> String {
         // Masked before it is cut: half a secret would not be found.
         let start = self.body.get(..self.body.len().min(EXCERPT_BYTES_MAX)).unwrap_or_default();
-        let masked = redactor.bytes(start);
+        let said = message::message(start);
+        let masked = redactor.bytes(said.as_deref().map_or(start, str::as_bytes));
         let text = String::from_utf8_lossy(masked.get(..masked.len().min(chars_max * 4)).unwrap_or_default());
         let mut out: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
         if let Some((end, _)) = out.char_indices().nth(chars_max) {

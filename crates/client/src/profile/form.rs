@@ -63,6 +63,9 @@ form! {
     sniff: Vec<SniffRule>,
     /// How to read an answer. The first shape that the body has counts.
     answers: Vec<AnswerShape>,
+    /// Where a text beside an empty list of answers tells a failure. It is no match only if there
+    /// is none, or if it says that nothing was found.
+    doubt: Pointers,
     /// The pace to begin with: 1 per second and a burst of 1 without it.
     rate: Rate,
     /// Calls under way at once: 8 without it.

@@ -60,6 +60,8 @@ pub struct Profile {
     plan: pull::PointerTrie,
     rules: Vec<CompiledRule>,
     shapes: Vec<CompiledShape>,
+    /// The indexes of the texts that make an empty answer doubtful.
+    doubts: Vec<usize>,
     attributes: Vec<String>,
     elements: Vec<String>,
 }
@@ -122,8 +124,9 @@ impl Profile {
             }
         });
         let shapes = shapes.collect();
+        let doubts = form.doubt.iter().flat_map(Pointers::iter).map(|p| plan.leaf(p)).collect();
         let formats = form.formats.clone().unwrap_or_else(|| vec![BodyFormat::Any]);
-        Ok(Profile { formats, plan, rules, shapes, attributes, elements, form })
+        Ok(Profile { formats, plan, rules, shapes, doubts, attributes, elements, form })
     }
 
     /// The name by which it is chosen.

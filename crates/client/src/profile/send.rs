@@ -125,6 +125,20 @@ impl ProfileRequestBuilder {
 }
 
 impl Profile {
+    /// How the service speaks, for requests whose answers are not read by the profile: statuses,
+    /// headers, and what bodies say of failures.
+    #[must_use]
+    pub fn plain_dialect(&self) -> ServiceDialect {
+        let profile = self.clone();
+        ServiceDialect {
+            classifier: self.classifier(),
+            hints: self.hints(),
+            read: Arc::new(move |response: &Response| {
+                (profile.sniff(response.status.as_u16(), response.content_type(), &response.body), ())
+            }),
+        }
+    }
+
     /// How the service speaks: statuses, headers and bodies.
     #[must_use]
     pub fn dialect(&self) -> ServiceDialect<Sniffed> {
