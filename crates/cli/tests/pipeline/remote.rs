@@ -4,6 +4,7 @@ use serde_json::json;
 use tidegate_chaos::{Config, FaultKind};
 
 use crate::bench::{Bench, point};
+use crate::canned::{Canned, json as answer};
 use crate::provider::{chaos, fault};
 
 fn addresses(n: usize) -> String {
@@ -88,4 +89,44 @@ fn a_service_that_nobody_knows_is_refused() {
     bench.write("in.csv", &addresses(1));
     bench.manifest("source: { file: in.csv }\nservices: { g: { profile: nobody } }\nsteps:\n  - geocode: { service: g, address: [street] }\nsink: { file: out.gpkg }");
     bench.refused("steps[0] geocode");
+}
+
+/// Rows 1 to 5 through an `http` step of a service with these settings, which answers 3 with an
+/// error in a 200 and the others with a value.
+fn errors_in_a_200(settings: &str) -> (Bench, Canned) {
+    let server = Canned::start(|head| {
+        if head.contains("/3 ") {
+            answer("200 OK", r#"{"error":{"code":499,"message":"Token Required","details":[]}}"#)
+        } else {
+            answer("200 OK", r#"{"kind":"house"}"#)
+        }
+    });
+    let bench = Bench::new();
+    bench.write("in.csv", &addresses(5));
+    bench.manifest(&format!(
+        "source: {{ file: in.csv, crs: \"EPSG:4326\" }}\nservices: {{ s: {{ url: \"{}\"{settings} }} }}\nsteps:\n  - http: {{ service: s, path: \"/{{id}}\", take: {{ kind: /kind }}, no_match: keep }}\nsink: {{ file: out.csv }}",
+        server.url()
+    ));
+    (bench, server)
+}
+
+#[test]
+fn an_http_step_takes_the_word_of_its_profile_for_an_error_in_a_200() {
+    let (bench, server) = errors_in_a_200(", profile: esri");
+    let result = bench.runs(4);
+    assert_eq!(result["rejected_by_code"], json!({ "UNAUTHORIZED": 1 }));
+    assert_eq!((&result["written"], &result["no_match"]), (&json!(4), &json!(0)));
+    assert_eq!(server.seen().len(), 5, "a refusal is not asked again");
+    let reject = bench.read(".tidegate/test/rejects.ndjson");
+    assert!(reject.contains(r#"the service said \"Token Required\""#), "{reject}");
+}
+
+#[test]
+fn an_error_in_place_of_the_values_is_no_empty_answer_without_a_profile_either() {
+    let (bench, _server) = errors_in_a_200("");
+    let result = bench.runs(4);
+    assert_eq!(result["rejected_by_code"], json!({ "SERVICE_EXCEPTION": 1 }));
+    assert_eq!((&result["written"], &result["no_match"]), (&json!(4), &json!(0)));
+    let reject = bench.read(".tidegate/test/rejects.ndjson");
+    assert!(reject.contains("Token Required"), "{reject}");
 }

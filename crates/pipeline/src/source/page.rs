@@ -67,7 +67,7 @@ pub(super) struct Link {
 }
 
 #[derive(Deserialize)]
-struct Collection<'a> {
+struct PageCollection<'a> {
     #[serde(borrow)]
     features: Option<Vec<&'a RawValue>>,
     #[serde(rename = "numberMatched")]
@@ -118,12 +118,12 @@ impl<'a> Visitor<'a> for Id<'a, '_> {
 /// How many features match in all, as a page says; it may be a page without features.
 pub(super) fn matched(body: &[u8]) -> Result<Option<u64>, String> {
     let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let read: Collection<'_> =
+    let read: PageCollection<'_> =
         serde_json::from_slice(text).map_err(|e| format!("the page is not a feature collection: {e}"))?;
     Ok(read.matched())
 }
 
-impl Collection<'_> {
+impl PageCollection<'_> {
     fn matched(&self) -> Option<u64> {
         let context = self.context.as_ref().and_then(|c| c.get("matched"));
         let counts = [self.matched.as_ref(), self.total.as_ref(), context];
@@ -137,7 +137,7 @@ impl Collection<'_> {
 /// Why it is none, or that it holds fewer features than it says.
 pub(super) fn geojson(body: &Bytes) -> Result<(FeaturePage, Vec<Link>), String> {
     let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let read: Collection<'_> =
+    let read: PageCollection<'_> =
         serde_json::from_slice(text).map_err(|e| format!("the page is not a feature collection: {e}"))?;
     let matched = read.matched();
     let features = read.features.ok_or("the page has no member `features`")?;

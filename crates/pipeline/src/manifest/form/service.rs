@@ -13,7 +13,7 @@ const CACHE_MAX_AGE_SECONDS: f64 = 30.0 * 86_400.0;
 #[serde(deny_unknown_fields, default)]
 pub struct ServiceSpec {
     /// The provider profile that says how it speaks; `tidegate profiles ls` lists them. A step
-    /// `http` needs none.
+    /// `http` can do without, and then only the HTTP status tells a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 64))]
     pub profile: Option<String>,
