@@ -55,11 +55,10 @@ impl Bucket {
         patience: Duration,
         traffic: &Traffic,
     ) -> Result<(ObjectStoreClient, String), SetupError> {
-        let rest =
-            address.strip_prefix("s3://").ok_or_else(|| format!("{address} is not an s3:// address"))?;
+        let rest = address.strip_prefix("s3://").ok_or_else(|| format!("{address} is not an s3:// URL"))?;
         let (bucket, key) = rest.split_once('/').filter(|(_, key)| !key.is_empty()).unwrap_or((rest, ""));
         if key.is_empty() {
-            return Err(format!("{address} names no object; write s3://bucket/key").into());
+            return Err(format!("{address} has no object key; expected s3://bucket/key").into());
         }
         let endpoint = self.endpoint.as_deref().map(url::Url::parse).transpose();
         let secret = |name: &Option<String>| name.as_deref().map(str::parse::<SecretRef>).transpose();
