@@ -111,7 +111,7 @@ pub(super) trait Db: Send {
     fn add(&mut self, rows: &[&Packed], groups: &[i64]) -> Result<Vec<bool>>;
     /// Sets what the box and word indexes hold of a row; `None` and nothing remove it.
     fn index(&mut self, seq: i64, bbox: Option<[f64; 4]>, words: Option<&str>) -> Result<()>;
-    /// Bytes that the store takes.
+    /// Size of the store in bytes.
     fn bytes(&mut self) -> Result<i64>;
     /// Holds the audit's end until the transaction is over.
     fn lock_audit(&mut self) -> Result<()>;
