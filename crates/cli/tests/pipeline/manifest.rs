@@ -128,7 +128,7 @@ fn includes_hold_where_the_manifest_does_not_say_otherwise() {
     let ran = bench.tidegate(&["validate", "m.yaml"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(
-        ran.stdout.contains("9 at most")
+        ran.stdout.contains("at most 9, ")
             && ran.stdout.contains("at most 3s, 6s")
             && ran.stdout.contains("above 25 % nulls"),
         "{}",
