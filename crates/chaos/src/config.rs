@@ -216,17 +216,20 @@ impl Config {
     /// Why this cannot be served, if so.
     pub(crate) fn refusal(&self) -> Option<String> {
         if !self.addr.ip().is_loopback() {
-            return Some(format!("{} is not a loopback address; chaos serves this machine only", self.addr));
+            return Some(format!("{} is not a loopback address; chaos listens on loopback only", self.addr));
         }
         if self.page_max == 0 {
-            return Some("a page of no features would never end".into());
+            return Some("the page size must be at least 1".into());
         }
         let sum: f64 = self.faults.iter().map(|f| if let When::Chance(p) = f.when { p } else { 0.0 }).sum();
         if sum > 1.0 + 1e-9 {
-            return Some(format!("the probabilities of the faults add up to {:.1} %", sum * 100.0));
+            return Some(format!(
+                "the probabilities of the faults add up to {:.1} %, more than 100 %",
+                sum * 100.0
+            ));
         }
         if self.bad_rows + self.no_match > 1.0 + 1e-9 {
-            return Some("bad rows and rows without a match are more than all rows".into());
+            return Some("the shares of bad rows and rows without a match add up to more than 100 %".into());
         }
         None
     }

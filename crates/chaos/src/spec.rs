@@ -55,7 +55,7 @@ impl fmt::Display for SpecError {
             SpecError::UnknownOption { of, option } => write!(f, "{of} has no option {option:?}"),
             SpecError::UnknownPreset { name } => {
                 let names = PRESETS.map(|preset| preset.name).join(", ");
-                write!(f, "there is no preset {name:?}; there are {names}")
+                write!(f, "unknown preset {name:?}; expected one of {names}")
             }
         }
     }
@@ -75,11 +75,11 @@ pub fn span(text: &str) -> Result<Duration, SpecError> {
         "m" | "min" => 60.0,
         "h" => 3600.0,
         "d" => 86_400.0,
-        _ => return Err(SpecError::malformed(text, "is not a span of time such as 250ms, 5s or 2m")),
+        _ => return Err(SpecError::malformed(text, "is not a duration such as 250ms, 5s or 2m")),
     };
     match number.trim().parse::<f64>() {
         Ok(n) if n >= 0.0 && n.is_finite() => Ok(tidegate_core::time::seconds(n * scale)),
-        _ => Err(SpecError::malformed(text, "is not a span of time such as 250ms, 5s or 2m")),
+        _ => Err(SpecError::malformed(text, "is not a duration such as 250ms, 5s or 2m")),
     }
 }
 
@@ -193,7 +193,7 @@ pub fn service_ms(text: &str) -> Result<Service, SpecError> {
         Some((lo, hi)) => {
             let (lo, hi) = (ms(lo)?, ms(hi)?);
             if hi < lo {
-                Err(SpecError::malformed(text, "ends before it begins"))
+                Err(SpecError::malformed(text, "ends before it starts"))
             } else {
                 Ok(Service::Uniform(lo, hi))
             }
@@ -211,7 +211,7 @@ pub fn outage(text: &str) -> Result<Outage, SpecError> {
         .ok_or_else(|| SpecError::malformed(text, "is not an outage such as 5s..10s"))?;
     let (from, to) = (span(from)?, span(to)?);
     if to <= from {
-        return Err(SpecError::malformed(text, "ends before it begins"));
+        return Err(SpecError::malformed(text, "ends before it starts"));
     }
     let mut outage = Outage {
         from,
@@ -249,7 +249,7 @@ pub fn status(text: &str) -> Result<u16, SpecError> {
 /// Reads when a fault happens: `1%`, `@7`, `@10..20`, `every:7`, `first:2`.
 pub fn when(text: &str) -> Result<When, SpecError> {
     let expected =
-        || SpecError::malformed(text, "does not say when; expected 1%, @7, @10..20, every:7 or first:2");
+        || SpecError::malformed(text, "is not a valid WHEN; expected 1%, @7, @10..20, every:7 or first:2");
     let number = |t: &str| positive::<u64>(t, "is not a number above zero").map_err(|_| expected());
     if let Some(range) = text.strip_prefix('@') {
         return match range.split_once("..") {
@@ -278,7 +278,7 @@ pub fn redirect(text: &str) -> Result<FaultRule, SpecError> {
     let (rest, url) =
         text.split_once('=').ok_or_else(|| SpecError::malformed(text, "is not of the form 1%=URL"))?;
     if url.is_empty() || url.bytes().any(|b| b.is_ascii_control()) {
-        return Err(SpecError::malformed(url, "cannot stand in a Location header"));
+        return Err(SpecError::malformed(url, "is not allowed in a Location header"));
     }
     Ok(FaultRule { kind: FaultKind::Redirect(url.to_owned()), when: when(rest)? })
 }

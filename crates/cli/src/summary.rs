@@ -14,9 +14,9 @@ pub(crate) fn summary(manifest: &Manifest) -> String {
     let rows = parts(manifest).into_iter().chain([
         ("attempts", attempts(manifest)),
         ("waits", waits(manifest)),
-        ("if the server asks for more", long_wait(manifest)),
+        ("server waits", long_wait(manifest)),
         ("retried", codes(&manifest.pipeline.retry_policy.retryable())),
-        ("ended at once", codes(&manifest.pipeline.retry_policy.terminal())),
+        ("not retried", codes(&manifest.pipeline.retry_policy.terminal())),
         ("throttles", throttles(manifest)),
         ("outages", outages(manifest)),
         ("breaker", breaker(manifest)),
@@ -59,7 +59,7 @@ fn parts(manifest: &Manifest) -> Vec<(&'static str, String)> {
 fn attempts(manifest: &Manifest) -> String {
     let retry = &manifest.pipeline.retry_policy;
     let each = human(retry.attempt_timeout_seconds.min(retry.deadline_seconds));
-    format!("{} at most, each up to {each}, within {}", retry.max_attempts, human(retry.deadline_seconds))
+    format!("at most {}, each up to {each}, within {}", retry.max_attempts, human(retry.deadline_seconds))
 }
 
 /// The waits by backoff, at their longest, and what they come to.
@@ -98,10 +98,10 @@ fn waits(manifest: &Manifest) -> String {
     };
     let mut text = match fit {
         0 => format!("the first may already exceed the deadline ({by})"),
-        _ => format!("at most {} ({by}): {} in all", list.join(", "), human(total)),
+        _ => format!("at most {} ({by}), {} in total", list.join(", "), human(total)),
     };
     if fit > 0 && fit < retries {
-        let _ = write!(text, "; the deadline may cut the other {}", retries - fit);
+        let _ = write!(text, "; the deadline may cut off the other {}", retries - fit);
     }
     text
 }
@@ -112,12 +112,12 @@ fn long_wait(manifest: &Manifest) -> String {
         OnLongWait::Park => "the record is parked until then",
         OnLongWait::GiveUp => "the record becomes a dead letter",
     };
-    format!("it is obeyed; beyond {} or the deadline {then}", human(retry.max_delay_seconds))
+    format!("obeyed; beyond {} or the deadline, {then}", human(retry.max_delay_seconds))
 }
 
 fn codes(codes: &[u16]) -> String {
     if codes.is_empty() {
-        return "no status".to_owned();
+        return "none".to_owned();
     }
     codes.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -125,9 +125,9 @@ fn codes(codes: &[u16]) -> String {
 fn throttles(manifest: &Manifest) -> String {
     let retry = &manifest.pipeline.retry_policy;
     let wait = if manifest.pipeline.rate_limit.learn {
-        "a throttled record waits for the learned pace"
+        "a throttled record waits for the learned rate"
     } else {
-        "a throttled record waits for a backoff"
+        "a throttled record waits for the backoff"
     };
     match retry.throttles_free {
         0 => format!("{wait}; each throttle counts as an attempt"),
@@ -163,10 +163,10 @@ fn budget(manifest: &Manifest) -> String {
     let budget = &manifest.pipeline.retry_budget;
     let then = match budget.on_empty {
         EmptyBudget::Wait => "a retry waits",
-        EmptyBudget::GiveUp => "the record is given up",
+        EmptyBudget::GiveUp => "the record is rejected",
     };
     format!(
-        "{} of calls plus {} per second, {} saved up; when empty {then}",
+        "{} of calls plus {} per second, up to {} saved; when empty, {then}",
         percent(budget.ratio),
         budget.floor_per_second,
         budget.size
@@ -185,7 +185,7 @@ fn rate(manifest: &Manifest) -> String {
         Some(_) if limit.burst > 1 => format!("; bursts of {}", limit.burst),
         _ => String::new(),
     };
-    format!("{rate}{burst}; {} in flight at most", limit.max_in_flight)
+    format!("{rate}{burst}; at most {} in flight", limit.max_in_flight)
 }
 
 fn halts(manifest: &Manifest) -> String {

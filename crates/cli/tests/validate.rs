@@ -83,7 +83,7 @@ fn standard_input_is_a_dash() {
 fn what_cannot_be_read_is_said() {
     let ran = tidegate(&["validate", "tests/manifests/none.yaml"]);
     assert_eq!(ran.code, 2);
-    assert!(ran.stderr.starts_with("error[unreadable]: there is no such file"), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("error[unreadable]: no such file"), "{}", ran.stderr);
     let ran = tidegate(&["validate", "tests/manifests"]);
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.starts_with("error[unreadable]: this is a directory"), "{}", ran.stderr);

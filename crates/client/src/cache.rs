@@ -92,7 +92,7 @@ const QUEUE: usize = 4096;
 pub fn open(dir: &Path) -> Result<(CacheWriter, CacheReader), CacheError> {
     let path = dir.join("responses.db");
     let fail = |what: String| CacheError { path: path.clone(), what };
-    std::fs::create_dir_all(dir).map_err(|e| fail(format!("{} cannot be made: {e}", dir.display())))?;
+    std::fs::create_dir_all(dir).map_err(|e| fail(format!("cannot create {}: {e}", dir.display())))?;
     let connection = Connection::open(&path).map_err(|e| fail(e.to_string()))?;
     prepare(&connection).map_err(|e| fail(e.to_string()))?;
     let reader = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)

@@ -31,20 +31,20 @@ pub fn seconds(text: &str) -> Result<f64, &'static str> {
         let (number, after) = split(rest, |c| c.is_ascii_digit() || c == '.');
         let (unit, after) = split(after, |c| c.is_ascii_alphabetic());
         if number.is_empty() {
-            return Err("a number is expected before each unit");
+            return Err("expected a number before each unit");
         }
         if unit.is_empty() {
-            return Err("a unit is missing");
+            return Err("missing unit");
         }
         if number.starts_with('.') || number.ends_with('.') {
-            return Err("a decimal point needs digits on both sides");
+            return Err("expected digits on both sides of the decimal point");
         }
-        let number: f64 = number.parse().map_err(|_| "the number cannot be read")?;
+        let number: f64 = number.parse().map_err(|_| "invalid number")?;
         if !UNITS.iter().any(|(name, _)| *name == unit) {
-            return Err("the units are d, h, m, s and ms");
+            return Err("unknown unit; expected one of d, h, m, s, ms");
         }
         let Some((_, length)) = units.find(|(name, _)| *name == unit) else {
-            return Err("units go from large to small, each once");
+            return Err("units must be in order from large to small, each once");
         };
         total += number * length;
         rest = after.trim_start();

@@ -173,7 +173,7 @@ fn what_cannot_be_asked_is_refused_with_a_reason() {
     let refuse = |name: &str, ask: GeocodeQuery<'_>| all.get(name).unwrap().request(&ask).unwrap_err();
     let berlin = GeocodeQuery::new(GeocodeInput::Forward("Berlin"));
     let told = refuse("nominatim", berlin).to_string();
-    assert!(told.starts_with("profile nominatim needs a User-Agent: set one that names your"), "{told}");
+    assert!(told.starts_with("profile nominatim requires a User-Agent: set one that names your"), "{told}");
     let stock = GeocodeQuery { user_agent: Some("python-requests/2.31"), ..berlin };
     assert!(matches!(refuse("nominatim", stock), Refusal::UserAgent { .. }));
     assert_eq!(refuse("google", berlin), Refusal::NoKey("google".into()));
@@ -249,36 +249,33 @@ fn a_mistake_is_told_with_its_line() {
     let refuse = |source: &str| profiles().with_source("own.yaml", source).unwrap_err().to_string();
     let head = "name: own\nabout: Mine.\n";
     for (rest, want) in [
-        ("tiemout: 5s\n", "own.yaml:3:1: there is no key `tiemout` here; did you mean `timeout`?"),
-        ("timeout: 5\n", "own.yaml:3:10: `5` is not a time span; write for example 500ms, 30s, 5m or 1h"),
-        ("rate: { per_second: 0 }\n", "own.yaml:3:21: 0 is not above zero"),
+        ("tiemout: 5s\n", "own.yaml:3:1: unknown key `tiemout`; did you mean `timeout`?"),
         (
-            "rate:\n  per_secnod: 1\n",
-            "own.yaml:4:3: there is no key `per_secnod` here; did you mean `per_second`?",
+            "timeout: 5\n",
+            "own.yaml:3:10: invalid duration `5`; expected a value such as 500ms, 30s, 5m or 1h",
         ),
+        ("rate: { per_second: 0 }\n", "own.yaml:3:21: 0 is not greater than 0"),
+        ("rate:\n  per_secnod: 1\n", "own.yaml:4:3: unknown key `per_secnod`; did you mean `per_second`?"),
         ("repeat: saef\n", "own.yaml:3:9: `saef` is not one of safe, billed, costly; did you mean `safe`?"),
         (
             "forward:\n  path: /f\n  query: { q: \"{adress}\" }\n",
-            "own.yaml:5:15: `{adress}` is not a placeholder; did you mean `address`?",
+            "own.yaml:5:15: unknown placeholder `{adress}`; did you mean `address`?",
         ),
         (
             "answers:\n  - { list: results, lon: /x, lat: /y }\n",
-            "own.yaml:4:13: `results` is not a JSON pointer; one starts with `/` or is empty",
+            "own.yaml:4:13: `results` is not a JSON pointer; it must start with `/` or be empty",
         ),
-        ("status: { quota: [99] }\n", "own.yaml:3:19: 99 is not an HTTP status; they go from 100 to 599"),
-        (
-            "forward: { path: /f }\n",
-            "own.yaml: `forward` does not hold what is asked: {address}, or {lat} and {lon}",
-        ),
-        ("auth: { optional: true }\n", "own.yaml: `auth` names either `query` or `header`"),
+        ("status: { quota: [99] }\n", "own.yaml:3:19: 99 is not an HTTP status; expected 100 to 599"),
+        ("forward: { path: /f }\n", "own.yaml: `forward` must contain {address}, or {lat} and {lon}"),
+        ("auth: { optional: true }\n", "own.yaml: `auth` must have either `query` or `header`"),
         (
             "status: { terminal: [503], retryable: [503] }\n",
-            "own.yaml: `status`: 503 cannot be terminal and retryable",
+            "own.yaml: `status`: 503 cannot be both terminal and retryable",
         ),
         ("extends: gogle\n", "own.yaml: `extends`: no profile `gogle`; did you mean `google`?"),
         (
             "answers: [{ list: /r, lon: /x, lat: /y }, { list: /r, lon: /a, lat: /b }]\n",
-            "own.yaml: `answers`: two shapes read `/r`; give one several pointers instead",
+            "own.yaml: `answers`: two shapes read `/r`; use one shape with several pointers",
         ),
         (
             "sniff: [{ json: /r/0, means: done }]\nanswers: [{ list: /r, lon: /x, lat: /y }]\n",
@@ -289,19 +286,19 @@ fn a_mistake_is_told_with_its_line() {
     }
     assert!(
         refuse(&format!("{head}sniff: [{{ means: permanent }}]\n"))
-            .contains("a rule looks at json, xml, text, html or status")
+            .contains("a rule must have one of json, xml, text, html, status")
     );
     assert!(
         refuse(&format!("{head}sniff: [{{ html: true, means: permanant }}]\n"))
             .contains("did you mean `permanent`?")
     );
-    assert_eq!(refuse("about: x\n").split(": ").last(), Some("the key `name` is missing"));
+    assert_eq!(refuse("about: x\n").split(": ").last(), Some("missing key `name`"));
     assert!(
         profiles()
             .get("nominatm")
             .unwrap_err()
             .to_string()
-            .starts_with("there is no profile `nominatm`; did you mean `nominatim`?")
+            .starts_with("unknown profile `nominatm`; did you mean `nominatim`?")
     );
 }
 

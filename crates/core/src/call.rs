@@ -128,7 +128,7 @@ pub enum GiveUpReason {
     CircuitOpen,
     /// A repeat could do the work twice.
     NotRepeatable,
-    /// The work was stopped from outside.
+    /// The run was interrupted.
     Cancelled,
 }
 

@@ -5,9 +5,9 @@ use crate::taxonomy::Code;
 /// A failure below HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Network {
-    /// No answer within the time of one attempt.
+    /// No response within the timeout of one attempt.
     Timeout,
-    /// Nothing listens there.
+    /// The connection was refused.
     Refused,
     /// The connection broke.
     Reset,

@@ -17,7 +17,7 @@ const ADDED_MAX: usize = 1_000_000;
 pub fn densify(wkb: &[u8], longest: f64, out: &mut Vec<u8>) -> Result<(), Problem> {
     let refuse = |message: String| Err(Problem::new(Code::INVALID_GEOMETRY, message));
     if !(longest.is_finite() && longest > 0.0) {
-        return refuse(format!("{longest} is not a length to densify by"));
+        return refuse(format!("invalid segment length {longest}"));
     }
     let mut added = 0usize;
     let mut made: Vec<[f64; 4]> = Vec::new();
@@ -33,7 +33,7 @@ pub fn densify(wkb: &[u8], longest: f64, out: &mut Vec<u8>) -> Result<(), Proble
                 let pieces = if pieces.is_finite() { pieces } else { 1.0 };
                 if pieces - 1.0 > (ADDED_MAX - added) as f64 {
                     return refuse(format!(
-                        "edges of at most {longest} would need more than {ADDED_MAX} positions"
+                        "segments of at most {longest} would need more than {ADDED_MAX} vertices"
                     ));
                 }
                 let pieces = (pieces as usize).max(1);

@@ -100,7 +100,7 @@ pub(crate) const FIELDS_MAX: usize = 10_000;
 
 /// What is said of a file with more fields.
 pub(crate) fn too_many_fields() -> Problem {
-    Problem::new(Code::PAYLOAD_TOO_LARGE, format!("there are more than {FIELDS_MAX} fields"))
+    Problem::new(Code::PAYLOAD_TOO_LARGE, format!("more than {FIELDS_MAX} fields"))
 }
 
 /// The fields of a batch, and what is known about its geometry before the first one is seen.

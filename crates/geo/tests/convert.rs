@@ -92,11 +92,11 @@ fn features_are_chosen_mapped_and_kept_within_the_area() {
     let strict = Steps { outside: Outside::Refuse, ..steps.clone() };
     let (_, done) = lines(&text, "out.csv", &strict).unwrap();
     assert_eq!((done.features, done.rejected), (1, 1));
-    assert!(done.first_rejected[0].problems[0].message.contains("meant for"));
+    assert!(done.first_rejected[0].problems[0].message.contains("area of use"));
     let accurate = Steps { accuracy_max: Some(1.0), ..steps.clone() };
     assert!(lines(&text, "out.csv", &accurate).unwrap_err().contains("accurate to 2 m"));
     let wrong = Steps { filter: Some("c = 1".into()), ..steps };
-    assert!(lines(&text, "out.csv", &wrong).unwrap_err().contains("there is no field \"c\""));
+    assert!(lines(&text, "out.csv", &wrong).unwrap_err().contains("no field \"c\""));
 }
 
 #[test]

@@ -100,7 +100,7 @@ pub(crate) fn grid_words(operation: &Operation, how: &str) -> Vec<String> {
         let grid = &missing.grid;
         let file = grid.files.first().copied().unwrap_or_default();
         format!(
-            "grid {file} for {} not found, accurate to {} m; to use it, pass {how}",
+            "grid {file} for {} not found, accurate to {} m; to use it, set {how}",
             missing.crs, grid.accuracy
         )
     });

@@ -420,7 +420,7 @@ fn say(args: &Args, done: &Converted) {
         }
         if done.rejected > 10 || args.rejects.is_none() {
             let hint = if args.rejects.is_none() { "; use --rejects FILE to save them" } else { "" };
-            out::say(&format!("    {} in all{hint}", thousands(done.rejected)));
+            out::say(&format!("    {} in total{hint}", thousands(done.rejected)));
         }
     }
 }

@@ -64,7 +64,7 @@ fn what_is_wrong_here_is_one_and_what_is_wrong_there_is_seventy_five() {
     bench.manifest(&parts(&format!("url: \"http://{free}\""), "out.gpkg"));
     let found = findings(&bench, 75, &["m.yaml"]);
     let (health_, _, next) = health(&found, "service g: answer");
-    assert_eq!((health_, next.contains("is the service running")), ("fail", true));
+    assert_eq!((health_, next.contains("that the service is running")), ("fail", true));
     let refuses = fault(FaultKind::Status(429), "1");
     let server = chaos(Config { faults: vec![refuses], ..Config::default() });
     bench.manifest(&parts(&format!("url: \"{}\"", server.url()), "out.gpkg"));
@@ -186,5 +186,5 @@ fn a_store_of_letters_is_only_read() {
         other.query_row("SELECT value FROM meta WHERE name = 'version'", [], |row| row.get(0)).unwrap();
     assert_eq!(version, "1");
     other.execute_batch("UPDATE meta SET value = '9' WHERE name = 'version'").unwrap();
-    assert!(health(&findings(&bench, 1, &[]), "dead letters").1.contains("of version 9"));
+    assert!(health(&findings(&bench, 1, &[]), "dead letters").1.contains("version 9"));
 }

@@ -85,7 +85,7 @@ fn wrong_options_are_usage_errors_that_say_what_is_expected() {
         (&["--headers", "smoke"], "retry-after"),
         (&["--status", "500"], "500=1%"),
         (&["--cut", "soon"], "every:7"),
-        (&["--outage", "10s..5s"], "ends before it begins"),
+        (&["--outage", "10s..5s"], "ends before it starts"),
         (&["--cut", "60%", "--reset", "60%"], "120.0 %"),
         (&["--preset", "nobody"], "nominatim"),
     ] {

@@ -62,5 +62,9 @@ fn a_rotation_rewraps_and_leaves_the_old_key_out() {
     .unwrap();
     drop(db);
     let swapped = desk.dlq(&["show", &id, "--reveal", "x", "--key", "a.key"]);
-    assert!(swapped.code == 1 && swapped.stderr.contains("not what was sealed"), "{}", swapped.stderr);
+    assert!(
+        swapped.code == 1 && swapped.stderr.contains("changed after it was sealed"),
+        "{}",
+        swapped.stderr
+    );
 }

@@ -34,7 +34,7 @@ fn the_next_run_does_not_ask_before_the_time() {
                 ran.stderr
             );
             let error = ran.word("error");
-            let host = format!("127.0.0.1:{} asks for no calls until ", server.port());
+            let host = format!("127.0.0.1:{} asked to wait until ", server.port());
             assert!(error.starts_with(&host), "{error}");
             assert!(error.ends_with(" UTC (Retry-After: 3600)"), "{error}");
             assert!(ran.json()["not_before_ms"].as_u64().is_some());

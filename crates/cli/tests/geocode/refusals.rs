@@ -41,7 +41,7 @@ fn a_wrong_key_costs_a_few_calls() {
         let calls = server.seen().len();
         assert!((LIMIT..=LIMIT + IN_FLIGHT).contains(&calls), "{code}: {calls} calls");
         let error = ran.word("error");
-        for part in [code, "invalid key", "--key", "--keep-going", "refused 10 calls in a row"] {
+        for part in [code, "invalid key", "--key", "--keep-going", "rejected 10 calls in a row"] {
             assert!(error.contains(part), "{part:?} is not in {error}");
         }
         assert!(!error.contains("s3cr3t"));

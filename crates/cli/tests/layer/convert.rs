@@ -114,7 +114,7 @@ fn layers_are_added_replaced_by_key_and_converted_together() {
     assert_eq!(copied["layers"].as_array().unwrap().len(), 2);
     let ran = desk.run(&["convert", "@all.gpkg", "@one.fgb"]);
     assert_eq!(ran.code, 2);
-    assert!(ran.stderr.contains(r#"choose one of ["places", "shapes"]"#), "{}", ran.stderr);
+    assert!(ran.stderr.contains(r#"select one of ["places", "shapes"]"#), "{}", ran.stderr);
     assert_eq!(desk.run(&["convert", "@all.gpkg", "@one.fgb", "--layer", "places"]).code, 0);
 }
 
@@ -130,7 +130,7 @@ fn a_job_that_cannot_work_is_refused_before_it_begins() {
         (&["@places.csv", "@out.gpkg", "--to-crs", "EPSG:99999"], "not in the table"),
         (
             &["@places.csv", "@out.gpkg", "--where", "popp > 1"],
-            "there is no field \"popp\"; there are name, pop",
+            "no field \"popp\"; expected one of name, pop",
         ),
         (&["@places.csv", "@out.gpkg", "--where", "pop >"], "byte 5"),
         (&["@places.csv", "@out.gpkg", "--select", "nope"], "no such field"),

@@ -91,5 +91,5 @@ fn a_geotiff_tells_its_system_and_place() {
     let ran = desk.run(&["inspect", &data("robinson.tif")]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stdout.contains("crs          ESRI:54030, World_Robinson"), "{}", ran.stdout);
-    assert!(ran.stdout.contains("4 x 2 pixels, 3 of float32 each"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("4 x 2 pixels, 3 x float32"), "{}", ran.stdout);
 }

@@ -28,7 +28,7 @@ fn mistakes_are_refused_at_their_line_with_what_was_meant() {
             "source: { file: a.csv }\nsink: { file: b.gpkg }\nsteps:\n  - drop: [a]\n    keep: [b]",
             7,
             "one_key",
-            "begin another entry",
+            "start another list entry",
         ),
         (
             "source: { file: a.csv }\nsink: { file: b.gpkg }\nsteps:\n  - filter: \"a >\"",
@@ -81,8 +81,8 @@ fn mistakes_are_refused_at_their_line_with_what_was_meant() {
             "secret",
             "env:NAME",
         ),
-        ("source: { file: \"${NOT_SET_HERE}\" }\nsink: { file: b.gpkg }", 3, "variable", "give a default"),
-        ("source: { file: a.csv, batch_size: 0 }\nsink: { file: b.gpkg }", 3, "range", "at least 1"),
+        ("source: { file: \"${NOT_SET_HERE}\" }\nsink: { file: b.gpkg }", 3, "variable", "add a default"),
+        ("source: { file: a.csv, batch_size: 0 }\nsink: { file: b.gpkg }", 3, "range", "≥ 1"),
         (
             "source: { file: a.csv }\nsink: { file: b.gpkg }\nsteps:\n  - coerce: { fields: { a: integer } }",
             6,
@@ -109,7 +109,7 @@ fn variables_take_the_kind_that_is_wanted() {
     let ran = bench.command(&["validate", "m.yaml"]).env("TG_BATCH", "many").output().unwrap();
     assert_eq!(ran.status.code(), Some(2));
     let ran = bench.command(&["run", "m.yaml"]).env("TG_NAME", "none").output().unwrap();
-    assert!(String::from_utf8_lossy(&ran.stderr).contains("none.geojsonl: there is no such file"));
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("none.geojsonl: no such file"));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn includes_hold_where_the_manifest_does_not_say_otherwise() {
     let ran = bench.tidegate(&["validate", "m.yaml"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(
-        ran.stdout.contains("9 at most")
+        ran.stdout.contains("at most 9, ")
             && ran.stdout.contains("at most 3s, 6s")
             && ran.stdout.contains("above 25 % nulls"),
         "{}",

@@ -282,15 +282,15 @@ fn what_cannot_work_is_said_before_anything_is_asked() {
     let bench = Bench::new();
     let sink = "sink: { file: out.gpkg, mode: append }";
     for (parts, says) in [
-        ("source: { service: far }", "there is no service `far`"),
+        ("source: { service: far }", "unknown service `far`"),
         ("services: { far: {} }\nsource: { service: far }", "services.far: it has no `url`"),
         (
             "services: { far: { url: \"http://127.0.0.1:1/x\" } }\nsource: { service: far }",
             "cannot detect the protocol",
         ),
-        ("source: { file: a.csv, paging: { size: 5 } }", "only a service has pages"),
-        ("services: { far: {} }\nsource: { service: far, file: a.csv }", "says both"),
-        ("services: { far: {} }\nsource: { service: far, tolerate: some }", "this is not a tolerance"),
+        ("source: { file: a.csv, paging: { size: 5 } }", "`paging` and `spool` require a `service`"),
+        ("services: { far: {} }\nsource: { service: far, file: a.csv }", "has both"),
+        ("services: { far: {} }\nsource: { service: far, tolerate: some }", "invalid tolerance"),
     ] {
         bench.manifest(&format!("{parts}\n{sink}"));
         bench.refused(says);

@@ -75,13 +75,13 @@ fn what_cannot_be_fetched_or_added_to_is_said() {
         ),
         (
             "source: { file: a.csv }\nsink: { file: \"s3://b/a.gpkg\", key: [id] }",
-            "can only be written whole",
+            "can only be written as a whole",
         ),
-        ("source: { file: a.csv }\nsink: { file: a.gml, mode: append }", "can only be written whole"),
+        ("source: { file: a.csv }\nsink: { file: a.gml, mode: append }", "can only be written as a whole"),
         ("source: { file: a.csv }\nsink: { file: a.xyz }", ".gml or .esrijson"),
         (
             "source: { file: a.csv, store: { access_key: abc } }\nsink: { file: a.gpkg }",
-            "a secret is named, never written out",
+            "a manifest must not contain a secret",
         ),
     ] {
         bench.manifest(parts);

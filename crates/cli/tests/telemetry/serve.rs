@@ -348,5 +348,5 @@ fn a_run_watches_its_own_letters() {
     bench.write("m.yaml", &manifest);
     let ran = bench.run(&["run", "m.yaml", "--quiet"], &[]);
     assert_eq!(ran.code, 5, "{}", ran.stderr);
-    assert!(ran.stderr.contains("letters_full: the store of dead letters is 75.0 % full"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("letters_full: the dead letter store is 75.0 % full"), "{}", ran.stderr);
 }

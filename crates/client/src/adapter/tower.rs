@@ -77,9 +77,9 @@ pub enum LaneError<E> {
 impl<E: fmt::Display> fmt::Display for LaneError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LaneError::NoHost => f.write_str("the request names no host"),
+            LaneError::NoHost => f.write_str("the request has no host"),
             LaneError::Service(error) => error.fmt(f),
-            LaneError::NoAnswer(outcome) => write!(f, "no answer: {}", outcome.word()),
+            LaneError::NoAnswer(outcome) => write!(f, "no response: {}", outcome.word()),
         }
     }
 }

@@ -52,17 +52,17 @@ fn when(until: Wall, now: Wall) -> String {
 fn sentence(lane: &LaneHandle, code: Code, until: Wall) -> String {
     let (host, at) = (lane.key().host(), when(until, lane.clock().wall()));
     if code == Code::CIRCUIT_OPEN {
-        return format!("{host} is failing: no calls until {at}");
+        return format!("{host} is failing; next call at {at}");
     }
     match lane.state().hint {
         Some(hint) if hint.retry_after => {
-            format!("{host} asks for no calls until {at} (Retry-After: {})", hint.asked_seconds)
+            format!("{host} asked to wait until {at} (Retry-After: {})", hint.asked_seconds)
         }
-        Some(hint) => format!("{host} asks for no calls until {at} ({} s)", hint.asked_seconds),
+        Some(hint) => format!("{host} asked to wait until {at} ({} s)", hint.asked_seconds),
         None if code == Code::QUOTA_EXHAUSTED => {
-            format!("{host}: the quota is spent and the service does not say until when; no calls until {at}")
+            format!("{host}: quota exhausted, reset time unknown; next call at {at}")
         }
-        None => format!("{host} asks for no calls until {at}"),
+        None => format!("{host} asked to wait until {at}"),
     }
 }
 

@@ -67,8 +67,8 @@ pub fn refused(why: &RepeatedRefusal, host: &str, said: &str, settings: &Setting
     };
     let said = if said.is_empty() { String::new() } else { format!(" and said {said:?}") };
     format!(
-        "{host} refused {} calls in a row with {with}{said}, and has accepted none. {}; \
-         --keep-going asks for every record all the same",
+        "{host} rejected {} calls in a row with {with}{said}, and accepted none. {}; \
+         use --keep-going to continue anyway",
         why.count,
         advice(why.class, settings)
     )
@@ -87,10 +87,10 @@ pub fn advice(class: RefusalClass, settings: &SettingsOf<'_>) -> String {
             format!("Check the quota of the key (services.{name}.key)")
         }
         (RefusalClass::Request, SettingsOf::Options) => {
-            "Check --profile, --url and the columns that are asked for".into()
+            "Check --profile, --url and the selected columns".into()
         }
         (RefusalClass::Request, SettingsOf::Service(name)) => {
-            format!("Check services.{name}.profile, services.{name}.url and the step that asks")
+            format!("Check services.{name}.profile, services.{name}.url and the step that calls it")
         }
     }
 }
@@ -106,11 +106,9 @@ mod tests {
         let refusals = RefusalCounter::new(false);
         let why = (0..10).find_map(|_| refusals.count(&denied)).unwrap();
         let text = refused(&why, "geo.example", "bad key", &SettingsOf::Options);
-        assert!(
-            text.starts_with(
-                "geo.example refused 10 calls in a row with 401 UNAUTHORIZED and said \"bad key\""
-            )
-        );
+        assert!(text.starts_with(
+            "geo.example rejected 10 calls in a row with 401 UNAUTHORIZED and said \"bad key\""
+        ));
         assert!(text.contains("--key") && text.contains("--keep-going"));
         assert!(refused(&why, "h", "", &SettingsOf::Service("g")).contains("services.g.key"));
         assert!(refusals.is_open());

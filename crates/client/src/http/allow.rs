@@ -35,9 +35,9 @@ pub enum Forbidden {
 impl fmt::Display for Forbidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Forbidden::Scheme(scheme) => write!(f, "the scheme {scheme} is neither http nor https"),
-            Forbidden::NoHost => f.write_str("the URL names no host"),
-            Forbidden::Host(host) => write!(f, "the host {host} is not among those allowed"),
+            Forbidden::Scheme(scheme) => write!(f, "unsupported URL scheme {scheme}; expected http or https"),
+            Forbidden::NoHost => f.write_str("the URL has no host"),
+            Forbidden::Host(host) => write!(f, "host {host} is not allowed"),
             Forbidden::Address(address) => write!(f, "{address} is not a public address"),
         }
     }

@@ -72,7 +72,7 @@ pub(super) async fn read(
         unpacked.packed = unpacked.packed.saturating_add(data.len() as u64);
         sink.write_all(&data).map_err(|e| {
             of_limit(&e)
-                .unwrap_or_else(|| HttpFailure::Malformed("the packed body cannot be unpacked".into()))
+                .unwrap_or_else(|| HttpFailure::Malformed("cannot decompress the response body".into()))
         })?;
     }
     let packed = sink.get_ref().packed;
@@ -108,7 +108,7 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, HttpFailure> {
         Some(name) if name.eq_ignore_ascii_case(b"gzip") || name.eq_ignore_ascii_case(b"x-gzip") => {
             Ok(Encoding::Gzip)
         }
-        Some(_) => Err(HttpFailure::Malformed("the body has an encoding that was not asked for".into())),
+        Some(_) => Err(HttpFailure::Malformed("the response body has an unexpected encoding".into())),
     }
 }
 
@@ -138,13 +138,13 @@ impl Write for DecompressionBuffer {
 
 fn of_limit(error: &io::Error) -> Option<HttpFailure> {
     (error.kind() == io::ErrorKind::FileTooLarge)
-        .then(|| HttpFailure::TooLarge("the unpacked body is over a limit of size or ratio".into()))
+        .then(|| HttpFailure::TooLarge("the decompressed body exceeds the size or ratio limit".into()))
 }
 
 fn truncated() -> HttpFailure {
-    HttpFailure::Network(Network::Truncated, "the body ended before its end".into())
+    HttpFailure::Network(Network::Truncated, "the response body is truncated".into())
 }
 
 fn too_many(max: u64) -> HttpFailure {
-    HttpFailure::TooLarge(format!("the body has more than {max} bytes"))
+    HttpFailure::TooLarge(format!("the response body is larger than {max} bytes"))
 }

@@ -103,7 +103,7 @@ impl Connector {
         match (good.is_empty(), all.first()) {
             (false, _) => Ok(good),
             (true, Some(bad)) => Err(ConnectError::Forbidden(Forbidden::Address(*bad))),
-            (true, None) => Err(ConnectError::Dns("the name has no address".into())),
+            (true, None) => Err(ConnectError::Dns("the host name has no address".into())),
         }
     }
 

@@ -32,13 +32,13 @@ impl ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ConnectError::Timeout => f.write_str("no connection in time"),
-            ConnectError::Refused => f.write_str("the connection was refused"),
-            ConnectError::Reset => f.write_str("the connection was reset"),
-            ConnectError::Dns(why) => write!(f, "the name does not resolve: {why}"),
-            ConnectError::Tls(why) => write!(f, "no trusted connection: {why}"),
+            ConnectError::Timeout => f.write_str("connection timed out"),
+            ConnectError::Refused => f.write_str("connection refused (is the service running?)"),
+            ConnectError::Reset => f.write_str("connection reset"),
+            ConnectError::Dns(why) => write!(f, "cannot resolve the host name: {why}"),
+            ConnectError::Tls(why) => write!(f, "TLS error: {why}"),
             ConnectError::Forbidden(why) => write!(f, "{why}"),
-            ConnectError::Other(why) => write!(f, "no connection: {why}"),
+            ConnectError::Other(why) => write!(f, "connection failed: {why}"),
         }
     }
 }
@@ -78,7 +78,7 @@ impl HttpFailure {
         if error.is_parse() {
             return HttpFailure::Malformed(error.to_string());
         }
-        HttpFailure::Network(Network::Reset, "the connection broke before the answer".into())
+        HttpFailure::Network(Network::Reset, "the connection was closed before the response".into())
     }
 
     pub(super) fn of_connect(error: &ConnectError) -> HttpFailure {

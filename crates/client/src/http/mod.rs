@@ -221,7 +221,7 @@ pub struct CertificateError(rustls::Error);
 
 impl fmt::Display for CertificateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the system's certificates cannot be used: {}", self.0)
+        write!(f, "cannot load the system certificates: {}", self.0)
     }
 }
 

@@ -81,7 +81,7 @@ impl Pool {
         mut request: HyperRequest,
     ) -> Result<http::Response<ResponseBody>, HttpFailure> {
         let path = PathAndQuery::try_from(&url[Position::BeforePath..Position::AfterQuery])
-            .map_err(|_| HttpFailure::Malformed("the URL is too long or no URL".into()))?;
+            .map_err(|_| HttpFailure::Malformed("the URL is invalid or too long".into()))?;
         let host = &url[Position::BeforeHost..Position::AfterPort];
         let origin = self.origin(&url[..Position::BeforePath], host);
         loop {
@@ -105,7 +105,7 @@ impl Pool {
                     let uri =
                         Uri::builder().scheme(url.scheme()).authority(host).path_and_query(path.clone());
                     *request.uri_mut() =
-                        uri.build().map_err(|_| HttpFailure::Malformed("the URL names no host".into()))?;
+                        uri.build().map_err(|_| HttpFailure::Malformed("the URL has no host".into()))?;
                     let sent = send.try_send_request(request).await;
                     if sent.as_ref().is_err_and(|e| e.message().is_some()) {
                         lock(&origin.open).shared = None;

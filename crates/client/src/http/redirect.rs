@@ -105,7 +105,7 @@ impl<'a> Hop<'a> {
         }
         let location = response.headers.get(header::LOCATION).and_then(|l| l.to_str().ok());
         let Some(mut next) = location.and_then(|l| self.url().join(l).ok()) else {
-            return refuse("the redirect names no URL");
+            return refuse("the redirect has no valid URL");
         };
         next.set_fragment(None);
         match response.status {

@@ -130,7 +130,7 @@ impl LaneStates {
     #[must_use]
     pub fn open(dir: &Path, clock: Clock) -> LaneStates {
         let lanes = read(dir).unwrap_or_else(|why| {
-            warn!(target: "tidegate::lane", "{}: {why}; it is ignored", dir.join(FILE).display());
+            warn!(target: "tidegate::lane", "{}: {why}; ignored", dir.join(FILE).display());
             BTreeMap::new()
         });
         let table = Mutex::new(LaneStateTable { lanes, ..LaneStateTable::default() });
@@ -220,7 +220,7 @@ impl LaneStatesInner {
         };
         if let Err(e) = write(&self.dir, lanes, self.clock.wall()) {
             lock(&self.table).dirty = true;
-            warn!(target: "tidegate::lane", "{} cannot be written: {e}", self.dir.join(FILE).display());
+            warn!(target: "tidegate::lane", "cannot write {}: {e}", self.dir.join(FILE).display());
         }
     }
 }
@@ -235,15 +235,15 @@ fn read(dir: &Path) -> Result<BTreeMap<String, LaneStateRecord>, String> {
     let path = dir.join(FILE);
     match fs::metadata(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(e) => return Err(format!("it cannot be read: {e}")),
-        Ok(about) if about.len() > FILE_BYTES_MAX => return Err("it is too large".into()),
+        Err(e) => return Err(format!("cannot be read: {e}")),
+        Ok(about) if about.len() > FILE_BYTES_MAX => return Err("too large".into()),
         Ok(_) => {}
     }
-    let bytes = fs::read(&path).map_err(|e| format!("it cannot be read: {e}"))?;
-    let form: LaneStateFile = serde_json::from_slice(&bytes).map_err(|e| format!("it is damaged: {e}"))?;
+    let bytes = fs::read(&path).map_err(|e| format!("cannot be read: {e}"))?;
+    let form: LaneStateFile = serde_json::from_slice(&bytes).map_err(|e| format!("damaged: {e}"))?;
     match form.version {
         VERSION => Ok(form.lanes),
-        other => Err(format!("it is of version {other}, and this program knows {VERSION}")),
+        other => Err(format!("version {other} is not supported, expected {VERSION}")),
     }
 }
 

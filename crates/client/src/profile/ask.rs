@@ -271,7 +271,7 @@ impl Profile {
             (true, false) => form.forward = Some(endpoint),
             (false, true) => form.reverse = Some(endpoint),
             _ => {
-                let reason = format!("`{url}` needs either {{address}}, or {{lat}} and {{lon}}");
+                let reason = format!("`{url}` requires either {{address}}, or {{lat}} and {{lon}}");
                 return Err(ProfileError::Invalid(reason));
             }
         }

@@ -29,7 +29,7 @@ impl fmt::Display for ProfileError {
             ProfileError::Unknown { name, known } => {
                 let names: Vec<&str> = known.iter().map(String::as_str).collect();
                 let guess = question(name, &names);
-                write!(f, "there is no profile `{name}`{guess}; there are {}", known.join(", "))
+                write!(f, "unknown profile `{name}`{guess}; expected one of {}", known.join(", "))
             }
             ProfileError::File(problem) => problem.fmt(f),
             ProfileError::Json(e) => e.fmt(f),
@@ -90,13 +90,13 @@ impl fmt::Display for ProfileRequestError {
         match self {
             ProfileRequestError::Refused(refusal) => refusal.fmt(f),
             ProfileRequestError::BaseUrl { text, source } => write!(f, "{text}: {source}"),
-            ProfileRequestError::RequestUrl(e) => write!(f, "the request has no valid address: {e}"),
+            ProfileRequestError::RequestUrl(e) => write!(f, "the request URL is invalid: {e}"),
             ProfileRequestError::KeyHeader { name, reason } => write!(f, "{name}: {reason}"),
             ProfileRequestError::KeyLocation { profile } => {
-                write!(f, "profile {profile}: its key has no place")
+                write!(f, "profile {profile}: `auth` has neither `query` nor `header`")
             }
-            ProfileRequestError::HeaderName(name) => write!(f, "{name} is not a header"),
-            ProfileRequestError::HeaderValue(name) => write!(f, "{name} cannot be sent"),
+            ProfileRequestError::HeaderName(name) => write!(f, "invalid header name {name}"),
+            ProfileRequestError::HeaderValue(name) => write!(f, "invalid value for the header {name}"),
         }
     }
 }

@@ -122,7 +122,7 @@ impl Profiles {
         for file in files {
             let size = std::fs::metadata(&file).map_err(|e| trouble(&file, e.to_string()))?.len();
             if size > FILE_BYTES_MAX {
-                return Err(trouble(&file, format!("{size} bytes are too many for a profile")));
+                return Err(trouble(&file, format!("profile too large: {size} bytes")));
             }
             let source = std::fs::read_to_string(&file).map_err(|e| trouble(&file, e.to_string()))?;
             self.add(&file.display().to_string(), &source, Some(&file))?;
@@ -211,12 +211,12 @@ fn parse(file: &str, source: &str) -> Result<ProfileSpec, ProfileProblem> {
         let at = error.location();
         let what = match error {
             serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
-                format!("there is no key `{field}` here{}", question(field, expected))
+                format!("unknown key `{field}`{}", question(field, expected))
             }
             serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => {
                 format!("`{variant}` is not one of {}{}", expected.join(", "), question(variant, expected))
             }
-            serde_saphyr::Error::SerdeMissingField { field, .. } => format!("the key `{field}` is missing"),
+            serde_saphyr::Error::SerdeMissingField { field, .. } => format!("missing key `{field}`"),
             other => {
                 let told = other.to_string();
                 let first = told.lines().next().unwrap_or_default();

@@ -239,14 +239,14 @@ fn place(names: &mut Vec<String>, name: &str) -> usize {
 fn check(form: &ProfileSpec) -> Result<(), String> {
     use template::Placeholder;
     if form.about.as_deref().is_none_or(|about| about.trim().is_empty()) {
-        return Err("`about` is missing: one sentence about the service".into());
+        return Err("missing key `about`: one sentence about the service".into());
     }
     if let Some(auth) = &form.auth {
         if auth.query.is_some() == auth.header.is_some() {
-            return Err("`auth` names either `query` or `header`".into());
+            return Err("`auth` must have either `query` or `header`".into());
         }
         if auth.scheme.is_some() && auth.header.is_none() {
-            return Err("`auth.scheme` goes with `header`".into());
+            return Err("`auth.scheme` requires `header`".into());
         }
     }
     for (name, endpoint, foreign) in [
@@ -258,7 +258,7 @@ fn check(form: &ProfileSpec) -> Result<(), String> {
         let places: Vec<Placeholder> =
             endpoint.path.places().chain(pairs.flat_map(|(_, t)| t.places())).collect();
         if places.iter().any(|p| foreign.contains(p)) {
-            return Err(format!("`{name}` has a placeholder of the other direction"));
+            return Err(format!("`{name}` has a placeholder for the other direction"));
         }
         let need = if name == "forward" {
             &[Placeholder::Address][..]
@@ -266,32 +266,32 @@ fn check(form: &ProfileSpec) -> Result<(), String> {
             &[Placeholder::Lat, Placeholder::Lon][..]
         };
         if !need.iter().all(|n| places.contains(n)) {
-            return Err(format!("`{name}` does not hold what is asked: {{address}}, or {{lat}} and {{lon}}"));
+            return Err(format!("`{name}` must contain {{address}}, or {{lat}} and {{lon}}"));
         }
         if !endpoint.form.is_empty() && endpoint.method != form::RequestMethod::Post {
-            return Err(format!("`{name}.form` needs `method: POST`"));
+            return Err(format!("`{name}.form` requires `method: POST`"));
         }
         if endpoint.form.iter().flat_map(|(_, t)| t.places()).any(|p| p == Placeholder::Key) {
-            return Err(format!("`{name}.form` cannot hold {{key}}; use `auth`"));
+            return Err(format!("`{name}.form` cannot contain {{key}}; use `auth`"));
         }
     }
     if form.rate.as_ref().is_some_and(|r| r.burst == 0) {
-        return Err("`rate.burst` is at least 1".into());
+        return Err("`rate.burst` must be at least 1".into());
     }
     if form.in_flight == Some(0) {
-        return Err("`in_flight` is at least 1".into());
+        return Err("`in_flight` must be at least 1".into());
     }
     let none = Statuses::default();
     let of = form.status.as_ref().unwrap_or(&none);
     let both = of.terminal.iter().find(|s| of.retryable.contains(s) || of.throttle.contains(s));
     if let Some(status) = both {
-        return Err(format!("`status`: {} cannot be terminal and retryable", u16::from(*status)));
+        return Err(format!("`status`: {} cannot be both terminal and retryable", u16::from(*status)));
     }
     let shapes = form.answers.as_deref().unwrap_or_default();
     for (i, shape) in shapes.iter().enumerate() {
         if shapes.iter().take(i).any(|other| other.list == shape.list) {
             let list = String::from(shape.list.clone());
-            return Err(format!("`answers`: two shapes read `{list}`; give one several pointers instead"));
+            return Err(format!("`answers`: two shapes read `{list}`; use one shape with several pointers"));
         }
     }
     // A path through a list's elements would never be looked at.
@@ -347,17 +347,21 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::Blank => f.write_str("the address is blank"),
-            Refusal::OffTheGlobe { lon, lat } => {
-                write!(f, "lon {lon}, lat {lat} is not a place on the globe")
-            }
+            Refusal::OffTheGlobe { lon, lat } => write!(f, "lon {lon}, lat {lat} is out of range"),
             Refusal::NoEndpoint { profile, forward } => {
                 let way = if *forward { "forward" } else { "reverse" };
                 write!(f, "profile {profile} has no {way} endpoint")
             }
-            Refusal::NoUrl(profile) => write!(f, "profile {profile} has no address of its own; give a url"),
-            Refusal::NoKey(profile) => write!(f, "profile {profile} needs a key"),
-            Refusal::UserAgent { profile, say } => write!(f, "profile {profile} needs a User-Agent: {say}"),
-            Refusal::Header(name) => write!(f, "the value for {name} holds characters no header may have"),
+            Refusal::NoUrl(profile) => {
+                write!(f, "profile {profile} has no default URL; pass one with --url or `url`")
+            }
+            Refusal::NoKey(profile) => write!(f, "profile {profile} requires a key"),
+            Refusal::UserAgent { profile, say } => {
+                write!(f, "profile {profile} requires a User-Agent: {say}")
+            }
+            Refusal::Header(name) => {
+                write!(f, "the value for {name} contains characters that are not allowed in a header")
+            }
         }
     }
 }

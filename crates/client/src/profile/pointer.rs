@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for Pointers {
                 while let Some(pointer) = seq.next_element()? {
                     all.push(pointer);
                 }
-                if all.is_empty() { Err(A::Error::custom("a pointer is missing")) } else { Ok(Pointers(all)) }
+                if all.is_empty() { Err(A::Error::custom("missing pointer")) } else { Ok(Pointers(all)) }
             }
         }
         d.deserialize_any(PointersVisitor)
@@ -71,11 +71,11 @@ impl TryFrom<String> for Pointer {
         let mut steps = Vec::new();
         if !source.is_empty() {
             let Some(rest) = source.strip_prefix('/') else {
-                return Err(invalid(&source, "one starts with `/` or is empty"));
+                return Err(invalid(&source, "it must start with `/` or be empty"));
             };
             for step in rest.split('/') {
                 let unescaped = unescape(step);
-                steps.push(unescaped.ok_or_else(|| invalid(&source, "after `~` only 0 or 1 may stand"))?);
+                steps.push(unescaped.ok_or_else(|| invalid(&source, "`~` must be followed by 0 or 1"))?);
             }
         }
         Ok(Pointer { source, steps })

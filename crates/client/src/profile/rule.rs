@@ -103,15 +103,15 @@ impl TryFrom<SniffRuleSpec> for SniffRule {
             + usize::from(w.text.is_some())
             + usize::from(w.html);
         if looks > 1 {
-            return invalid("a rule looks at one of json, xml, text and html");
+            return invalid("a rule must have one of json, xml, text, html");
         }
         if w.xml.is_none() && (w.attribute.is_some() || w.element.is_some()) {
-            return invalid("attribute and element need xml, the name of the root");
+            return invalid("attribute and element require xml, the name of the root element");
         }
         let look = match (&w.json, &w.xml, &w.text, w.html) {
             (Some(pointer), ..) => Look::Json(pointer.clone()),
             (_, Some(root), ..) => match (&w.attribute, &w.element) {
-                (Some(_), Some(_)) => return invalid("a rule looks at attribute or element, not at both"),
+                (Some(_), Some(_)) => return invalid("a rule cannot have both attribute and element"),
                 (Some(a), None) => Look::XmlAttribute(root.clone(), a.clone()),
                 (None, Some(e)) => Look::XmlElement(root.clone(), e.clone()),
                 (None, None) => Look::XmlRoot(root.clone()),
@@ -119,17 +119,19 @@ impl TryFrom<SniffRuleSpec> for SniffRule {
             (_, _, Some(text), _) if text.is_empty() => return invalid("text is empty"),
             (_, _, Some(text), _) => Look::Text(text.to_ascii_lowercase()),
             (_, _, _, true) => Look::Html,
-            _ if w.status.is_empty() => return invalid("a rule looks at json, xml, text, html or status"),
+            _ if w.status.is_empty() => {
+                return invalid("a rule must have one of json, xml, text, html, status");
+            }
             _ => Look::Status,
         };
         let wants =
             usize::from(!w.one_of.is_empty()) + usize::from(!w.contains.is_empty()) + usize::from(w.empty);
         if wants > 1 {
-            return invalid("a rule wants one of in, contains and empty");
+            return invalid("a rule must have one of in, contains, empty");
         }
         let valued = matches!(look, Look::Json(_) | Look::XmlAttribute(..) | Look::XmlElement(..));
         if wants > 0 && !valued {
-            return invalid("in, contains and empty go with json, attribute or element");
+            return invalid("in, contains and empty require json, attribute or element");
         }
         let want = if w.empty {
             Want::Empty
@@ -188,7 +190,7 @@ impl TryFrom<String> for MeansName {
         MEANS.iter().find(|(known, _)| *known == name).map(|(_, m)| MeansName(*m)).ok_or_else(|| {
             let names: Vec<&str> = MEANS.iter().map(|(n, _)| *n).collect();
             let guess = tidegate_core::suggest::question(&name, &names);
-            ProfileError::Invalid(format!("`{name}` is not a meaning{guess}"))
+            ProfileError::Invalid(format!("unknown meaning `{name}`{guess}"))
         })
     }
 }

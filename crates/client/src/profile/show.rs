@@ -129,7 +129,7 @@ fn words(p: &Profile, file: Option<&str>) -> String {
     };
     line("name", p.name().to_owned());
     line("about", form.about.clone().unwrap_or_default());
-    line("from", file.unwrap_or("the binary").to_owned());
+    line("from", file.unwrap_or("built in").to_owned());
     if let Some(url) = &form.url {
         line("url", url.to_string());
     }
@@ -150,7 +150,7 @@ fn words(p: &Profile, file: Option<&str>) -> String {
     }
     if let Some(batch) = &form.batch {
         let text =
-            format!("{} {}, {} rows at most", batch.method.as_str(), batch.path.as_str(), batch.rows_max);
+            format!("{} {}, at most {} rows", batch.method.as_str(), batch.path.as_str(), batch.rows_max);
         line("batch", text);
     }
     line("auth", form.auth.as_ref().map_or_else(|| "none".to_owned(), auth));

@@ -149,12 +149,12 @@ impl TryFrom<String> for Template {
         while let Some(open) = rest.find('{') {
             let (before, from) = rest.split_at(open);
             let Some(close) = from.find('}') else {
-                return Err(ProfileError::Invalid(format!("`{source}`: a `{{` without its `}}`")));
+                return Err(ProfileError::Invalid(format!("`{source}`: `{{` without `}}`")));
             };
             let name = from.get(1..close).unwrap_or_default();
             let Some((_, place)) = PLACES.iter().find(|(known, _)| *known == name) else {
                 let guess = tidegate_core::suggest::question(name, &names());
-                return Err(ProfileError::Invalid(format!("`{{{name}}}` is not a placeholder{guess}")));
+                return Err(ProfileError::Invalid(format!("unknown placeholder `{{{name}}}`{guess}")));
             };
             if !before.is_empty() {
                 parts.push(TemplatePart::Text(before.to_owned()));
@@ -170,7 +170,7 @@ impl TryFrom<String> for Template {
             if let TemplatePart::Text(text) = part
                 && let Some(bad) = text.chars().find(|c| !plain(*c))
             {
-                let reason = format!("`{source}`: {bad:?} cannot stand in a URL; write it percent-encoded");
+                let reason = format!("`{source}`: {bad:?} is not allowed in a URL; percent-encode it");
                 return Err(ProfileError::Invalid(reason));
             }
         }
@@ -224,10 +224,10 @@ mod tests {
     #[test]
     fn a_place_must_be_known_and_a_letter_fit() {
         let refuse = |t: &str| Template::try_from(t.to_owned()).unwrap_err().to_string();
-        assert_eq!(refuse("q={adress}"), "`{adress}` is not a placeholder; did you mean `address`?");
-        assert_eq!(refuse("{lat"), "`{lat`: a `{` without its `}`");
+        assert_eq!(refuse("q={adress}"), "unknown placeholder `{adress}`; did you mean `address`?");
+        assert_eq!(refuse("{lat"), "`{lat`: `{` without `}`");
         for bad in ["a b", "a}b", "ü", "a#b", "a\nb"] {
-            assert!(refuse(bad).contains("cannot stand in a URL"), "{bad}");
+            assert!(refuse(bad).contains("is not allowed in a URL"), "{bad}");
         }
     }
 }

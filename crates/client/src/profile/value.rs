@@ -56,15 +56,15 @@ fn is_token(text: &str) -> bool {
 
 text!(
     /// A plain name.
-    Name, is_token, "is not a name; letters, digits, `-`, `.` and `_` may stand here"
+    Name, is_token, "is not a valid name; use letters, digits, `-`, `.` and `_`"
 );
 text!(
     /// The name of a header.
-    Header, is_token, "is not a header name"
+    Header, is_token, "is not a valid header name"
 );
 text!(
     /// The address of a service: scheme, host and perhaps a path.
-    Url, is_base, "is not an address; it starts with http:// or https:// and has no `?` and no `#`"
+    Url, is_base, "is not a valid URL; it must start with http:// or https://, without `?` and `#`"
 );
 
 fn is_base(text: &str) -> bool {
@@ -88,7 +88,7 @@ impl TryFrom<u16> for Status {
         if (100..600).contains(&status) {
             Ok(Status(status))
         } else {
-            Err(ProfileError::Invalid(format!("{status} is not an HTTP status; they go from 100 to 599")))
+            Err(ProfileError::Invalid(format!("{status} is not an HTTP status; expected 100 to 599")))
         }
     }
 }
@@ -118,7 +118,7 @@ impl TryFrom<f64> for Positive {
         if n.is_finite() && n > 0.0 {
             Ok(Positive(n))
         } else {
-            Err(ProfileError::Invalid(format!("{n} is not above zero")))
+            Err(ProfileError::Invalid(format!("{n} is not greater than 0")))
         }
     }
 }
@@ -148,7 +148,8 @@ impl TryFrom<String> for TimeSpan {
         match duration::parse(&text) {
             Some(span) if !span.is_zero() => Ok(TimeSpan(span)),
             _ => {
-                let reason = format!("`{text}` is not a time span; write for example 500ms, 30s, 5m or 1h");
+                let reason =
+                    format!("invalid duration `{text}`; expected a value such as 500ms, 30s, 5m or 1h");
                 Err(ProfileError::Invalid(reason))
             }
         }
@@ -197,7 +198,7 @@ impl<'de> Deserialize<'de> for Pairs {
                     let mut plain = String::new();
                     percent(&mut plain, &name);
                     if plain != name || name.is_empty() {
-                        return Err(A::Error::custom(format!("`{name}` is not a name of a parameter")));
+                        return Err(A::Error::custom(format!("invalid parameter name `{name}`")));
                     }
                     pairs.push(name, template);
                 }

@@ -96,12 +96,10 @@ impl fmt::Display for SecretError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // The text is not quoted: it may be the secret itself, put in the wrong place.
-            SecretError::NotARef => {
-                f.write_str("a secret is named as env:NAME or file:PATH, never written out")
-            }
-            SecretError::Env(name) => write!(f, "the environment variable {name} is not set"),
+            SecretError::NotARef => f.write_str("a secret must be given as env:NAME or file:PATH"),
+            SecretError::Env(name) => write!(f, "environment variable {name} is not set"),
             SecretError::File(path, why) => {
-                write!(f, "the secret file {} cannot be read: {why}", path.display())
+                write!(f, "cannot read the secret file {}: {why}", path.display())
             }
             SecretError::Empty(from) => write!(f, "the secret {from} is empty"),
         }

@@ -33,11 +33,9 @@ pub(super) fn judge(
     now: Mono,
 ) -> (Verdict, Hints, String) {
     let (signal, hints, words) = match (seen, fault) {
-        (_, Some(StoreFault::Cut)) => (
-            Signal::Network(Network::Truncated),
-            Hints::default(),
-            "the object ended before its end".to_owned(),
-        ),
+        (_, Some(StoreFault::Cut)) => {
+            (Signal::Network(Network::Truncated), Hints::default(), "the object is truncated".to_owned())
+        }
         (Some(ObservedExchange::Failure(failure)), _) => {
             (failure.signal(), Hints::default(), failure.to_string())
         }
@@ -90,11 +88,11 @@ fn embedded(error: &object_store::Error) -> (Finding, String) {
     };
     let words = match error {
         E::NotFound { .. } => "no such object",
-        E::AlreadyExists { .. } => "it exists already",
-        E::Precondition { .. } | E::NotModified { .. } => "it has changed meanwhile",
-        E::NotSupported { .. } | E::NotImplemented { .. } => "this store cannot do that",
-        E::InvalidPath { .. } => "the store holds a name that is not a key",
-        _ => "the store refused the request",
+        E::AlreadyExists { .. } => "the object already exists",
+        E::Precondition { .. } | E::NotModified { .. } => "the object has changed",
+        E::NotSupported { .. } | E::NotImplemented { .. } => "not supported by this store",
+        E::InvalidPath { .. } => "the store contains an invalid key",
+        _ => "the store rejected the request",
     };
     (finding, words.to_owned())
 }

@@ -41,7 +41,7 @@ pub struct BadKey {
 
 impl fmt::Display for BadKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a key: {}", self.key, self.why)
+        write!(f, "invalid key {:?}: {}", self.key, self.why)
     }
 }
 
@@ -57,7 +57,7 @@ pub fn check(key: &str) -> Result<(), BadKey> {
     } else if key.len() > BYTES_MAX - SHARD_BYTES {
         "it is longer than 1019 bytes"
     } else if key.bytes().any(|b| b.is_ascii_control()) {
-        "it holds a control code"
+        "it contains a control character"
     } else if key.split('/').any(|s| matches!(s, "" | "." | "..")) {
         "a segment between slashes is empty, `.` or `..`"
     } else {

@@ -72,7 +72,7 @@ impl ObjectStoreClient {
                 };
                 let page = store.call(&physical_prefix, &format!("{physical_prefix}/"), ask).await?;
                 if page.page_token.is_some() && page.page_token == token {
-                    let why = "the list goes round in a circle";
+                    let why = "the listing loops";
                     return Err(StoreError::local(&physical_prefix, Code::UNEXPECTED_BODY, why));
                 }
                 let found: Vec<_> =

@@ -182,13 +182,13 @@ impl ObjectStoreClient {
     ) -> Result<ObjectStoreClient, OpenError> {
         let wrong = |why: &str| Err(OpenError::Setting(why.to_owned()));
         if settings.part_bytes < 5 << 20 {
-            return wrong("a part has at least 5 MiB");
+            return wrong("the part size must be at least 5 MiB");
         }
         let profile = profile()?;
         let (name, base, backend) = if let Some(rest) = address.strip_prefix("s3://") {
             let (bucket, base) = rest.split_once('/').unwrap_or((rest, ""));
             if bucket.is_empty() {
-                return wrong("the address names no bucket");
+                return wrong("the URL has no bucket");
             }
             let base = base.trim_end_matches('/');
             if !base.is_empty() {
@@ -258,19 +258,19 @@ fn profile() -> Result<Profile, OpenError> {
 fn directory(address: &str) -> Result<PathBuf, OpenError> {
     let wrong = |why: String| Err(OpenError::Setting(why));
     if address.is_empty() {
-        return wrong("the address of the store is empty".into());
+        return wrong("the URL of the store is empty".into());
     }
     if address.starts_with("file:") {
         let url = Url::parse(address).ok().filter(|url| url.scheme() == "file");
         return match url.and_then(|url| url.to_file_path().ok()) {
             Some(path) => Ok(path),
-            None => wrong(format!("{address} names no directory; file:///data does")),
+            None => wrong(format!("{address} is not a directory URL; expected for example file:///data")),
         };
     }
     match address.split_once("://") {
-        Some((scheme, _)) => wrong(format!(
-            "{scheme}:// is not a store; there are s3://bucket, file:///dir and plain directories"
-        )),
+        Some((scheme, _)) => {
+            wrong(format!("unsupported store {scheme}://; expected s3://bucket, file:///dir or a directory"))
+        }
         None => Ok(PathBuf::from(address)),
     }
 }
@@ -281,7 +281,7 @@ fn local(directory: PathBuf, create: bool) -> Result<Backend, OpenError> {
         std::fs::create_dir_all(&directory).map_err(|e| refuse(e.to_string()))?;
     }
     if !std::fs::metadata(&directory).map_err(|e| refuse(e.to_string()))?.is_dir() {
-        return Err(refuse("it is none".into()));
+        return Err(refuse("not a directory".into()));
     }
     let files =
         LocalFileSystem::new_with_prefix(&directory).map_err(|_| refuse("it cannot be used".into()))?;
@@ -295,15 +295,17 @@ fn bucket_of(bucket: &str, s3: &S3Settings, profile: &Profile, clock: Clock) -> 
         !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
     };
     if !is_name(bucket) || !is_name(region) {
-        return Err(wrong("a bucket and a region are made of letters, digits, `-`, `.` and `_`"));
+        return Err(wrong("a bucket and a region can contain only letters, digits, `-`, `.` and `_`"));
     }
     let aws = format!("https://s3.{region}.amazonaws.com");
     let endpoint = match &s3.endpoint {
         Some(url) => url.clone(),
-        None => Url::parse(&aws).map_err(|_| wrong("the region makes no address"))?,
+        None => Url::parse(&aws).map_err(|_| wrong("invalid region"))?,
     };
     if !endpoint.username().is_empty() || endpoint.password().is_some() || endpoint.query().is_some() {
-        return Err(wrong("the endpoint holds more than an address; keys come from env: or file:"));
+        return Err(wrong(
+            "the endpoint must not contain credentials or a query; pass keys as env:NAME or file:PATH",
+        ));
     }
     let wire = StoreTransport {
         client: client(&endpoint, s3.private)?,
@@ -329,7 +331,7 @@ fn bucket_of(bucket: &str, s3: &S3Settings, profile: &Profile, clock: Clock) -> 
         }
         // No signature: the checksum goes along by itself.
         (None, None) => builder.with_skip_signature(true).with_checksum_algorithm(Checksum::SHA256),
-        _ => return Err(wrong("an access key and a secret key go together")),
+        _ => return Err(wrong("the access key and the secret key must be given together")),
     };
     let builder = match fetch(&s3.session_token)?.as_ref().map(Secret::reveal) {
         Some(token) => builder.with_token(token),
@@ -342,7 +344,7 @@ fn bucket_of(bucket: &str, s3: &S3Settings, profile: &Profile, clock: Clock) -> 
 /// A client that may ask this endpoint and nothing else.
 fn client(endpoint: &Url, private: bool) -> Result<Client, OpenError> {
     let wrong = |why: String| OpenError::Setting(why);
-    let host = endpoint.host().ok_or_else(|| wrong("the endpoint names no host".into()))?;
+    let host = endpoint.host().ok_or_else(|| wrong("the endpoint has no host".into()))?;
     let (private, exact) = match host {
         Host::Ipv4(v4) => (private, vec![v4.into()]),
         Host::Ipv6(v6) => (private, vec![v6.into()]),

@@ -127,7 +127,7 @@ impl ObjectReader {
             if let Some(piece) = piece {
                 let left = self.range.end.saturating_sub(self.at);
                 if piece.len() as u64 > left {
-                    let why = "more bytes came than were declared";
+                    let why = "more bytes received than declared";
                     return Err(StoreError::local(&self.meta.key, Code::UNEXPECTED_BODY, why));
                 }
                 self.at += piece.len() as u64;
@@ -142,7 +142,7 @@ impl ObjectReader {
     async fn resume(&mut self) -> Result<(), StoreError> {
         self.stalls += 1;
         if self.stalls > self.store.0.policy.attempts_max {
-            let why = "the object breaks off again and again";
+            let why = "the download is interrupted repeatedly";
             return Err(StoreError::local(&self.meta.key, Code::TRUNCATED_BODY, why));
         }
         let mut wanted = GetOptions {
@@ -169,7 +169,7 @@ impl ObjectReader {
     pub async fn bytes(mut self, bytes_max: usize) -> Result<Bytes, StoreError> {
         let length = self.range.end.saturating_sub(self.range.start);
         if length > bytes_max as u64 {
-            let why = format!("it has {length} bytes, more than {bytes_max}");
+            let why = format!("{length} bytes, more than the limit of {bytes_max}");
             return Err(StoreError::local(&self.meta.key, Code::PAYLOAD_TOO_LARGE, why));
         }
         let Some(first) = self.next().await? else { return Ok(Bytes::new()) };

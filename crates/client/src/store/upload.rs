@@ -152,7 +152,7 @@ impl UploadTarget<'_> {
             under_way.push(self.part(id, number, content));
             number += 1;
             if number as u64 > PARTS_MAX {
-                let why = "it has more than 10,000 parts; choose larger ones";
+                let why = "more than 10,000 parts; use larger parts";
                 return Err(StoreError::local(self.key, Code::PAYLOAD_TOO_LARGE, why));
             }
             if under_way.len() >= self.store.0.parts_at_once
@@ -264,8 +264,9 @@ impl<S: Stream<Item = io::Result<Bytes>> + Unpin> PartSplitter<'_, S> {
                     _ => Ok(Some(part.freeze())),
                 };
             };
-            let mut piece = piece
-                .map_err(|e| StoreError::local(self.key, Code::UNPROCESSABLE, format!("its source: {e}")))?;
+            let mut piece = piece.map_err(|e| {
+                StoreError::local(self.key, Code::UNPROCESSABLE, format!("cannot read the source: {e}"))
+            })?;
             self.total = self.total.saturating_add(piece.len() as u64);
             if let Some(length) = self.length.filter(|length| self.total > *length) {
                 return Err(self.odd(length));
@@ -282,7 +283,7 @@ impl<S: Stream<Item = io::Result<Bytes>> + Unpin> PartSplitter<'_, S> {
     }
 
     fn odd(&self, length: u64) -> StoreError {
-        let why = format!("its source has {} bytes or more and should have {length}", self.total);
+        let why = format!("the source has at least {} bytes, expected {length}", self.total);
         StoreError::local(self.key, Code::TRUNCATED_BODY, why)
     }
 }

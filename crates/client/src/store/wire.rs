@@ -96,7 +96,7 @@ impl StoreTransport {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpFailure> {
         let (mut parts, body) = request.into_parts();
         let url = Url::parse(&parts.uri.to_string())
-            .map_err(|_| HttpFailure::Malformed("the key makes no URL".into()))?;
+            .map_err(|_| HttpFailure::Malformed("the key cannot be used in a URL".into()))?;
         for name in ["authorization", "x-amz-security-token"] {
             if let Some(value) = parts.headers.get_mut(name) {
                 value.set_sensitive(true);
@@ -123,7 +123,10 @@ impl StoreTransport {
             // The status of an error says enough.
             Err(_) if !head.status.is_success() => Bytes::new(),
             Err(_) => {
-                return Err(HttpFailure::Network(Network::Truncated, "the body ended before its end".into()));
+                return Err(HttpFailure::Network(
+                    Network::Truncated,
+                    "the response body is truncated".into(),
+                ));
             }
         };
         let finding = self.profile.sniff(status, content_type(&head.headers), &body);

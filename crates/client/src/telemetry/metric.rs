@@ -58,64 +58,64 @@ metrics! {
     RETRIES = Counter "retry_count_total" ["host"] "{retry}" "Retries decided.";
     BACKOFF_DELAY = Histogram "backoff_delay_seconds" ["host"] "s" "Waits between attempts.";
     HEADER_PRESENT = Gauge "rate_limit_header_present" ["host"] "1" "Share of responses that carry a rate-limit header.";
-    WRITE_SUCCESS = Gauge "spatial_write_success_rate" [] "1" "Share of the records that should be written and are.";
-    VALIDATION_FAILURES = Gauge "spatial_validation_failure_ratio" [] "1" "Share of the geometries judged that failed a spatial gate.";
+    WRITE_SUCCESS = Gauge "spatial_write_success_rate" [] "1" "Share of the records to be written that were written.";
+    VALIDATION_FAILURES = Gauge "spatial_validation_failure_ratio" [] "1" "Share of the checked geometries that failed a spatial gate.";
 
-    READ = Counter "tidegate_records_read_total" [] "{record}" "Records that the source offered.";
+    READ = Counter "tidegate_records_read_total" [] "{record}" "Records read from the source.";
     RECORDS = Counter "tidegate_records_total" ["outcome"] "{record}" "Records ended, by outcome.";
-    LAG = Gauge "tidegate_lag_records" [] "{record}" "Records read that have no end yet.";
-    REUSED = Counter "tidegate_reused_total" ["host", "from"] "{record}" "Records answered without a call of their own: from the cache, or with an equal record.";
+    LAG = Gauge "tidegate_lag_records" [] "{record}" "Records read and not finished yet.";
+    REUSED = Counter "tidegate_reused_total" ["host", "from"] "{record}" "Records answered without a call: from the cache, or by the response for an identical record.";
     COMMIT = Histogram "tidegate_commit_seconds" [] "s" "Time to commit a batch.";
     LAST_COMMIT = Gauge "tidegate_last_commit_timestamp_seconds" [] "s" "When the last batch was committed; 0 before the first.";
-    STARTED = Gauge "tidegate_start_timestamp_seconds" [] "s" "When the run began.";
+    STARTED = Gauge "tidegate_start_timestamp_seconds" [] "s" "When the run started.";
 
     ATTEMPTS = Counter "tidegate_attempts_total" ["host", "attempt"] "{attempt}" "Attempts sent, by their number in the call.";
     ATTEMPTS_SUCCEEDED = Counter "tidegate_attempts_succeeded_total" ["host", "attempt"] "{attempt}" "Attempts answered, by their number in the call.";
     RETRIES_PER_CALL = Histogram "tidegate_retries_per_call" ["host"] "{retry}" "Retries of one call.";
     RETRIES_BOUND = Gauge "tidegate_retries_per_call_limit" ["host"] "{retry}" "Retries that the policy allows a call, the free ones included.";
     CALL_SECONDS = Counter "tidegate_call_seconds_total" ["host"] "s" "Time in calls.";
-    BACKOFF_SECONDS = Counter "tidegate_backoff_seconds_total" ["host"] "s" "Time waited on purpose between attempts.";
+    BACKOFF_SECONDS = Counter "tidegate_backoff_seconds_total" ["host"] "s" "Time in backoff between attempts.";
     RESPONSES = Counter "tidegate_responses_total" ["host", "status"] "{response}" "Responses, by status; none is a network failure.";
-    MALFORMED = Counter "tidegate_malformed_headers_total" ["host"] "{header}" "Rate-limit headers that nobody can read.";
+    MALFORMED = Counter "tidegate_malformed_headers_total" ["host"] "{header}" "Rate-limit headers that cannot be parsed.";
 
-    LANE_RATE = Gauge "tidegate_lane_rate" ["host"] "{call}/s" "Calls per second that the lane has learned or was given; 0 knows none.";
-    LANE_IN_FLIGHT = Gauge "tidegate_lane_in_flight" ["host"] "{call}" "Calls under way.";
-    LANE_CAP = Gauge "tidegate_lane_in_flight_limit" ["host"] "{call}" "Calls that may be under way.";
+    LANE_RATE = Gauge "tidegate_lane_rate" ["host"] "{call}/s" "Calls per second that the lane has learned or was given; 0 if unknown.";
+    LANE_IN_FLIGHT = Gauge "tidegate_lane_in_flight" ["host"] "{call}" "Calls in flight.";
+    LANE_CAP = Gauge "tidegate_lane_in_flight_limit" ["host"] "{call}" "Maximum calls in flight.";
     LANE_WAITING = Gauge "tidegate_lane_waiting" ["host"] "{call}" "Calls that wait for the lane.";
-    LANE_WAIT = Gauge "tidegate_lane_wait_seconds" ["host"] "s" "Until the server wants the next call.";
-    BREAKER = Gauge "tidegate_breaker_state" ["host", "state"] "1" "1 for the state that the breaker is in.";
-    BREAKER_CHANGES = Counter "tidegate_breaker_changes_total" ["host"] "{change}" "Changes of the breaker's state.";
+    LANE_WAIT = Gauge "tidegate_lane_wait_seconds" ["host"] "s" "Time until the server accepts the next call.";
+    BREAKER = Gauge "tidegate_breaker_state" ["host", "state"] "1" "1 for the current state of the breaker.";
+    BREAKER_CHANGES = Counter "tidegate_breaker_changes_total" ["host"] "{change}" "State changes of the breaker.";
 
-    GATE_CHECKED = Counter "tidegate_gate_checked_total" ["gate"] "{check}" "Records or values that a gate looked at.";
+    GATE_CHECKED = Counter "tidegate_gate_checked_total" ["gate"] "{check}" "Records or values checked by a gate.";
     GATE_FAILED = Counter "tidegate_gate_failed_total" ["gate"] "{check}" "Of those, how many failed.";
     GATE_HALTED = Gauge "tidegate_gate_halted" ["gate"] "1" "1 for the gate that halted the run.";
     NULL_RATE = Gauge "tidegate_null_rate" ["gate"] "1" "Share of values that are null.";
     NULL_LIMIT = Gauge "tidegate_null_rate_limit" ["gate"] "1" "Share of values that may be null.";
 
     LETTERS = Gauge "tidegate_letter_letters" [] "{letter}" "Dead letters in the store.";
-    LETTERS_OPEN = Gauge "tidegate_letter_open" [] "{letter}" "Letters about which something has to be done.";
+    LETTERS_OPEN = Gauge "tidegate_letter_open" [] "{letter}" "Open letters.";
     LETTER_OLDEST = Gauge "tidegate_letter_oldest_seconds" [] "s" "Age of the oldest open letter.";
-    LETTER_BYTES = Gauge "tidegate_letter_bytes" [] "By" "Bytes that the store takes.";
-    LETTER_CAPACITY = Gauge "tidegate_letter_capacity" [] "{letter}" "Letters that the store may hold.";
+    LETTER_BYTES = Gauge "tidegate_letter_bytes" [] "By" "Size of the store in bytes.";
+    LETTER_CAPACITY = Gauge "tidegate_letter_capacity" [] "{letter}" "Capacity of the store in letters.";
     LETTER_FULL = Gauge "tidegate_letter_full_ratio" [] "1" "Share of the capacity that is used.";
     LETTER_ARRIVED = Gauge "tidegate_letter_arrived_last_hour" [] "{letter}" "Letters that failed in the last hour.";
-    LETTER_DRAINED = Counter "tidegate_letter_drained_total" [] "{letter}" "Letters that replays brought to their sink.";
-    REPLAY_SUCCESS = Gauge "tidegate_letter_replay_success_ratio" [] "1" "Share of replayed letters that did not die again.";
+    LETTER_DRAINED = Counter "tidegate_letter_drained_total" [] "{letter}" "Letters resolved by replays.";
+    REPLAY_SUCCESS = Gauge "tidegate_letter_replay_success_ratio" [] "1" "Share of replayed letters that did not fail again.";
     LETTER_SPATIAL = Gauge "tidegate_letter_spatial_ratio" [] "1" "Share of open letters that failed a spatial check.";
 
-    LETTER_PURGED = Counter "tidegate_letter_purged_total" [] "{letter}" "Letters that `serve` purged because they were kept long enough.";
+    LETTER_PURGED = Counter "tidegate_letter_purged_total" [] "{letter}" "Letters past their retention period that `serve` purged.";
     LETTER_INCIDENTS = Gauge "tidegate_letter_incidents" [] "{incident}" "Open incidents: pipelines that are suspended.";
     LETTER_READABLE = Gauge "tidegate_letter_readable" [] "1" "1 while the store can be read.";
 
-    LAST_RUN = Gauge "tidegate_last_run_timestamp_seconds" [] "s" "When the last run ended, or began if it has not ended.";
+    LAST_RUN = Gauge "tidegate_last_run_timestamp_seconds" [] "s" "When the last run ended, or started if it has not ended.";
     LAST_RUN_TOOK = Gauge "tidegate_last_run_seconds" [] "s" "How long the last run took.";
-    LAST_RUN_STATUS = Gauge "tidegate_last_run_status" ["status"] "1" "1 for how the last run ended; running may also be killed.";
-    LAST_RUN_READ = Gauge "tidegate_last_run_records_read" [] "{record}" "Records that the last run was offered.";
+    LAST_RUN_STATUS = Gauge "tidegate_last_run_status" ["status"] "1" "1 for the status of the last run; running may also mean killed.";
+    LAST_RUN_READ = Gauge "tidegate_last_run_records_read" [] "{record}" "Records read by the last run.";
     LAST_RUN_RECORDS = Gauge "tidegate_last_run_records" ["outcome"] "{record}" "Records of the last run, by outcome.";
 
     ALERT = Gauge "tidegate_alert_firing" ["alert"] "1" "1 while the alert fires.";
-    SPANS_DROPPED = Counter "tidegate_spans_dropped_total" [] "{span}" "Spans of unremarkable calls that were left out because there were too many.";
-    BUILD = Gauge "tidegate_build_info" ["version"] "1" "1 for the version that runs.";
+    SPANS_DROPPED = Counter "tidegate_spans_dropped_total" [] "{span}" "Spans of ordinary calls that were dropped because there were too many.";
+    BUILD = Gauge "tidegate_build_info" ["version"] "1" "1 for the running version.";
 }
 
 #[cfg(test)]

@@ -79,22 +79,22 @@ impl Alert {
     pub const fn advice(self) -> &'static str {
         match self {
             Alert::RetryRatio => {
-                "the service refuses or fails more than retries are for; lower the rate or ask the provider"
+                "the service rejects or fails too many calls; lower the rate or contact the provider"
             }
             Alert::FirstAttemptSuccess => {
-                "look at the status codes: throttles want a lower rate, failures the provider"
+                "check the status codes: lower the rate if calls are throttled, contact the provider if they fail"
             }
             Alert::RetriesAtBound => {
-                "records are about to be given up; find out what fails before raising max_attempts"
+                "records are about to be rejected; find the cause before raising max_attempts"
             }
-            Alert::BackoffShare => "the run waits more than it works; a lower rate may finish sooner",
+            Alert::BackoffShare => "the run spends most of its time waiting; a lower rate may finish sooner",
             Alert::LettersFull => {
-                "triage, replay or archive letters before the store is full and the run stops"
+                "replay, archive or purge letters before the store is full and the run stops"
             }
-            Alert::LetterAge => "somebody should look: `tidegate dlq stats` says what is there",
-            Alert::BreakerOpen => "the service is failing; calls wait until it answers again",
-            Alert::NullRate => "the source gives fewer values than it used to; the gate will halt the run",
-            Alert::Spike503 => "the service itself is overloaded, not what stands behind it; slow down",
+            Alert::LetterAge => "check the open letters with `tidegate dlq stats`",
+            Alert::BreakerOpen => "the service is failing; calls wait until it responds again",
+            Alert::NullRate => "the source has more nulls than usual; the gate is about to halt the run",
+            Alert::Spike503 => "the service itself is overloaded, not a backend; lower the rate",
         }
     }
 }
@@ -245,7 +245,7 @@ fn judge(alert: Alert, limits: &AlertLimits, now: &AlertReading, since: &AlertRe
         Alert::FirstAttemptSuccess => {
             let ratio = share(since.first_answered as f64, since.first_sent as f64);
             let said = format!(
-                "{} of the calls are answered at the first attempt; the target is {}",
+                "{} of the calls succeed at the first attempt, the target is {}",
                 percent(ratio),
                 percent(limits.first_attempt_success)
             );
@@ -255,8 +255,7 @@ fn judge(alert: Alert, limits: &AlertLimits, now: &AlertReading, since: &AlertRe
             let calls: u64 = since.by_retries.iter().sum();
             let bound = now.bound_bucket.unwrap_or(BUCKETS);
             let used_up: u64 = since.by_retries.iter().skip(bound).sum();
-            let said =
-                format!("{used_up} of {calls} calls have used up their retries, one in a hundred or more");
+            let said = format!("{used_up} of {calls} calls have exhausted their retries, 1 % or more");
             (enough && used_up > 0 && used_up * 100 >= calls, said)
         }
         Alert::BackoffShare => {
@@ -271,7 +270,7 @@ fn judge(alert: Alert, limits: &AlertLimits, now: &AlertReading, since: &AlertRe
         Alert::LettersFull => {
             let full = now.letters_full.unwrap_or(0.0);
             let said = format!(
-                "the store of dead letters is {} full, the limit is {}",
+                "the dead letter store is {} full, the limit is {}",
                 percent(full),
                 percent(limits.letters_full)
             );
@@ -291,7 +290,7 @@ fn judge(alert: Alert, limits: &AlertLimits, now: &AlertReading, since: &AlertRe
         Alert::NullRate => {
             let near = now.null_share.unwrap_or(0.0);
             let said = format!(
-                "nulls are at {} of what a gate allows, the limit is {}",
+                "nulls are at {} of the limit of a gate, the alert threshold is {}",
                 percent(near),
                 percent(limits.null_rate)
             );
@@ -300,7 +299,10 @@ fn judge(alert: Alert, limits: &AlertLimits, now: &AlertReading, since: &AlertRe
         Alert::Spike503 => {
             let (n, other) = (since.status_503, since.status_504);
             let ratio = share(n as f64, since.responses as f64);
-            let said = format!("{} of the responses are 503 ({n}, beside {other} of 504)", percent(ratio));
+            let said = format!(
+                "{} of the responses have status 503 ({n}, compared with {other} with status 504)",
+                percent(ratio)
+            );
             let spike = ratio >= limits.spike_503 && n as f64 > limits.spike_factor * other as f64;
             (enough && spike, said)
         }

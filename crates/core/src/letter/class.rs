@@ -95,7 +95,7 @@ impl FromStr for FailureClass {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<FailureClass, &'static str> {
         let found = FailureClass::ALL.into_iter().find(|class| class.as_str() == text);
-        found.ok_or("a class is transient, fatal, poison, systemic or ambiguous")
+        found.ok_or("unknown class; expected one of transient, fatal, poison, systemic, ambiguous")
     }
 }
 

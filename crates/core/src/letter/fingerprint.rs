@@ -47,7 +47,7 @@ impl FromStr for Fingerprint {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<Fingerprint, &'static str> {
         let number = (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok()).flatten();
-        number.map(Fingerprint).ok_or("a fingerprint is 16 hex digits")
+        number.map(Fingerprint).ok_or("a fingerprint must be 16 hexadecimal digits")
     }
 }
 

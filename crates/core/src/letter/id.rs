@@ -44,7 +44,7 @@ impl fmt::Display for LetterId {
 impl FromStr for LetterId {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<LetterId, &'static str> {
-        let wrong = "an id is a UUID such as 0199a2b4-77aa-7000-8000-0123456789ab";
+        let wrong = "an id must be a UUID such as 0199a2b4-77aa-7000-8000-0123456789ab";
         let dashes = [8, 13, 18, 23];
         if text.len() != 36 || !text.is_ascii() {
             return Err(wrong);

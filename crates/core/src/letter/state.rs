@@ -140,8 +140,8 @@ impl FromStr for LetterState {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<LetterState, &'static str> {
         LetterState::ALL.into_iter().find(|state| state.as_str() == text).ok_or(
-            "a state is captured, scheduled, review, validated, suspended, unrecoverable, planned, \
-             resolved, dead, dismissed or archived",
+            "unknown state; expected one of captured, scheduled, review, validated, suspended, unrecoverable, planned, \
+             resolved, dead, dismissed, archived",
         )
     }
 }

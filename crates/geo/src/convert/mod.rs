@@ -139,7 +139,7 @@ pub fn convert_with(
             names if format == Some(Format::GeoPackage) => names.into_iter().map(Some).collect(),
             names => {
                 let message = format!(
-                    "there are several layers, and {} holds one; choose one of {names:?}",
+                    "the input has several layers, but {} can hold only one; select one of {names:?} with --layer",
                     to.display()
                 );
                 return Err(Problem::new(Code::NOT_FOUND, message).into());
@@ -178,7 +178,7 @@ fn prepare(
     let layer = reader.layer();
     let Some(crs) = layer.crs.clone().or_else(|| steps.from_crs.clone()) else {
         let message =
-            "the source does not say its coordinate reference system; name it (--from-crs EPSG:4326)";
+            "the input declares no coordinate reference system; pass it, for example --from-crs EPSG:4326";
         return Err(Problem::new(Code::CRS_NOT_FOUND, message).into());
     };
     if let Some(asked) = steps.from_crs.as_ref().filter(|asked| !is_same(asked, &crs)) {

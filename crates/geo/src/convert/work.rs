@@ -144,7 +144,7 @@ impl Work {
         {
             if self.outside == Outside::Refuse {
                 let Operation { from, to, .. } = transform.operation();
-                let message = format!("it lies outside the area that {from} and {to} are meant for");
+                let message = format!("outside the area of use of {from} and {to}");
                 return Err(Problem::new(Code::INVALID_GEOMETRY, message));
             }
             self.beyond += 1;
@@ -180,9 +180,13 @@ fn accurate_enough(operation: &Operation, max: f32) -> Result<(), Problem> {
     let message = match accuracy {
         Some(accuracy) if *accuracy <= max => return Ok(()),
         Some(accuracy) => {
-            format!("the way from {from} to {to} is accurate to {accuracy} m, asked for was {max} m")
+            format!(
+                "the transformation from {from} to {to} is accurate to {accuracy} m, but {max} m is required"
+            )
         }
-        None => format!("the way from {from} to {to} is a ballpark: it ignores the difference of datums"),
+        None => format!(
+            "the transformation from {from} to {to} is a ballpark transformation without a datum shift"
+        ),
     };
     Err(Problem::new(Code::CRS_NOT_FOUND, message))
 }

@@ -242,7 +242,7 @@ fn binary<'a>(operator: Binary, left: Word<'a>, right: Word<'a>) -> Said<'a> {
         let text = |word: &Word<'a>| match word {
             Word::Text(text) => Ok(text.clone()),
             Word::Int(i) => Ok(i.to_string().into()),
-            other => Err(refuse(format!("{} is not a text", show(other)))),
+            other => Err(refuse(format!("{} is not a string", show(other)))),
         };
         let (text, pattern) = (text(&left)?, text(&right)?);
         return Ok(Word::Bool(match operator {

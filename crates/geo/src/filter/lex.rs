@@ -32,7 +32,7 @@ pub(super) fn lex(text: &str) -> Result<Vec<(usize, Token)>, Fault> {
         let second_is_digit = || rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
         let (token, len) = if first == '\'' || first == '"' {
             let (inner, len) =
-                quoted(rest, first).ok_or_else(|| Fault { at, message: "a quote is not closed".into() })?;
+                quoted(rest, first).ok_or_else(|| Fault { at, message: "unclosed quote".into() })?;
             (if first == '"' { Token::Name(inner) } else { Token::Text(inner) }, len)
         } else if first.is_ascii_digit() || (first == '.' && second_is_digit()) {
             let len = number(rest);
@@ -43,7 +43,7 @@ pub(super) fn lex(text: &str) -> Result<Vec<(usize, Token)>, Fault> {
             (Token::Word(rest.get(..len).unwrap_or_default().to_owned()), len)
         } else {
             let mark = MARKS.into_iter().find(|mark| rest.starts_with(mark));
-            let message = || format!("'{}' means nothing here", first.escape_debug());
+            let message = || format!("unexpected '{}'", first.escape_debug());
             let mark = mark.ok_or_else(|| Fault { at, message: message() })?;
             (Token::Mark(mark), mark.len())
         };

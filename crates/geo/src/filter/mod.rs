@@ -191,5 +191,5 @@ fn find(name: &str, schema: &Schema) -> Option<usize> {
 
 fn no_field(name: &str, at: usize, schema: &Schema) -> Fault {
     let known: Vec<&str> = schema.fields().iter().take(30).map(|field| field.name.as_str()).collect();
-    Fault { at, message: format!("there is no field {name:?}; there are {}", known.join(", ")) }
+    Fault { at, message: format!("no field {name:?}; expected one of {}", known.join(", ")) }
 }

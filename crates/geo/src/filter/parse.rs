@@ -16,7 +16,7 @@ pub fn parse(text: &str) -> Result<Expr, Fault> {
     let expr = parser.expr(0, 0)?;
     match parser.peek() {
         Token::End => Ok(expr),
-        token => Err(parser.fault(&format!("{} is left over here", shown(token)))),
+        token => Err(parser.fault(&format!("unexpected {}", shown(token)))),
     }
 }
 
@@ -25,7 +25,7 @@ fn shown(token: &Token) -> String {
         Token::Word(word) | Token::Number(word) => format!("'{word}'"),
         Token::Mark(mark) => format!("'{mark}'"),
         Token::Name(name) => format!("\"{name}\""),
-        Token::Text(text) => format!("the text '{text}'"),
+        Token::Text(text) => format!("the string '{text}'"),
         Token::End => "the end".into(),
     }
 }
@@ -68,7 +68,7 @@ impl Parser {
     }
 
     fn want(&mut self, mark: &str) -> Result<(), Fault> {
-        if self.eat(mark) { Ok(()) } else { Err(self.fault(&format!("`{mark}` is expected here"))) }
+        if self.eat(mark) { Ok(()) } else { Err(self.fault(&format!("expected `{mark}`"))) }
     }
 
     /// The operator that stands here, with its rank.
@@ -129,7 +129,7 @@ impl Parser {
         if self.eat_word("is") {
             let negated = self.eat_word("not");
             if !self.eat_word("null") {
-                return Err(self.fault("`null` is expected here"));
+                return Err(self.fault("expected `null`"));
             }
             return Ok(negate(negated, Expr::Unary(Unary::IsNull, Box::new(left))));
         }
@@ -141,7 +141,7 @@ impl Parser {
         if self.eat_word("between") {
             let low = self.expr(COMPARES + 1, depth + 1)?;
             if !self.eat_word("and") {
-                return Err(self.fault("`and` is expected here, and the upper bound of `between`"));
+                return Err(self.fault("expected `and` and the upper bound of `between`"));
             }
             let high = self.expr(COMPARES + 1, depth + 1)?;
             let (low, high) =
@@ -153,13 +153,13 @@ impl Parser {
                 let place = self.place();
                 let pattern = self.expr(COMPARES + 1, depth + 1)?;
                 if matches!(pattern, Expr::Literal(Literal::Int(_) | Literal::Real(_) | Literal::Bool(_))) {
-                    let message = format!("the pattern of `{word}` must be a text, in single quotes");
+                    let message = format!("the pattern of `{word}` must be a string in single quotes");
                     return Err(Fault { at: place, message });
                 }
                 return Ok(negate(negated, binary(operator, left, pattern)));
             }
         }
-        Err(self.fault("`in`, `between` or `like` is expected here"))
+        Err(self.fault("expected `in`, `between` or `like`"))
     }
 
     /// Expressions up to the closing bracket.
@@ -198,8 +198,8 @@ impl Parser {
             Token::Name(name) => Ok(Expr::Field(name, place)),
             Token::Word(word) => self.named(word, place, depth),
             Token::Mark(_) | Token::End => {
-                let ends = if token == Token::End { "it ends; " } else { "" };
-                let message = format!("{ends}a field, a number or a text in single quotes is expected here");
+                let ends = if token == Token::End { "unexpected end; " } else { "" };
+                let message = format!("{ends}expected a field, a number or a string in single quotes");
                 Err(Fault { at: place, message })
             }
         }
@@ -215,7 +215,7 @@ impl Parser {
             "$id" => return Ok(Expr::Own(Own::Id)),
             "$record" => return Ok(Expr::Own(Own::Record)),
             "and" | "or" | "in" | "is" | "like" | "ilike" | "between" => {
-                let message = format!("`{word}` cannot stand here; a field of that name needs double quotes");
+                let message = format!("unexpected `{word}`; put a field of that name in double quotes");
                 return Err(Fault { at: place, message });
             }
             _ => {}
@@ -225,7 +225,7 @@ impl Parser {
         }
         let Some((_, function)) = Function::ALL.iter().find(|(name, _)| *name == lower) else {
             let names: Vec<_> = Function::ALL.iter().map(|(name, _)| *name).collect();
-            let message = format!("there is no function `{word}`; there are {}", names.join(", "));
+            let message = format!("unknown function `{word}`; expected one of {}", names.join(", "));
             return Err(Fault { at: place, message });
         };
         let arguments = self.list(depth)?;
@@ -237,7 +237,7 @@ impl Parser {
         if count {
             Ok(Expr::Call(*function, arguments))
         } else {
-            Err(Fault { at: place, message: format!("`{word}` takes another number of values") })
+            Err(Fault { at: place, message: format!("wrong number of arguments for `{word}`") })
         }
     }
 }

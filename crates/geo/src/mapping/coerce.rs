@@ -102,7 +102,7 @@ pub fn coerce(value: Value<'_>, kind: Kind, null: &[String], format: Option<&str
     };
     made.ok_or_else(|| {
         let shown: String = spelt.unwrap_or_else(|| format!("{value:?}")).chars().take(60).collect();
-        Problem::new(Code::SCHEMA_MISMATCH, format!("{shown:?} cannot become {kind} without loss"))
+        Problem::new(Code::SCHEMA_MISMATCH, format!("{shown:?} cannot be converted to {kind} without loss"))
     })
 }
 

@@ -96,12 +96,12 @@ impl Mapping {
         let mut used = vec![false; source.fields().len()];
         for rule in rules {
             if fields.iter().any(|field| field.rule.to == rule.to) {
-                return refuse(&rule.to, "two rules make a field of this name");
+                return refuse(&rule.to, "two rules create a field with this name");
             }
             let from = rule.from.as_deref().unwrap_or(&rule.to);
             let (place, path) = resolve(source, from);
             if place.is_none() && rule.default.is_none() {
-                return refuse(from, "the source has no such field, and the rule no default");
+                return refuse(from, "no such field in the source, and the rule has no default");
             }
             if let Some(flag) = place.and_then(|at| used.get_mut(at)) {
                 *flag = true;
@@ -116,9 +116,9 @@ impl Mapping {
             match others {
                 _ if named => {}
                 Others::Drop => {}
-                Others::Refuse => return refuse(&field.name, "no rule names this field"),
+                Others::Refuse => return refuse(&field.name, "no rule for this field"),
                 Others::Keep if fields.iter().any(|mapped| mapped.rule.to == field.name) => {
-                    return refuse(&field.name, "a rule makes a field of the name of one that is kept");
+                    return refuse(&field.name, "a rule creates a field with the name of one that is kept");
                 }
                 Others::Keep => fields.push(Mapped {
                     rule: Rule::keep(&field.name),
@@ -210,7 +210,7 @@ impl Mapped {
         match (found, &self.rule.default) {
             (Owned::Null, Some(default)) => Ok(default.clone()),
             (Owned::Null, None) if self.rule.required => {
-                Err(Problem::new(Code::SCHEMA_MISMATCH, "there is no value, and one is required"))
+                Err(Problem::new(Code::SCHEMA_MISMATCH, "no value, but one is required"))
             }
             (found, _) => Ok(found),
         }

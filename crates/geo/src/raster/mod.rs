@@ -64,7 +64,7 @@ impl Raster {
     pub fn open(path: &Path) -> Result<Raster, Error> {
         let tags = Tags::read(&mut File::open(path)?)?;
         let (Some(width), Some(height)) = (tags.number(256), tags.number(257)) else {
-            return Err(Problem::new(Code::CORRUPTED_HEADER, "the TIFF file does not tell its size").into());
+            return Err(Problem::new(Code::CORRUPTED_HEADER, "the TIFF file has no size").into());
         };
         let bits = tags.number(258).unwrap_or(1);
         let kind = match tags.number(339).unwrap_or(1) {

@@ -37,7 +37,7 @@ pub(crate) struct Tags {
 }
 
 fn broken() -> Error {
-    Problem::new(Code::CORRUPTED_HEADER, "the file is not TIFF, or its head is cut off").into()
+    Problem::new(Code::CORRUPTED_HEADER, "not a TIFF file, or its header is truncated").into()
 }
 
 impl Tags {

@@ -77,22 +77,22 @@ impl fmt::Display for AuditError {
             }
             AuditError::Log { path: None, source } => write!(f, "the audit: {source}"),
             AuditError::Version { found, written } => {
-                write!(f, "its tables are of version {found}, this Tidegate writes {written}")
+                write!(f, "its tables have version {found}, expected {written}")
             }
-            AuditError::Changed(what) => write!(f, "the audit was changed from outside: {what}"),
+            AuditError::Changed(what) => write!(f, "the audit was modified by another program: {what}"),
             AuditError::Truncated { checkpoint, entry } => write!(
                 f,
-                "the audit was cut or put back: its checkpoint {checkpoint}, up to entry {entry}, is no longer in \
-                 the database; nothing more is entered, look with `tidegate audit verify`"
+                "the audit was truncated or restored: its checkpoint {checkpoint}, up to entry {entry}, is no longer in \
+                 the database; no more entries are written, check with `tidegate audit verify`"
             ),
             AuditError::NotASigningKey => {
-                f.write_str("that is not an audit key: tidegate-audit-key-1 ID HEX")
+                f.write_str("not an audit key; expected tidegate-audit-key-1 ID HEX")
             }
             AuditError::NotAPublicKey => {
-                f.write_str("that is not a public key of an audit: tidegate-audit-public-1 ID HEX")
+                f.write_str("not a public audit key; expected tidegate-audit-public-1 ID HEX")
             }
-            AuditError::BadKey(e) => write!(f, "the audit key is not a key: {e}"),
-            AuditError::NoRandomness(e) => write!(f, "the system gives no randomness: {e}"),
+            AuditError::BadKey(e) => write!(f, "invalid audit key: {e}"),
+            AuditError::NoRandomness(e) => write!(f, "cannot get random numbers from the system: {e}"),
         }
     }
 }

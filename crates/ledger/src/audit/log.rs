@@ -113,12 +113,16 @@ fn end<S: Sql + ?Sized>(sql: &mut S, writer: &AuditWriter) -> Result<LogEnd, Aud
     let heads = sql.query("SELECT n, hash, key_id, signature FROM audit_head", &[])?;
     // What somebody else added without the key must not get a signature from us.
     let changed = |what: String| {
-        let advice = "nothing more is entered, look with `tidegate audit verify`";
+        let advice = "no more entries are written, check with `tidegate audit verify`";
         Err(AuditError::Changed(format!("{what}; {advice}")))
     };
     if let Some(head) = heads.first() {
         if (head.int(0), head.blob(1)) != (end.n, end.hash.clone()) {
-            return changed(format!("it ends with entry {} and was left at entry {}", end.n, head.int(0)));
+            return changed(format!(
+                "it ends with entry {}, but the last entry written was {}",
+                end.n,
+                head.int(0)
+            ));
         }
         let ours =
             writer.signer.as_ref().filter(|signer| head.maybe_text(2).as_ref() == Some(&signer.key_id));
@@ -246,7 +250,7 @@ fn checkpoint<S: Sql + ?Sized>(
         };
         let leaves: Vec<Hash> = rows.iter().filter_map(|row| row.blob(1).try_into().ok()).collect();
         if end.int(0) - done != leaves.len() as i64 {
-            let what = "entries are missing; look with `tidegate audit verify`";
+            let what = "entries are missing; check with `tidegate audit verify`";
             return Err(AuditError::Changed(what.to_owned()));
         }
         let mut next = Checkpoint {

@@ -125,7 +125,8 @@ pub(crate) fn verify<S: Sql + ?Sized>(
                 && follows(&before, row.n, row)
                 && mark.is_none_or(|mark| hex(row.hash.get(..MARK).unwrap_or_default()) == mark);
             if let Some(signed) = head.signed.filter(|signed| row.n == n + 1 && row.n > *signed) {
-                let why = format!("the log was signed with {signed} entries, what follows is not");
+                let why =
+                    format!("the log was signed with {signed} entries; the entries after it are not signed");
                 return Ok(Err(found(n + 1, TamperKind::Forged, why)));
             }
             if !whole {
@@ -151,7 +152,7 @@ pub(crate) fn verify<S: Sql + ?Sized>(
     }
     if let Some(anchor) = anchors.last().filter(|anchor| anchor.last > n) {
         let why =
-            format!("the log ends with entry {n}, and checkpoint {} knows entry {}", anchor.k, anchor.last);
+            format!("the log ends with entry {n}, but checkpoint {} covers entry {}", anchor.k, anchor.last);
         return Ok(Err(found(n + 1, TamperKind::Truncated, why)));
     }
     let sealed = anchors.last().map_or(0, |anchor| anchor.last);
@@ -198,14 +199,14 @@ impl SignedHead {
                 Some(found(open, TamperKind::Forged, "no signature covers the end of the log"))
             }
             None => {
-                let why = "the signature of the end of the log is not of a key that is trusted";
+                let why = "the end of the log is not signed with a trusted key";
                 Some(found(open, TamperKind::Forged, why))
             }
             Some(signed) if signed > n => {
                 Some(found(n + 1, TamperKind::Truncated, format!("the log was signed with {signed} entries")))
             }
             Some(_) if self.hash != hash => {
-                Some(found(n, TamperKind::Forged, "it is not the entry that was signed as the last"))
+                Some(found(n, TamperKind::Forged, "it is not the entry that was signed last"))
             }
             Some(_) => None,
         }
@@ -250,12 +251,12 @@ fn anchors<S: Sql + ?Sized>(
         match (good, points.first()) {
             (Some(point), _) => chosen.push(point.clone()),
             (None, Some(point)) => {
-                let why = format!("checkpoint {k} is not as it was signed");
+                let why = format!("checkpoint {k} differs from what was signed");
                 return Ok(Err(found(point.first, TamperKind::Forged, why)));
             }
             (None, None) => {
                 let from = chosen.last().map_or(1, |next| next.first);
-                let why = format!("checkpoint {k}, which covers the entries before {from}, is gone");
+                let why = format!("checkpoint {k}, which covers the entries before {from}, is missing");
                 return Ok(Err(found(from, TamperKind::Forged, why)));
             }
         }
@@ -302,10 +303,11 @@ fn diagnose<S: Sql + ?Sized>(
         return untold(sql, expected, before, row);
     };
     if stored == mark {
-        return Ok(found(expected, TamperKind::Edited, "what it says is not what was hashed"));
+        return Ok(found(expected, TamperKind::Edited, "its content does not match its hash"));
     }
     if fits {
-        let why = "it was replaced and the chain was computed anew; the signed checkpoint knows another";
+        let why =
+            "it was replaced and the chain was recomputed; the signed checkpoint contains another entry";
         return Ok(found(expected, TamperKind::Forged, why));
     }
     // Another entry stands here, or one that never was.
@@ -313,18 +315,18 @@ fn diagnose<S: Sql + ?Sized>(
     let last = anchors.last().map_or(0, |anchor| anchor.last);
     let known = (1..=last).find(|other| *other != expected && stands(&stored, *other));
     let Some(known) = known else {
-        return Ok(found(expected, TamperKind::Forged, "no signed checkpoint knows it"));
+        return Ok(found(expected, TamperKind::Forged, "no signed checkpoint contains it"));
     };
     let mut after = n;
     loop {
         let rows = page(sql, after)?;
         let Some(end) = rows.last() else {
-            let why = format!("entry {known} stands in its place");
+            let why = format!("entry {known} is in its place");
             return Ok(found(expected, TamperKind::Deleted, why));
         };
         after = end.n;
         if let Some(moved) = rows.iter().find(|row| hex(row.hash.get(..MARK).unwrap_or_default()) == mark) {
-            let why = format!("entry {known} stands in its place, and it stands at {}", moved.n);
+            let why = format!("entry {known} is in its place, and it is at {}", moved.n);
             return Ok(found(expected, TamperKind::Reordered, why));
         }
     }
@@ -346,14 +348,14 @@ fn untold<S: Sql + ?Sized>(
         for other in rows.iter().filter(|other| other.n > expected) {
             // If the next one follows from what is written here as its hash, only the words changed.
             if first && follows(&row.hash, other.n, other) {
-                return Ok(found(expected, TamperKind::Edited, "what it says is not what was hashed"));
+                return Ok(found(expected, TamperKind::Edited, "its content does not match its hash"));
             }
             if first && follows(&row.hash, other.n + 1, other) {
-                return Ok(found(expected, TamperKind::Deleted, "the entries after it were numbered anew"));
+                return Ok(found(expected, TamperKind::Deleted, "the entries after it were renumbered"));
             }
             first = false;
             if follows(before, expected, other) {
-                let why = format!("it stands at {}", other.n);
+                let why = format!("it is at {}", other.n);
                 return Ok(found(expected, TamperKind::Reordered, why));
             }
         }

@@ -183,7 +183,7 @@ async fn write(to: &object::ObjectStoreClient, text: &[u8], letters: u64) -> Res
 /// The first file that is not what the manifest says.
 pub async fn verify(to: &object::ObjectStoreClient, manifest: &str) -> Result<ArchiveManifest> {
     let wrong =
-        |what: String| LetterError::Refused(format!("the archive is not whole: {what}; nothing was purged"));
+        |what: String| LetterError::Refused(format!("the archive is incomplete: {what}; nothing was purged"));
     let content: ArchiveManifest =
         serde_json::from_slice(&get(to, manifest).await?).map_err(|e| wrong(format!("{manifest}: {e}")))?;
     for file in &content.files {

@@ -20,7 +20,7 @@ pub enum LetterError {
 impl fmt::Display for LetterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LetterError::Store(what) => write!(f, "the dead-letter store: {what}"),
+            LetterError::Store(what) => write!(f, "the dead letter store: {what}"),
             LetterError::Full(what)
             | LetterError::Fenced(what)
             | LetterError::Refused(what)

@@ -151,7 +151,7 @@ pub fn export(
 ) -> Result<Exported> {
     let refused = |e: &dyn std::fmt::Display| LetterError::Refused(format!("{}: {e}", path.display()));
     let Some(kind) = Format::of_path(path) else {
-        return Err(refused(&"its name must tell the format: .gpkg, .fgb, .geojson, .ndjson or .csv"));
+        return Err(refused(&"unknown file extension; expected one of .gpkg, .fgb, .geojson, .ndjson, .csv"));
     };
     let schema = Arc::new(Schema::new(FIELDS));
     let scratch = tempfile::tempdir().map_err(|e| refused(&e))?;

@@ -42,10 +42,10 @@ pub enum PayloadError {
 impl fmt::Display for PayloadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PayloadError::Json(e) => write!(f, "the payload is no JSON: {e}"),
+            PayloadError::Json(e) => write!(f, "the payload is not JSON: {e}"),
             PayloadError::NotAnObject => f.write_str("the payload is not a JSON object"),
             PayloadError::NoGeometry => f.write_str("the payload has no geometry"),
-            PayloadError::UnknownType(name) => write!(f, "{name:?} is not a type of GeoJSON"),
+            PayloadError::UnknownType(name) => write!(f, "{name:?} is not a GeoJSON type"),
             PayloadError::NotAList(what) => write!(f, "{what} is not a list"),
             PayloadError::NotAPosition => f.write_str("a position is not a pair of numbers"),
             PayloadError::Write(e) => e.fmt(f),

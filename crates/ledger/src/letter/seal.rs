@@ -88,7 +88,7 @@ pub struct RewrappedKey {
 fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)
-        .map_err(|e| LetterError::Sealed(format!("the system gives no randomness: {e}")))?;
+        .map_err(|e| LetterError::Sealed(format!("cannot get random numbers from the system: {e}")))?;
     Ok(bytes)
 }
 
@@ -101,7 +101,7 @@ fn lock(key: &[u8; 32], bound: &[u8], plain: &[u8]) -> Result<Vec<u8>> {
     let cipher = XChaCha20Poly1305::new_from_slice(key).map_err(|e| LetterError::Sealed(e.to_string()))?;
     let sealed = cipher
         .encrypt(&XNonce::from(nonce), Bound { msg: plain, aad: bound })
-        .map_err(|_| LetterError::Sealed("the payload cannot be sealed".into()))?;
+        .map_err(|_| LetterError::Sealed("cannot seal the payload".into()))?;
     Ok([nonce.as_slice(), &sealed].concat())
 }
 
@@ -144,7 +144,7 @@ impl Recipient {
         let point = PublicKey::from(&ephemeral).to_bytes();
         let shared = ephemeral.diffie_hellman(&PublicKey::from(self.public));
         if !shared.was_contributory() {
-            return Err(LetterError::Sealed("the recipient's key is not a key".into()));
+            return Err(LetterError::Sealed("invalid recipient key".into()));
         }
         let wrapping = wrapping(shared.as_bytes(), &point, &self.public);
         Ok([point.as_slice(), &lock(&wrapping, &bound("key", id, &self.key_id), key)?].concat())
@@ -161,7 +161,8 @@ impl Recipient {
     /// # Errors
     /// When it is none.
     pub fn from_text(text: &str) -> Result<Recipient> {
-        let wrong = || LetterError::Sealed("that is not a recipient: tidegate-recipient-1 ID HEX".into());
+        let wrong =
+            || LetterError::Sealed("not a recipient key; expected tidegate-recipient-1 ID HEX".into());
         let mut words = text.split_whitespace();
         let (Some("tidegate-recipient-1"), Some(id), Some(public)) =
             (words.next(), words.next(), words.next())
@@ -209,11 +210,11 @@ impl SecretKey {
                 let mut words = line.split_whitespace();
                 let key = (words.next() == Some("tidegate-key-1")).then(|| (words.next(), words.next()));
                 let Some((Some(id), Some(secret))) = key else {
-                    return Err(LetterError::Sealed("that is not a key: tidegate-key-1 ID HEX".into()));
+                    return Err(LetterError::Sealed("not a key; expected tidegate-key-1 ID HEX".into()));
                 };
                 let key = unhex(secret).map(|secret| SecretKey::of(StaticSecret::from(secret)));
                 key.filter(|key| key.key_id == id)
-                    .ok_or_else(|| LetterError::Sealed(format!("key {id} is damaged: its id does not fit")))
+                    .ok_or_else(|| LetterError::Sealed(format!("key {id} is damaged: its id does not match")))
             })
             .collect()
     }
@@ -236,7 +237,7 @@ impl Keyring {
     fn find(&self, key_id: &str) -> Result<&SecretKey> {
         self.0.iter().find(|key| key.key_id == key_id).ok_or_else(|| {
             LetterError::Sealed(format!(
-                "the payload is sealed with key {key_id}, which was not given; see --key"
+                "the payload is sealed with key {key_id}, which was not given; pass it with --key"
             ))
         })
     }
@@ -244,7 +245,7 @@ impl Keyring {
     fn record_key(&self, id: LetterId, key_id: &str, wrap: &[u8]) -> Result<Zeroizing<[u8; 32]>> {
         let broken = || {
             LetterError::Sealed(format!(
-                "the key of letter {id} does not open: it was changed, moved or shredded"
+                "cannot open the key of letter {id}: it was changed, moved or destroyed"
             ))
         };
         self.find(key_id)?.unwrap(id, wrap).ok_or_else(broken)
@@ -260,7 +261,7 @@ impl Keyring {
             unlock(&key, &bound("payload", sealed.id, what), bytes).map(|plain| plain.to_vec()).ok_or_else(
                 || {
                     LetterError::Sealed(format!(
-                        "the payload of letter {} is not what was sealed for it",
+                        "the payload of letter {} was changed after it was sealed",
                         sealed.id
                     ))
                 },

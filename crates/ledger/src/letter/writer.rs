@@ -99,7 +99,7 @@ impl Letters {
         let (held, capacity) = (store.count(&super::LetterFilter::default())?, store.capacity()?);
         let warning = (held as f64 > capacity as f64 * WARN_AT).then(|| {
             format!(
-                "the dead-letter store {place} holds {held} of {capacity} letters; archive and purge some"
+                "the dead letter store {place} holds {held} of {capacity} letters; archive and purge letters"
             )
         });
         let (commands, received) = sync_channel(QUEUE);
@@ -199,8 +199,8 @@ fn write(mut store: LetterStore, commands: &Receiver<LetterCommand>, mut held: u
         }
         if dead.is_none() && held + count as u64 > capacity {
             dead = Some(LetterError::Full(format!(
-                "the dead-letter store is full: it holds {held} letters and may hold {capacity}. Nothing was lost; \
-                 archive and purge, or raise it with `tidegate dlq capacity N`"
+                "the dead letter store is full: {held} letters, capacity {capacity}. Nothing was lost; \
+                 archive and purge letters, or raise the capacity with `tidegate dlq capacity N`"
             )));
         }
         if batch.is_empty() {

@@ -178,7 +178,7 @@ mod tests {
         telemetry.letters(crate::letter::store::Health { letters: 9, capacity: 10, ..Default::default() });
         let mut usual = Watchman::new(&telemetry, None).unwrap();
         assert_eq!(usual.look(Duration::from_secs(1)).len(), 1);
-        assert_eq!(usual.fired()[0].said, "the store of dead letters is 90.0 % full, the limit is 70.0 %");
+        assert_eq!(usual.fired()[0].said, "the dead letter store is 90.0 % full, the limit is 70.0 %");
         assert!(
             telemetry
                 .prometheus()

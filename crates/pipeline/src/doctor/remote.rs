@@ -182,7 +182,9 @@ fn ask(
                 HttpFailure::Network(Network::Tls, _) => {
                     "check the clock of this machine and the certificate issuer"
                 }
-                HttpFailure::Network(..) => "is the service running? Check firewalls and proxies",
+                HttpFailure::Network(..) => {
+                    "check that the service is running and that no firewall or proxy blocks it"
+                }
                 _ => "check the URL of the service",
             };
             let own = matches!(failure, HttpFailure::Forbidden(_));

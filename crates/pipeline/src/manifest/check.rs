@@ -85,7 +85,7 @@ impl ManifestChecker<'_> {
             };
             if object.contains_key(&full) {
                 let other = full.strip_suffix(SECONDS).unwrap_or(&full);
-                let message = format!("`{full}` and `{other}` say the same");
+                let message = format!("`{full}` and `{other}` set the same value");
                 self.report("given_twice", key.place.clone(), message, "keep one of the two");
             }
             seen.insert(full.clone());
@@ -97,8 +97,8 @@ impl ManifestChecker<'_> {
         let least = schema.get("minProperties").and_then(Json::as_u64).unwrap_or(0);
         if (entries.len() as u64) < least || entries.len() as u64 > most {
             let place = entries.get(1).map_or(home.clone(), |(key, _)| key.place.clone());
-            let message = format!("{name} takes exactly one key, not {}", entries.len());
-            self.report("one_key", place, message, "begin another entry of the list with `- `");
+            let message = format!("{name} must have exactly one key, not {}", entries.len());
+            self.report("one_key", place, message, "start another list entry with `- `");
         }
         let required = schema.get("required").and_then(Json::as_array).into_iter().flatten();
         for missing in required.filter_map(Json::as_str).filter(|key| !seen.contains(*key)) {
@@ -115,8 +115,8 @@ impl ManifestChecker<'_> {
         for (key, node) in entries {
             let label = format!("{} of {name}", quoted(&key.name));
             if key.name.trim().is_empty() || key.name.chars().any(char::is_control) {
-                let message = format!("{} cannot be a name", quoted(&key.name));
-                self.report("range", key.place.clone(), message, "give a name without control characters");
+                let message = format!("invalid name {}", quoted(&key.name));
+                self.report("range", key.place.clone(), message, "use a name without control characters");
             } else if let Some(value) = self.node(node, key.place.clone(), each, &label) {
                 object.insert(key.name.clone(), value);
             }
@@ -129,8 +129,8 @@ impl ManifestChecker<'_> {
         if let (Some(least), Some(most), Some(first)) = (bound("minItems"), bound("maxItems"), items.first())
             && !(least..=most).contains(&(items.len() as u64))
         {
-            let message = format!("{name} takes {least} entries, not {}", items.len());
-            self.report("range", first.place.clone(), message, format!("give {least} entries"));
+            let message = format!("{name} must have {least} entries, not {}", items.len());
+            self.report("range", first.place.clone(), message, format!("use {least} entries"));
         }
         let null = Json::Null;
         let each = schema.get("items").unwrap_or(&null);
@@ -142,7 +142,7 @@ impl ManifestChecker<'_> {
                 continue;
             };
             if unique && list.contains(&value) {
-                let message = format!("{value} stands in {name} twice");
+                let message = format!("{value} is listed twice in {name}");
                 self.report("repeated", item.place.clone(), message, "keep one of the two");
             }
             list.push(value);
@@ -158,11 +158,11 @@ impl ManifestChecker<'_> {
         } else if bound("maxLength").is_some_and(|max| length > max) {
             format!("{name} is longer than {} characters", bound("maxLength").unwrap_or_default())
         } else if text.chars().any(char::is_control) {
-            format!("{name} holds a control character")
+            format!("{name} contains a control character")
         } else {
             return Some(Json::String(text.to_owned()));
         };
-        self.report("range", node.place.clone(), message, format!("give {}", expected(schema)));
+        self.report("range", node.place.clone(), message, format!("use {}", expected(schema)));
         None
     }
 
@@ -184,7 +184,7 @@ impl ManifestChecker<'_> {
                 }
                 Err(why) => format!("{name} is not a duration: {why}"),
             },
-            other => format!("{name} takes a duration with a unit, not {}", found(other)),
+            other => format!("{name} must be a duration with a unit, not {}", found(other)),
         };
         self.report("type", node.place.clone(), message, advice);
         None
@@ -201,9 +201,9 @@ impl ManifestChecker<'_> {
             return Some(());
         }
         let shown = found(&node.value);
-        let shown = shown.trim_start_matches("the number ").trim_start_matches("the text ");
+        let shown = shown.trim_start_matches("the number ").trim_start_matches("the string ");
         let message = format!("{name} cannot be {shown}");
-        self.report("range", node.place.clone(), message, format!("give {wanted}"));
+        self.report("range", node.place.clone(), message, format!("use {wanted}"));
         None
     }
 
@@ -211,7 +211,9 @@ impl ManifestChecker<'_> {
     fn mismatch(&mut self, node: &YamlNode, home: ByteRange, schema: &Json, name: &str) -> Option<Json> {
         let (place, message) = match &node.value {
             YamlValue::Null => (home, format!("{name} has no value")),
-            other => (node.place.clone(), format!("{name} takes {}, not {}", expected(schema), found(other))),
+            other => {
+                (node.place.clone(), format!("{name} must be {}, not {}", expected(schema), found(other)))
+            }
         };
         let guess = match &node.value {
             YamlValue::Text(text) => nearest(text, options(schema).into_iter().flatten()),
@@ -219,7 +221,7 @@ impl ManifestChecker<'_> {
         };
         let help = match (guess, &node.value) {
             (Some(guess), _) => format!("did you mean `{guess}`?"),
-            (None, YamlValue::Null) => format!("give {} after the colon", expected(schema)),
+            (None, YamlValue::Null) => format!("write {} after the colon", expected(schema)),
             (None, YamlValue::Text(text)) if numeric(text, schema) => "remove the quotes".to_owned(),
             (None, YamlValue::Text(text)) if kind(schema) == "boolean" && yes_or_no(text) => {
                 "write `true` or `false`".to_owned()
@@ -229,7 +231,7 @@ impl ManifestChecker<'_> {
             {
                 "put it in quotes".to_owned()
             }
-            _ => format!("give {}", expected(schema)),
+            _ => format!("use {}", expected(schema)),
         };
         self.report("type", place, message, help);
         None
@@ -243,10 +245,10 @@ impl ManifestChecker<'_> {
             Some(guess) => format!("did you mean `{guess}`?"),
             None => {
                 let names: Vec<_> = known.keys().map(|key| format!("`{key}`")).collect();
-                format!("{name} takes {}", names.join(", "))
+                format!("expected one of {}", names.join(", "))
             }
         };
-        let message = format!("{} is not a key of {name}", quoted(&key.name));
+        let message = format!("unknown key {} in {name}", quoted(&key.name));
         self.report("unknown_key", key.place.clone(), message, help);
         let guess = guess?;
         let full = format!("{guess}{SECONDS}");
@@ -258,7 +260,7 @@ impl ManifestChecker<'_> {
         let value = example.map(|example| format!(" {example}").replace(',', ", ")).unwrap_or_default();
         let meaning = schema.map(summary).unwrap_or_default();
         let help = format!("add `{key}:{value}` to {name}: {meaning}");
-        self.report("missing_key", home, format!("{name} lacks the mandatory key `{key}`"), help);
+        self.report("missing_key", home, format!("{name} is missing the required key `{key}`"), help);
     }
 }
 

@@ -50,14 +50,14 @@ fn expanded(text: &str, find: &impl Fn(&str) -> Option<String>) -> Result<(Strin
         let (name, default) =
             inner.split_once(':').map_or((inner, None), |(name, value)| (name, Some(value)));
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            let message = format!("{} is not the name of a variable", quoted(name));
-            return Err((message, "a name is made of letters, digits and `_`".to_owned()));
+            let message = format!("invalid variable name {}", quoted(name));
+            return Err((message, "use letters, digits and `_`".to_owned()));
         }
         match find(name).or_else(|| default.map(str::to_owned)) {
             Some(value) => out.push_str(&value),
             None => {
-                let message = format!("the environment variable {} is not set", quoted(name));
-                return Err((message, format!("set it, or give a default: `${{{name}:value}}`")));
+                let message = format!("environment variable {} is not set", quoted(name));
+                return Err((message, format!("set it, or add a default: `${{{name}:value}}`")));
             }
         }
         rest = after.get(end + 1..).unwrap_or_default();
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(of("${X:}"), Ok(("".into(), true)));
         assert_eq!(of("a-${N}-${X:b}"), Ok(("a-7-b".into(), false)));
         assert_eq!(of("$${N}"), Ok(("${N}".into(), false)));
-        assert_eq!(of("${X}"), Err("the environment variable `X` is not set".into()));
+        assert_eq!(of("${X}"), Err("environment variable `X` is not set".into()));
         assert!(of("${N").is_err() && of("${a b}").is_err() && of("${}").is_err());
     }
 }

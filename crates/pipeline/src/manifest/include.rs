@@ -31,14 +31,14 @@ pub(super) fn resolve(
             known == &path || matches!((known.canonicalize(), path.canonicalize()), (Ok(a), Ok(b)) if a == b)
         };
         if open.iter().any(same) || open.len() > FILES_MAX {
-            let message = format!("{} is included a second time", quoted(&path.display().to_string()));
+            let message = format!("{} is included twice", quoted(&path.display().to_string()));
             problems.push(ManifestProblem::new("include", place, message).help("include each file once"));
             continue;
         }
         let text = match read(&path) {
             Ok(text) => text,
             Err(why) => {
-                let message = format!("{} cannot be included: {why}", quoted(&path.display().to_string()));
+                let message = format!("cannot include {}: {why}", quoted(&path.display().to_string()));
                 problems.push(ManifestProblem::new("include", place, message).help("check the path"));
                 continue;
             }
@@ -49,9 +49,9 @@ pub(super) fn resolve(
             Ok(mut node) => {
                 node.shift(start);
                 if !matches!(node.value, YamlValue::Map(_)) {
-                    let message = "an included file holds keys and values".to_owned();
+                    let message = "an included file must be a mapping (`key: value`)".to_owned();
                     problems.push(
-                        ManifestProblem::new("include", node.place, message).help("begin with `pipeline:`"),
+                        ManifestProblem::new("include", node.place, message).help("start with `pipeline:`"),
                     );
                     continue;
                 }
@@ -77,13 +77,13 @@ fn names(root: &YamlNode, file: &Path) -> Vec<(PathBuf, tree::ByteRange)> {
 fn read(path: &Path) -> Result<String, String> {
     let about = fs::metadata(path).map_err(|error| unreadable(&error).message)?;
     if !about.is_file() {
-        return Err("it is not a file".to_owned());
+        return Err("not a file".to_owned());
     }
     if about.len() > BYTES_MAX as u64 {
-        return Err(format!("it is larger than {BYTES_MAX} bytes"));
+        return Err(format!("larger than {BYTES_MAX} bytes"));
     }
     let bytes = fs::read(path).map_err(|error| unreadable(&error).message)?;
-    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+    String::from_utf8(bytes).map_err(|_| "not valid UTF-8".to_owned())
 }
 
 /// Adds what `base` says and `over` does not. A span in seconds and as a duration are one key.

@@ -57,7 +57,7 @@ pub fn load(path: &Path) -> Result<Manifest, Rejection> {
     let reject = |problem| Rejection::new(&name, "", vec![problem]);
     if path.is_dir() {
         let problem = ManifestProblem::whole("unreadable", "this is a directory, not a file");
-        return Err(reject(problem.help("name the manifest file inside it")));
+        return Err(reject(problem.help("pass the manifest file in it")));
     }
     match File::open(path) {
         Ok(file) => from_reader(&name, file),
@@ -94,7 +94,8 @@ pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Manifest, Rejection> {
         Ok(text) => text,
         Err(error) => {
             let at = error.valid_up_to();
-            let problem = ManifestProblem::new("not_utf8", at..at + 1, "the file is not UTF-8 from here on");
+            let problem =
+                ManifestProblem::new("not_utf8", at..at + 1, "the file is not valid UTF-8 from here on");
             let text = String::from_utf8_lossy(bytes);
             return Err(Rejection::new(name, &text, vec![problem.help("save the file as UTF-8")]));
         }
@@ -106,8 +107,8 @@ pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Manifest, Rejection> {
 fn read(name: &str, text: &str, texts: &mut Texts) -> Result<Manifest, Vec<ManifestProblem>> {
     let root = tree::parse(text).map_err(|problem| vec![problem])?;
     if matches!(root.value, tree::YamlValue::Null) {
-        let problem = ManifestProblem::whole("empty", "the file holds no manifest: it is empty");
-        return Err(vec![problem.help("begin with `pipeline:`; `tidegate schema` shows every key")]);
+        let problem = ManifestProblem::whole("empty", "the file is empty");
+        return Err(vec![problem.help("start with `pipeline:`; `tidegate schema` lists all keys")]);
     }
     let schema = schema::bare();
     let mut problems = Vec::new();
@@ -127,11 +128,11 @@ fn read(name: &str, text: &str, texts: &mut Texts) -> Result<Manifest, Vec<Manif
 /// A failure of reading in our words.
 fn unreadable(error: &io::Error) -> ManifestProblem {
     let (message, help) = match error.kind() {
-        io::ErrorKind::NotFound => ("there is no such file".to_owned(), "check the path"),
+        io::ErrorKind::NotFound => ("no such file".to_owned(), "check the path"),
         io::ErrorKind::PermissionDenied => {
-            ("reading the file is not permitted".to_owned(), "check the permissions of the file")
+            ("no permission to read the file".to_owned(), "check the permissions of the file")
         }
-        _ => (format!("the file cannot be read: {error}"), "check the path"),
+        _ => (format!("cannot read the file: {error}"), "check the path"),
     };
     ManifestProblem::whole("unreadable", message).help(help)
 }

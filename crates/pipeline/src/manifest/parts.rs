@@ -49,7 +49,7 @@ pub(super) fn check(root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     let lonely = [("source", source, "sink", sink), ("sink", sink, "source", source)];
     for (name, there, other, missing) in lonely {
         if let (Some(there), None) = (there, missing) {
-            let message = format!("there is a `{name}` and no `{other}`");
+            let message = format!("`{name}` is given without `{other}`");
             parts.report(
                 "missing_key",
                 there.place.clone(),
@@ -109,11 +109,11 @@ impl PartsChecker<'_> {
             [_] => {}
             [] if matches!(section.value, YamlValue::Map(_)) && !mistyped => {
                 let message = format!("`{name}` says neither {}", names.replace(" or ", " nor "));
-                self.report("missing_key", section.place.clone(), message, format!("give {names}"));
+                self.report("missing_key", section.place.clone(), message, format!("use {names}"));
             }
             [_, second, ..] => {
                 let both = given.iter().map(|(key, _)| format!("`{}`", key.name)).collect::<Vec<_>>();
-                let message = format!("`{name}` says both {}", both.join(" and "));
+                let message = format!("`{name}` has both {}", both.join(" and "));
                 self.report("given_twice", second.0.place.clone(), message, "keep one of the two");
             }
             [] => {}
@@ -129,23 +129,17 @@ impl PartsChecker<'_> {
         }
         match url::Url::parse(text) {
             Ok(url) if !matches!(url.scheme(), "postgres" | "postgresql") => {
-                let help = "write `postgres://user@host/database`, or `env:NAME`";
-                self.report(
-                    "range",
-                    node.place.clone(),
-                    "this is not the address of a PostgreSQL database",
-                    help,
-                );
+                let help = "use `postgres://user@host/database` or `env:NAME`";
+                self.report("range", node.place.clone(), "not a PostgreSQL URL", help);
             }
             Ok(url) if url.password().is_some() || url.query_pairs().any(|(key, _)| key == "password") => {
-                let help =
-                    "put the URL into a variable or a file and name it: `env:DATABASE_URL`, `file:PATH`";
-                self.report("secret", node.place.clone(), "a password cannot stand in a manifest", help);
+                let help = "put the URL into an environment variable or a file, and refer to it: `env:DATABASE_URL`, `file:PATH`";
+                self.report("secret", node.place.clone(), "a manifest must not contain a password", help);
             }
             Ok(_) => {}
             Err(_) => {
-                let help = "write `env:NAME`, `file:PATH` or `postgres://user@host/database`";
-                self.report("range", node.place.clone(), "this is not the address of a database", help);
+                let help = "use `env:NAME`, `file:PATH` or `postgres://user@host/database`";
+                self.report("range", node.place.clone(), "not a database URL", help);
             }
         }
     }
@@ -158,7 +152,7 @@ impl PartsChecker<'_> {
                 Some(known) => format!("did you mean `{known}`?"),
                 None => format!("add `{service}:` to `pipeline.services`"),
             };
-            let message = format!("there is no service {}", quoted(service));
+            let message = format!("unknown service {}", quoted(service));
             self.report("unknown_key", node.place.clone(), message, help);
         }
     }
@@ -168,8 +162,8 @@ impl PartsChecker<'_> {
         let of_pages = ["paging", "spool"];
         let paged = source.entries().iter().find(|(key, _)| of_pages.contains(&key.name.as_str()));
         if let (Some((key, _)), None) = (paged, source.at(&["service"])) {
-            let help = "remove it, or name the `service` whose pages are meant";
-            self.report("range", key.place.clone(), "only a service has pages", help);
+            let help = "remove it, or set `service`";
+            self.report("range", key.place.clone(), "`paging` and `spool` require a `service`", help);
         }
         if let Some(csv) = source.at(&["csv"]) {
             self.csv(source, csv);
@@ -183,26 +177,26 @@ impl PartsChecker<'_> {
                 _ => false,
             };
             if !fits {
-                let help = "give a number such as `5` or a share such as `0.1%`";
-                self.report("range", node.place.clone(), "this is not a tolerance", help);
+                let help = "use a number such as `5` or a percentage such as `0.1%`";
+                self.report("range", node.place.clone(), "invalid tolerance", help);
             }
         }
     }
 
     fn csv(&mut self, source: &YamlNode, csv: &YamlNode) {
         if source.at(&["file"]).is_none() {
-            let message = "only a file can be read as rows of text";
-            self.report("range", csv.place.clone(), message, "remove it, or name a `file`");
+            let message = "`csv` requires a `file`";
+            self.report("range", csv.place.clone(), message, "remove it, or set `file`");
         }
         if let Some(node) = csv.at(&["delimiter"])
             && let Some(Err(why)) = node.text().map(crate::run::csv_delimiter)
         {
-            self.report("range", node.place.clone(), why, "remove it to let it be guessed");
+            self.report("range", node.place.clone(), why, "remove it to detect it from the header");
         }
         if let Some(node) = csv.at(&["encoding"])
             && let Some(Err(why)) = node.text().map(crate::run::csv_encoding)
         {
-            self.report("range", node.place.clone(), why, "name an encoding such as `windows-1252`");
+            self.report("range", node.place.clone(), why, "use an encoding such as `windows-1252`");
         }
     }
 
@@ -229,13 +223,13 @@ impl PartsChecker<'_> {
         };
         for (key, _) in remedy.entries().iter().filter(|(key, _)| key.name != "rule") {
             if !takes.contains(&key.name.as_str()) {
-                let message = format!("the rule `{name}` has no `{}`", key.name);
+                let message = format!("rule `{name}` does not support `{}`", key.name);
                 self.report("unknown_key", key.place.clone(), message, "remove it");
             }
         }
         for need in ["fields", "command"].iter().filter(|need| takes.contains(need)) {
             if remedy.at(&[need]).is_none() {
-                let message = format!("the rule `{name}` needs `{need}`");
+                let message = format!("rule `{name}` requires `{need}`");
                 self.report("missing_key", rule.place.clone(), message, format!("add `{need}:`"));
             }
         }
@@ -243,8 +237,8 @@ impl PartsChecker<'_> {
 
     fn secret(&mut self, node: &YamlNode) {
         if node.text().is_some_and(|text| text.parse::<SecretRef>().is_err()) {
-            let message = "a secret is named, never written out";
-            self.report("secret", node.place.clone(), message, "write `env:NAME` or `file:PATH`");
+            let message = "a manifest must not contain a secret";
+            self.report("secret", node.place.clone(), message, "use `env:NAME` or `file:PATH`");
         }
     }
 
@@ -253,13 +247,13 @@ impl PartsChecker<'_> {
         let is = |wanted: &str| mode.and_then(YamlNode::text) == Some(wanted);
         let key = sink.at(&["key"]).filter(|key| !key.items().is_empty());
         if let (true, Some(mode), None) = (is("upsert"), mode, key) {
-            let message = "`mode: upsert` needs a `key`";
-            let help = "add `key: [id]` with the fields that tell one record from another";
+            let message = "`mode: upsert` requires a `key`";
+            let help = "add `key: [id]` with the fields that identify a record";
             self.report("missing_key", mode.place.clone(), message, help);
         }
         let Some(file) = sink.at(&["file"]) else {
             if let Some((key, _)) = sink.entries().iter().find(|(key, _)| key.name == "layer") {
-                self.report("range", key.place.clone(), "a table has no `layer`", "remove it");
+                self.report("range", key.place.clone(), "`layer` is not supported for a table", "remove it");
             }
             return;
         };
@@ -267,23 +261,19 @@ impl PartsChecker<'_> {
         let format = tidegate_geo::format::Format::of_path(std::path::Path::new(name));
         match format {
             None => {
-                let help = "end it with .gpkg, .geojson, .geojsonl, .geojsons, .csv, .fgb, .parquet, .gml or .esrijson";
-                self.report(
-                    "range",
-                    file.place.clone(),
-                    "the name tells no format that can be written",
-                    help,
-                );
+                let help =
+                    "use .gpkg, .geojson, .geojsonl, .geojsons, .csv, .fgb, .parquet, .gml or .esrijson";
+                self.report("range", file.place.clone(), "unknown file extension for a sink", help);
             }
             Some(tidegate_geo::format::Format::Shapefile) => {
-                let help = "write a GeoPackage instead: it opens wherever a Shapefile does";
-                self.report("range", file.place.clone(), "Shapefiles are read, not written", help);
+                let help = "use a GeoPackage (.gpkg) instead";
+                self.report("range", file.place.clone(), "cannot write Shapefiles", help);
             }
             Some(tidegate_geo::format::Format::GeoPackage) if !name.starts_with("s3://") => {}
             Some(_) => {
                 let wrong = mode.filter(|_| !is("replace")).or(key.filter(|_| mode.is_none()));
                 if let Some(node) = wrong {
-                    let message = "this format can only be written whole";
+                    let message = "this format can only be written as a whole";
                     let help = "use `mode: replace` without a key, or a .gpkg file or a table for `upsert` and `append`";
                     self.report("range", node.place.clone(), message, help);
                 }
@@ -295,7 +285,7 @@ impl PartsChecker<'_> {
         if let Some(filter) = step.at(&["filter"])
             && let Some(Err(fault)) = filter.text().map(tidegate_geo::filter::parse)
         {
-            let help = "compare fields with numbers or 'texts': `area > 100 and owner is not null`";
+            let help = "compare fields with numbers or 'strings': `area > 100 and owner is not null`";
             self.report("expression", filter.place.clone(), fault.to_string(), help);
         }
         for name in ["geocode", "http"] {
@@ -307,7 +297,7 @@ impl PartsChecker<'_> {
         for key in ["set_crs", "reproject"] {
             let Some(node) = step.at(&[key]) else { continue };
             if let Some(Err(problem)) = node.text().map(str::parse::<tidegate_geo::Crs>) {
-                let help = "name a system such as `EPSG:25832`";
+                let help = "use a coordinate reference system such as `EPSG:25832`";
                 self.report("range", node.place.clone(), problem.message, help);
             }
         }
@@ -315,16 +305,16 @@ impl PartsChecker<'_> {
 
     fn geocode(&mut self, geocode: &YamlNode) {
         if let (Some(place), true) = (geocode.at(&["place"]), geocode.at(&["address"]).is_some()) {
-            let help = "give `address` to ask for a place, or `place` to ask for an address";
-            self.report("range", place.place.clone(), "a step asks about an address or a place", help);
+            let help = "use `address` to geocode, or `place` to reverse geocode";
+            self.report("range", place.place.clone(), "the step requires either `address` or `place`", help);
         }
         let says = geocode.at(&["outcome"]).is_some() || geocode.at(&["error_code"]).is_some();
         if let Some(node) = geocode.at(&["on_failure"])
             && node.text() == Some("keep")
             && !says
         {
-            let message = "a record that failed would look like a good one";
-            let help = "add `outcome: outcome`, so that a field says which records failed";
+            let message = "failed records could not be distinguished from good ones";
+            let help = "add `outcome: outcome` to mark failed records in a field";
             self.report("missing_key", node.place.clone(), message, help);
         }
     }
@@ -345,27 +335,27 @@ impl PartsChecker<'_> {
             _ => (&[], &[]),
         };
         for need in needs.iter().filter(|need| gate.at(&[need]).is_none()) {
-            let message = format!("a gate `{name}` needs `{need}`");
+            let message = format!("gate `{name}` requires `{need}`");
             self.report("missing_key", check.place.clone(), message, format!("add `{need}:` to this gate"));
         }
         for (key, _) in gate.entries() {
             let own =
                 ["fields", "min", "max", "is", "values", "decimals", "bbox"].contains(&key.name.as_str());
             if own && !needs.contains(&key.name.as_str()) && !takes.contains(&key.name.as_str()) {
-                let message = format!("a gate `{name}` has no `{}`", key.name);
+                let message = format!("gate `{name}` does not support `{}`", key.name);
                 self.report("unknown_key", key.place.clone(), message, "remove it");
             }
         }
         let bounded = gate.at(&["min"]).is_some() || gate.at(&["max"]).is_some();
         if matches!(kind, Check::Range | Check::Count) && !bounded {
-            let message = format!("a gate `{name}` needs `min` or `max`");
-            self.report("missing_key", check.place.clone(), message, "add one of the two, or both");
+            let message = format!("gate `{name}` requires `min` or `max`");
+            self.report("missing_key", check.place.clone(), message, "add one or both");
         }
         if let (Check::NullRate | Check::Count, Some(node)) = (kind, gate.at(&["severity"]))
             && node.text() == Some("reject")
         {
-            let message = format!("a gate `{name}` looks at no single record and cannot reject one");
-            self.report("range", node.place.clone(), message, "give `warn` or `halt`");
+            let message = format!("gate `{name}` does not check single records and cannot reject them");
+            self.report("range", node.place.clone(), message, "use `warn` or `halt`");
         }
     }
 }

@@ -44,8 +44,7 @@ fn code_in_both(json: &Json, root: &YamlNode, problems: &mut Vec<ManifestProblem
         let place = place_of(root, TERMINAL, code);
         let message = format!("status {code} is in both lists: retryable and terminal");
         problems.push(
-            ManifestProblem::new("code_in_both", place, message)
-                .help("decide whether it is worth another attempt, and keep it in one list"),
+            ManifestProblem::new("code_in_both", place, message).help("keep it in one of the two lists"),
         );
     }
 }
@@ -54,8 +53,8 @@ fn code_in_both(json: &Json, root: &YamlNode, problems: &mut Vec<ManifestProblem
 fn success(json: &Json, root: &YamlNode, problems: &mut Vec<ManifestProblem>) {
     for key in [RETRYABLE, TERMINAL] {
         for code in codes(json, key).into_iter().filter(|code| (200..300).contains(code)) {
-            let message = format!("status {code} is a success and cannot be in `{key}`");
-            let help = "remove it; what a successful answer holds is judged by its body, not by its status";
+            let message = format!("status {code} means success and cannot be in `{key}`");
+            let help = "remove it; successful responses are checked by their body, not by their status";
             problems
                 .push(ManifestProblem::new("success_code", place_of(root, key, code), message).help(help));
         }

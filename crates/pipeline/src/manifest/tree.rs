@@ -144,13 +144,13 @@ fn explain(error: &Error, text: &str) -> ManifestProblem {
     let (code, message, help) = match innermost(error) {
         Error::DuplicateMappingKey { key, .. } => (
             "duplicate_key",
-            format!("the key {} stands here a second time", quoted(key.as_deref().unwrap_or_default())),
+            format!("duplicate key {}", quoted(key.as_deref().unwrap_or_default())),
             "keep one of the two",
         ),
         Error::MultipleDocuments { .. } => (
             "several_documents",
-            "a second document begins here".to_owned(),
-            "keep one document per file: remove the `---` line or split the file",
+            "a second YAML document starts here".to_owned(),
+            "use one document per file: remove the `---` line or split the file",
         ),
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
@@ -159,15 +159,15 @@ fn explain(error: &Error, text: &str) -> ManifestProblem {
         | Error::AliasReplayCounterOverflow { .. } => (
             "too_complex",
             format!(
-                "the file holds too much: at most {NODES_MAX} values, nested at most {DEPTH_MAX} deep, \
-                 aliases counted each time they are used"
+                "the file is too complex: at most {NODES_MAX} values, nested at most {DEPTH_MAX} levels deep, \
+                 counting every use of an alias"
             ),
-            "a manifest needs a few dozen values; remove the nesting or the aliases that multiply it",
+            "a manifest needs a few dozen values; remove nesting or aliases",
         ),
         Error::UnknownAnchor { .. } => (
             "unknown_anchor",
-            "this alias names an anchor that does not exist".to_owned(),
-            "define the anchor with `&name` before using it as `*name`, or quote the text",
+            "this alias refers to an undefined anchor".to_owned(),
+            "define the anchor with `&name` before using it as `*name`, or quote the string",
         ),
         Error::RecursiveReferencesRequireWeakTypes { .. } => {
             ("recursive_alias", "this alias contains itself".to_owned(), "write the value out instead")
@@ -180,13 +180,13 @@ fn explain(error: &Error, text: &str) -> ManifestProblem {
 /// The code, message and help for a fault of syntax.
 fn syntax(message: &str) -> (&'static str, String, &'static str) {
     if message.contains("recursion limit") {
-        let message = format!("the values are nested too deeply: at most {DEPTH_MAX} levels");
+        let message = format!("values are nested too deeply: at most {DEPTH_MAX} levels");
         return ("too_complex", message, "a manifest needs four levels; remove the nesting");
     }
     if message.starts_with("tabs") {
-        return ("tab", "a tab cannot indent YAML".to_owned(), "indent with spaces");
+        return ("tab", "YAML cannot be indented with tabs".to_owned(), "indent with spaces");
     }
-    ("syntax", format!("this is not valid YAML: {message}"), "check the indentation, colons and quotes here")
+    ("syntax", format!("invalid YAML: {message}"), "check the indentation, colons and quotes here")
 }
 
 /// The error that others were wrapped round.
@@ -289,7 +289,7 @@ impl<'de> Visitor<'de> for Build {
     }
 
     fn visit_bytes<E: serde::de::Error>(self, _: &[u8]) -> Result<YamlValue, E> {
-        Err(E::custom("binary data has no place in a manifest"))
+        Err(E::custom("binary data is not allowed in a manifest"))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<YamlValue, A::Error> {

@@ -68,11 +68,11 @@ pub(super) fn any_scalar(value: &YamlValue) -> Option<Json> {
 /// What a schema wants, in words.
 pub(super) fn expected(schema: &Json) -> String {
     let noun = match kind(schema) {
-        "object" | "map" => "keys and values".to_owned(),
-        "scalar" => "a text, a number, `true`, `false` or `null`".to_owned(),
+        "object" | "map" => "a mapping (`key: value`)".to_owned(),
+        "scalar" => "a string, a number, `true`, `false` or `null`".to_owned(),
         "array" => "a list such as `[a, b]`".to_owned(),
-        "string" => "a text".to_owned(),
-        "integer" => "a whole number".to_owned(),
+        "string" => "a string".to_owned(),
+        "integer" => "an integer".to_owned(),
         "number" => "a number".to_owned(),
         "boolean" => "`true` or `false`".to_owned(),
         _ => {
@@ -92,12 +92,12 @@ pub(super) fn bounds(schema: &Json, show: impl Fn(f64) -> String) -> String {
     if let (Some(min), Some(max)) = (min, max)
         && min == max
     {
-        return format!(": only {} so far", show(min));
+        return format!(": only {} is supported", show(min));
     }
     let words = [
-        min.map(|min| format!("at least {}", show(min))),
-        bound("exclusiveMinimum").map(|min| format!("above {}", show(min))),
-        max.map(|max| format!("at most {}", show(max))),
+        min.map(|min| format!("≥ {}", show(min))),
+        bound("exclusiveMinimum").map(|min| format!("> {}", show(min))),
+        max.map(|max| format!("≤ {}", show(max))),
         bound("maxLength").map(|max| format!("of 1 to {max} characters")),
     ];
     let words: Vec<_> = words.into_iter().flatten().collect();
@@ -111,9 +111,9 @@ pub(super) fn found(value: &YamlValue) -> String {
         YamlValue::Bool(value) => format!("`{value}`"),
         YamlValue::Integer(number) => format!("the number {number}"),
         YamlValue::Float(number) => format!("the number {number:?}"),
-        YamlValue::Text(text) | YamlValue::Env(text) => format!("the text {}", quoted(text)),
+        YamlValue::Text(text) | YamlValue::Env(text) => format!("the string {}", quoted(text)),
         YamlValue::List(_) => "a list".to_owned(),
-        YamlValue::Map(_) => "keys and values".to_owned(),
+        YamlValue::Map(_) => "a mapping".to_owned(),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::step::{Aside, Reject};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecordCounts {
-    /// Records that the source offered.
+    /// Records read from the source.
     pub read: u64,
     /// Records that came into being beyond those, because lists were exploded.
     pub added: u64,

@@ -21,7 +21,7 @@ pub struct LastRun {
     /// When it ended, or began if it has not ended.
     #[serde(default)]
     pub at_ms: i64,
-    /// Records that the source offered.
+    /// Records read from the source.
     #[serde(default)]
     pub read: u64,
     /// Records beyond those, out of lists.

@@ -32,7 +32,7 @@ use crate::telemetry::trace::{self, BatchSpan, Tracer};
 pub(super) struct InTransit {
     pub(super) records: BatchRecords,
     pub(super) aside: Aside,
-    /// Records that the source offered.
+    /// Records read from the source.
     pub(super) read: u64,
     /// Of those, how many could not be read: the first rejects.
     pub(super) unreadable: usize,

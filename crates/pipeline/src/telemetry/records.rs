@@ -103,7 +103,7 @@ impl RecordMetrics {
         self.last_commit_ms.store(now_ms.max(0) as u64, Ordering::Relaxed);
     }
 
-    /// Records that the source offered.
+    /// Records read from the source.
     #[must_use]
     pub fn offered(&self) -> u64 {
         get(&self.read)

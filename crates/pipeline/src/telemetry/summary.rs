@@ -56,7 +56,7 @@ pub struct Summary {
     pub seconds_in_calls: f64,
     /// Share of responses that carried a rate-limit header.
     pub rate_limit_header_present: f64,
-    /// Rate-limit headers that nobody can read.
+    /// Rate-limit headers that cannot be parsed.
     pub malformed_headers: u64,
     /// Share of ended records whose feature is written.
     pub spatial_write_success_rate: f64,

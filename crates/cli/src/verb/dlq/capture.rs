@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
         return Err(CommandFailure(
             Exit::TryLater,
             format!(
-                "{pipeline} is suspended by incident {}; close it with `tidegate dlq incidents`",
+                "{pipeline} is suspended by incident {}; close it with `tidegate dlq incidents --close`",
                 open.incident
             ),
         ));

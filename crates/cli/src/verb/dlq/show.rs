@@ -148,7 +148,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
         }
         (Some(sealed), false) => say("payload", format!("sealed with key {}", sealed.key_id)),
         (None, false) => {
-            say("payload", format!("{}, hidden; use --reveal WHY to show it", letter.content_type))
+            say("payload", format!("{}, hidden; use --reveal WHY to show it", letter.content_type));
         }
     }
     let clean: String = o.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();

@@ -89,7 +89,7 @@ impl OtlpConfig {
             None | Some("none") => false,
             Some("gzip") => true,
             Some(other) => {
-                let reason = format!("{other:?} is not known; say gzip or none");
+                let reason = format!("unknown value {other:?}; expected gzip or none");
                 return Err(OtlpEnvError::new("OTEL_EXPORTER_OTLP_COMPRESSION", reason));
             }
         };
@@ -115,7 +115,7 @@ fn target(get: Get<'_>, signal: &str, path: &str) -> Result<Option<Target>, Otlp
         None | Some("otlp") => {}
         Some("none") => return Ok(None),
         Some(other) => {
-            let reason = format!("{other:?} is not known; say otlp or none");
+            let reason = format!("unknown value {other:?}; expected otlp or none");
             return Err(OtlpEnvError::new(&exporter, reason));
         }
     }
@@ -123,10 +123,10 @@ fn target(get: Get<'_>, signal: &str, path: &str) -> Result<Option<Target>, Otlp
     let shared = "OTEL_EXPORTER_OTLP_ENDPOINT";
     let parse = |name: &str, text: &str| {
         let url =
-            Url::parse(text).map_err(|e| OtlpEnvError::new(name, format!("{text:?} is not a URL: {e}")))?;
+            Url::parse(text).map_err(|e| OtlpEnvError::new(name, format!("invalid URL {text:?}: {e}")))?;
         match url.scheme() {
             "http" | "https" => Ok(url),
-            _ => Err(OtlpEnvError::new(name, format!("{text:?} is neither http nor https"))),
+            _ => Err(OtlpEnvError::new(name, format!("{text:?} is not an http or https URL"))),
         }
     };
     let url = match (get(&own), get(shared)) {
@@ -145,7 +145,7 @@ fn target(get: Get<'_>, signal: &str, path: &str) -> Result<Option<Target>, Otlp
             None => continue,
             Some("http/protobuf") => break,
             Some(other) => {
-                let reason = format!("{other:?} is not spoken here; say http/protobuf");
+                let reason = format!("unsupported protocol {other:?}; expected http/protobuf");
                 return Err(OtlpEnvError::new(&name, reason));
             }
         }
@@ -155,8 +155,8 @@ fn target(get: Get<'_>, signal: &str, path: &str) -> Result<Option<Target>, Otlp
         for (key, value) in pairs(&name, get(&name).as_deref().unwrap_or_default())? {
             // The value is not quoted in a message: it may be a key.
             let header: HeaderName =
-                key.parse().map_err(|_| OtlpEnvError::new(&name, format!("{key:?} is not a header")))?;
-            let unsendable = |_| OtlpEnvError::new(&name, format!("the value of {key} cannot be sent"));
+                key.parse().map_err(|_| OtlpEnvError::new(&name, format!("invalid header name {key:?}")))?;
+            let unsendable = |_| OtlpEnvError::new(&name, format!("invalid value for the header {key}"));
             let mut value: HeaderValue = value.parse().map_err(unsendable)?;
             value.set_sensitive(true);
             headers.insert(header, value);
@@ -186,7 +186,7 @@ fn sampled(get: Get<'_>) -> Result<bool, OtlpEnvError> {
                 None => 1.0,
                 Some(text) => {
                     text.parse::<f64>().ok().filter(|r| (0.0..=1.0).contains(r)).ok_or_else(|| {
-                        let reason = format!("{text:?} is not a share from 0 to 1");
+                        let reason = format!("{text:?} is not a number from 0 to 1");
                         OtlpEnvError::new("OTEL_TRACES_SAMPLER_ARG", reason)
                     })?
                 }
@@ -199,7 +199,7 @@ fn sampled(get: Get<'_>) -> Result<bool, OtlpEnvError> {
         }
         _ => {
             let reason = format!(
-                "{name:?} is not known; say always_on, always_off, traceidratio, or one of these after parentbased_"
+                "unknown sampler {name:?}; expected always_on, always_off, traceidratio, or one of these after parentbased_"
             );
             return Err(OtlpEnvError::new("OTEL_TRACES_SAMPLER", reason));
         }
@@ -251,7 +251,7 @@ fn pairs(name: &str, text: &str) -> Result<Attributes, OtlpEnvError> {
     for part in text.split(',').filter(|part| !part.trim().is_empty()) {
         let (key, value) = part
             .split_once('=')
-            .ok_or_else(|| OtlpEnvError::new(name, "a part is not key=value; separate by commas"))?;
+            .ok_or_else(|| OtlpEnvError::new(name, "expected key=value pairs separated by commas"))?;
         all.push((decode(key), decode(value)));
     }
     Ok(all)
@@ -261,7 +261,7 @@ fn number(get: Get<'_>, name: &str, default: u64) -> Result<u64, OtlpEnvError> {
     match get(name) {
         None => Ok(default),
         Some(text) => {
-            text.parse().map_err(|_| OtlpEnvError::new(name, format!("{text:?} is not a whole number")))
+            text.parse().map_err(|_| OtlpEnvError::new(name, format!("{text:?} is not an integer")))
         }
     }
 }

@@ -96,9 +96,9 @@ impl fmt::Display for RuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RuleError::Settings(e) => e.fmt(f),
-            RuleError::NeedsSettings(name) => write!(f, "the rule {name} needs settings; see --help"),
+            RuleError::NeedsSettings(name) => write!(f, "rule {name} requires settings; see --help"),
             RuleError::Unknown(name) => {
-                write!(f, "there is no rule {name:?}; there are {}", NAMES.join(", "))
+                write!(f, "unknown rule {name:?}; expected one of {}", NAMES.join(", "))
             }
         }
     }

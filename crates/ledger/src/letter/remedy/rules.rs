@@ -50,7 +50,7 @@ pub(super) fn say(rule: &RepairRule, letter: &Letter, now_ms: i64) -> RuleDecisi
         RepairRule::Clip { bbox } => clipped(letter, bbox.unwrap_or(WORLD)),
         RepairRule::SwapAxes { area } => swapped(letter, *area),
         RepairRule::CloseRings => counted(letter, "rings closed", close_rings),
-        RepairRule::Wind => counted(letter, "rings turned", wind),
+        RepairRule::Wind => counted(letter, "rings reversed", wind),
     };
     said.unwrap_or_else(|why| RuleDecision::Refused(why.to_string()))
 }
@@ -84,7 +84,7 @@ fn crs(letter: &Letter, default: Option<&str>) -> RuleResult {
             note: format!("{found}, from {short:?}"),
         });
     }
-    Err("nothing in the record names a system, and no default was given".into())
+    Err("the record declares no coordinate reference system, and no default was given".into())
 }
 
 fn valid(letter: &Letter, tolerance: f64) -> RuleResult {
@@ -93,7 +93,7 @@ fn valid(letter: &Letter, tolerance: f64) -> RuleResult {
     let mut out = Vec::new();
     match make_valid(&wkb, &mut Checker::default(), &mut out) {
         Outcome::Valid => Ok(RuleDecision::Nothing),
-        Outcome::Hopeless(flaw) => Err(format!("it cannot be made valid: {flaw}").into()),
+        Outcome::Hopeless(flaw) => Err(format!("cannot make the geometry valid: {flaw}").into()),
         Outcome::Repaired(repaired) => {
             let (before, after) = (meant(&wkb), repaired.area.1);
             let change = (after - before).abs() / before.max(after).max(f64::MIN_POSITIVE);
@@ -178,7 +178,7 @@ fn clipped(letter: &Letter, bbox: [f64; 4]) -> RuleResult {
     let mut feature = feature(letter)?;
     let geometry = feature.geometry().ok_or("the payload has no geometry")?;
     let Some(mut cut) = clip(geometry, bbox) else {
-        return Err("nothing of it lies in the box".into());
+        return Err("no part of the geometry is inside the area".into());
     };
     if cut == *geometry {
         return Ok(RuleDecision::Nothing);
@@ -208,8 +208,8 @@ fn swapped(letter: &Letter, area: Option<[f64; 4]>) -> RuleResult {
     feature.set_geometry(geometry);
     match (before, inside(&feature, area)) {
         (false, true) => Ok(changed(&feature, letter, format!("{count} positions swapped"))),
-        (true, _) => Err("it lies where it should as it is; say where it should lie".into()),
-        (false, false) => Err("it would not lie where it should when swapped either".into()),
+        (true, _) => Err("the geometry is already inside the area; check the area".into()),
+        (false, false) => Err("the geometry is outside the area even with swapped axes".into()),
     }
 }
 
@@ -233,7 +233,7 @@ fn remap(letter: &Letter, fields: &std::collections::BTreeMap<String, String>) -
     for (from, to) in fields {
         if let Some(value) = object.get(from).cloned() {
             if object.contains_key(to) {
-                return Err(format!("the field {to:?} is there already").into());
+                return Err(format!("field {to:?} already exists").into());
             }
             object.remove(from);
             object.insert(to.clone(), value);
@@ -271,10 +271,10 @@ fn run(letter: &Letter, command: &[String]) -> RuleResult {
     let output = child.wait_with_output().map_err(at)?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{program} ended with {}: {}", output.status, said.trim()).into());
+        return Err(format!("{program} failed ({}): {}", output.status, said.trim()).into());
     }
-    let made: serde_json::Value =
-        serde_json::from_slice(&output.stdout).map_err(|e| format!("{program} wrote no JSON: {e}"))?;
+    let made: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|e| format!("the output of {program} is not JSON: {e}"))?;
     if made == input["payload"] {
         return Ok(RuleDecision::Nothing);
     }

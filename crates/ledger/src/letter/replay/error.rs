@@ -61,18 +61,18 @@ impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReplayError::Directory { path, source } => {
-                write!(f, "{} cannot be written: {source}", path.display())
+                write!(f, "cannot write {}: {source}", path.display())
             }
             ReplayError::UnknownFormat(path) => {
-                write!(f, "{}: its name must tell the format", path.display())
+                write!(f, "{}: unknown file extension", path.display())
             }
             ReplayError::Output { path, source } => write!(f, "{}: {source}", path.display()),
             ReplayError::Record { path, record } => {
                 let path = path.display();
-                write!(f, "{path}: record {record} cannot be read, so the file is left alone")
+                write!(f, "{path}: cannot read record {record}, so the file was not changed")
             }
             ReplayError::NoRow { path, row } => {
-                write!(f, "{}: it has no row {row}; is it the output of that run?", path.display())
+                write!(f, "{}: no row {row}; is it the output of that run?", path.display())
             }
             ReplayError::Payload(e) => e.fmt(f),
             ReplayError::Geometry(e) => e.fmt(f),

@@ -79,9 +79,7 @@ pub fn go(
 ) -> Result<ReplayPlan> {
     let refused = |e: ReplayError| LetterError::Refused(e.to_string());
     loop {
-        let now = store
-            .plan_get(plan)?
-            .ok_or_else(|| LetterError::Refused(format!("there is no replay {plan}")))?;
+        let now = store.plan_get(plan)?.ok_or_else(|| LetterError::Refused(format!("no replay {plan}")))?;
         if !watch(&now) {
             return Ok(now);
         }
@@ -103,8 +101,7 @@ pub fn go(
             let there = rerun.verify(&work).map_err(refused)?;
             for (how, there) in ended.iter_mut().zip(there) {
                 if matches!(how, ReplayOutcome::Resolved { .. }) && !there {
-                    *how =
-                        ReplayOutcome::Back { not_before_ms: None, note: "the sink does not hold it".into() };
+                    *how = ReplayOutcome::Back { not_before_ms: None, note: "it is not in the sink".into() };
                 }
             }
         }

@@ -71,7 +71,7 @@ impl LetterStore {
                 ],
             )?;
             if changed == 0 {
-                let why = format!("letter {} was changed by somebody else meanwhile; look again", letter.id);
+                let why = format!("letter {} was changed by another process; try again", letter.id);
                 return Err(LetterError::Fenced(why));
             }
             db.exec(

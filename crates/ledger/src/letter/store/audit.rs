@@ -150,7 +150,7 @@ impl LetterStore {
         let trust = self.audit_trust()?;
         match self.audit_check(&trust)? {
             Ok(whole) => Ok((whole.entries, whole.hash)),
-            Err(finding) => Err(LetterError::Refused(format!("the audit was changed: {finding}"))),
+            Err(finding) => Err(LetterError::Refused(format!("the audit was modified: {finding}"))),
         }
     }
 

@@ -108,7 +108,7 @@ impl LetterStore {
                 &[now_ms.into(), writer.who.as_str().into(), incident.into()],
             )?;
             if closed == 0 {
-                return Err(LetterError::Refused(format!("there is no open incident {incident}")));
+                return Err(LetterError::Refused(format!("no open incident {incident}")));
             }
             let detail = serde_json::json!({ "incident": incident, "closed": true });
             audit::append(db, writer, [AuditEvent::new(now_ms, "incident", detail)])

@@ -111,7 +111,7 @@ pub(super) trait Db: Send {
     fn add(&mut self, rows: &[&Packed], groups: &[i64]) -> Result<Vec<bool>>;
     /// Sets what the box and word indexes hold of a row; `None` and nothing remove it.
     fn index(&mut self, seq: i64, bbox: Option<[f64; 4]>, words: Option<&str>) -> Result<()>;
-    /// Bytes that the store takes.
+    /// Size of the store in bytes.
     fn bytes(&mut self) -> Result<i64>;
     /// Holds the audit's end until the transaction is over.
     fn lock_audit(&mut self) -> Result<()>;
@@ -168,7 +168,7 @@ impl std::fmt::Debug for LetterStore {
 
 #[cfg(not(feature = "postgres"))]
 fn no_postgres() -> LetterError {
-    LetterError::Store("PostgreSQL is not in this build: it needs the feature `postgres`".into())
+    LetterError::Store("this build does not support PostgreSQL; build with the feature `postgres`".into())
 }
 
 impl LetterStore {
@@ -216,7 +216,7 @@ impl LetterStore {
         match store.setting("version")?.as_deref() {
             Some("1" | schema::VERSION) => Ok(Some(store)),
             found => Err(LetterError::Store(format!(
-                "its tables are of version {}, this Tidegate reads {}",
+                "its tables have version {}, expected {}",
                 found.unwrap_or("?"),
                 schema::VERSION
             ))),

@@ -319,9 +319,9 @@ impl LetterStore {
         match self.plan_get(plan)? {
             Some(found) if found.state == "running" => {}
             Some(found) => {
-                return Err(LetterError::Refused(format!("replay {plan} is {} already", found.state)));
+                return Err(LetterError::Refused(format!("replay {plan} is already {}", found.state)));
             }
-            None => return Err(LetterError::Refused(format!("there is no replay {plan}"))),
+            None => return Err(LetterError::Refused(format!("no replay {plan}"))),
         }
         self.tx(|db, writer| {
             let back = db.exec(

@@ -46,7 +46,7 @@ impl Postgres {
         match found.first().map(|row| row.text(0)) {
             Some(version) if version == VERSION => Ok(db),
             version => Err(LetterError::Store(format!(
-                "its tables are of version {}, this Tidegate reads {VERSION}",
+                "its tables have version {}, expected {VERSION}",
                 version.unwrap_or_default()
             ))),
         }
@@ -104,7 +104,7 @@ fn schema_of(url: &str) -> Result<(String, String)> {
     let plain = schema.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !schema.is_empty();
     if !plain {
         return Err(LetterError::Refused(format!(
-            "{schema:?} is not a name for a schema: letters, digits and _"
+            "invalid schema name {schema:?}; use letters, digits and _"
         )));
     }
     Ok((url.to_string(), schema))

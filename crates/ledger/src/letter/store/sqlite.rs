@@ -47,8 +47,7 @@ impl Sqlite {
         } else {
             // Nobody has it open. SQLite would make files beside it, unless it need not share it.
             let absolute = std::path::absolute(path).map_err(|e| at(&e))?;
-            let mut url =
-                url::Url::from_file_path(absolute).map_err(|()| at(&"this is not a path of a file"))?;
+            let mut url = url::Url::from_file_path(absolute).map_err(|()| at(&"not a file path"))?;
             url.set_query(Some("immutable=1"));
             Connection::open_with_flags(url.as_str(), flags)
         };
@@ -82,9 +81,9 @@ impl Sqlite {
         match found().map_err(broken)? {
             Some(version) if version == VERSION => Ok(()),
             Some(version) if version == "1" => self.since_1().map_err(broken),
-            Some(version) => Err(LetterError::Store(format!(
-                "its tables are of version {version}, this Tidegate reads {VERSION}"
-            ))),
+            Some(version) => {
+                Err(LetterError::Store(format!("its tables have version {version}, expected {VERSION}")))
+            }
             None => {
                 let tables = schema::tables(&SQLITE, "");
                 let sql = format!(

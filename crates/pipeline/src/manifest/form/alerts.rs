@@ -6,8 +6,8 @@ use tidegate_core::alert::{Alert, AlertLimits};
 
 use super::YEAR;
 
-/// When a person should look, and who is told. Every alert is logged; without this section the
-/// defaults hold and nothing else is done.
+/// Alert thresholds and actions. Every alert is logged; without this section the default thresholds
+/// apply and nothing else happens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AlertsSpec {
@@ -17,7 +17,7 @@ pub struct AlertsSpec {
     #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
     pub window_seconds: f64,
 
-    /// How many calls the window must hold before shares of them mean anything.
+    /// The minimum number of calls in the window for shares to be evaluated.
     ///
     /// Touch it together with the window.
     #[schemars(range(min = 1, max = u32::MAX))]
@@ -27,7 +27,7 @@ pub struct AlertsSpec {
     #[schemars(range(min = 0, max = 1))]
     pub retry_ratio: f64,
 
-    /// The share of the calls that must be answered at the first attempt.
+    /// The share of the calls that must succeed at the first attempt.
     #[schemars(range(min = 0, max = 1))]
     pub first_attempt_success: f64,
 
@@ -35,7 +35,7 @@ pub struct AlertsSpec {
     #[schemars(range(min = 0, max = 1))]
     pub backoff_share: f64,
 
-    /// The share of the dead letters' capacity that may be used.
+    /// The share of the capacity of the dead letter store that may be used.
     #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
     pub letters_full: f64,
 
@@ -43,7 +43,7 @@ pub struct AlertsSpec {
     #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
     pub letter_age_seconds: f64,
 
-    /// How near the share of nulls may come to the limit of its gate: 0.8 is four fifths of it.
+    /// How close the share of nulls may come to the limit of its gate: 0.8 is 80 % of it.
     #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
     pub null_rate: f64,
 
@@ -51,12 +51,12 @@ pub struct AlertsSpec {
     #[schemars(range(max = 1), extend("exclusiveMinimum" = 0))]
     pub spike_503: f64,
 
-    /// Alerts that are of no interest here.
+    /// Alerts to disable.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("uniqueItems" = true))]
     pub off: Vec<AlertName>,
 
-    /// What is done when an alert begins and when it ends.
+    /// Actions when an alert starts and when it ends.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<Action>,
 }
@@ -80,11 +80,11 @@ impl Default for AlertsSpec {
     }
 }
 
-/// What is done when an alert begins and when it ends.
+/// Actions when an alert starts and when it ends.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Action {
-    /// For which alerts; all of them without this key.
+    /// The alerts that trigger the action. By default all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("uniqueItems" = true))]
     pub on: Vec<AlertName>,
@@ -92,12 +92,12 @@ pub struct Action {
     /// Whether a run that would end with 0 ends with 5 if the alert fired.
     pub exit_code: bool,
 
-    /// An address to which the alert is posted as JSON.
+    /// A URL to which the alert is posted as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096))]
     pub webhook: Option<String>,
 
-    /// Where the key of the webhook is, sent as a bearer token: `env:NAME` or `file:PATH`.
+    /// A reference to the key of the webhook, sent as a bearer token: `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096))]
     pub key: Option<String>,

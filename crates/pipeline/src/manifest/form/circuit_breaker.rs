@@ -8,7 +8,7 @@ use super::YEAR;
 /// When to stop calling a service that fails.
 ///
 /// While the breaker is open, records wait; they do not spend attempts. Throttles (429) count
-/// neither as success nor as failure: they say that the service is well.
+/// neither as success nor as failure: they show that the service works.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CircuitBreaker {
@@ -24,8 +24,8 @@ pub struct CircuitBreaker {
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))]
     pub failure_rate: f64,
 
-    /// How many calls the window must hold before the shares mean anything, and how many failures in a row
-    /// open the breaker by themselves, five at least.
+    /// The minimum number of calls in the window for the shares to be evaluated, and the number of
+    /// failures in a row that open the breaker by themselves, at least five.
     ///
     /// Touch it together with the window.
     #[schemars(range(min = 1, max = u32::MAX))]
@@ -37,7 +37,8 @@ pub struct CircuitBreaker {
     #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
     pub cooldown_seconds: f64,
 
-    /// By how much the cooldown is longer each time the breaker opens again without having closed.
+    /// The factor by which the cooldown grows each time the breaker opens again without having
+    /// closed.
     ///
     /// Touch it rarely; 1 keeps the cooldown constant.
     #[schemars(range(min = 1, max = 100))]
@@ -49,14 +50,14 @@ pub struct CircuitBreaker {
     #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
     pub cooldown_max_seconds: f64,
 
-    /// How many calls may go out after the cooldown to find out whether the service is back. All
-    /// must succeed.
+    /// The number of calls sent after the cooldown to test the service. All must succeed.
     ///
     /// Touch it upwards when one good answer proves little.
     #[schemars(range(min = 1, max = 1000))]
     pub probes: u32,
 
-    /// From what duration on a call counts as slow. Without this key slowness is not looked at.
+    /// The duration from which a call counts as slow. Without this key, slow calls are not
+    /// considered.
     ///
     /// Touch it when the service slows down before it fails.
     #[serde(skip_serializing_if = "Option::is_none")]

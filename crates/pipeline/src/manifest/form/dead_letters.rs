@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where records go that were given up. Without this section they are lines in a file of the state
-/// directory, which can be read and not replayed.
+/// Where rejected records are stored. Without this section they are written to a file in the state
+/// directory, which can be read but not replayed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeadLetters {
-    /// The store: a SQLite file, `env:NAME` or `file:PATH` that holds the URL of a PostgreSQL
+    /// The store: a SQLite file, `env:NAME` or `file:PATH` that contains the URL of a PostgreSQL
     /// database, or such a URL without a password. A relative path starts at the manifest's
     /// directory. By default `letters.db` in the state directory, where `tidegate dlq` looks.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -21,12 +21,12 @@ pub struct DeadLetters {
     #[schemars(range(min = 30, max = 90))]
     pub retention_days: u32,
 
-    /// When a batch is one incident: more than this share of its records fail alike. No letter is
-    /// written then; the run ends and the pipeline is suspended.
+    /// If more than this share of the records of a batch fail in the same way, an incident is
+    /// opened: no letters are written, the run ends and the pipeline is suspended.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub incident_share: f64,
 
-    /// And at least this many records do.
+    /// The minimum number of failed records of an incident.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub incident_least: u64,
 
@@ -55,36 +55,36 @@ pub struct Remedy {
     #[schemars(example = &"make_valid")]
     pub rule: RemedyRule,
 
-    /// Of `crs_lookup`: the system of records that say none.
+    /// For `crs_lookup`: the coordinate reference system of records that declare none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub default: Option<String>,
 
-    /// Of `make_valid`: the largest change of area, as a share.
+    /// For `make_valid`: the maximum relative change of the area.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "f64", range(min = 0.0, max = 1.0))]
     pub tolerance: Option<f64>,
 
-    /// Of `wait`: seconds, where the server did not say.
+    /// For `wait`: the seconds to wait if the server gave none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64", range(min = 0, max = 31_536_000))]
     pub seconds: Option<u64>,
 
-    /// Of `clip`: what to keep: west, south, east, north.
+    /// For `clip`: the area to keep: west, south, east, north.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<f64>", inner(range(min = -1e15, max = 1e15)), extend("minItems" = 4, "maxItems" = 4))]
     pub bbox: Option<[f64; 4]>,
 
-    /// Of `swap_axes`: where records should lie: west, south, east, north.
+    /// For `swap_axes`: the area in which records are valid: west, south, east, north.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<f64>", inner(range(min = -1e15, max = 1e15)), extend("minItems" = 4, "maxItems" = 4))]
     pub area: Option<[f64; 4]>,
 
-    /// Of `remap`: from name to name.
+    /// For `remap`: old and new names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, String>,
 
-    /// Of `command`: the program and its arguments.
+    /// For `command`: the program and its arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 4096)))]
     pub command: Vec<String>,

@@ -10,12 +10,12 @@ use super::step::Cast;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Gate {
-    /// What is looked at.
+    /// The check.
     #[schemars(example = &"is_valid")]
     pub check: Check,
 
-    /// What happens to what fails. `reject` is the default for checks of single records, `halt`
-    /// for `null_rate` and `count`.
+    /// What happens on a failure. `reject` is the default for checks of single records, `halt` for
+    /// `null_rate` and `count`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Severity")]
     pub severity: Option<Severity>,
@@ -26,11 +26,11 @@ pub struct Gate {
     #[schemars(with = "f64", range(min = 0.0, max = 1.0))]
     pub max_rate: Option<f64>,
 
-    /// Over what the share is taken: each batch alone, or the run so far.
+    /// The base of the share: each batch alone, or the run so far.
     #[serde(default)]
     pub per: Per,
 
-    /// The fields that are looked at. For `null_rate` all of them if none is named.
+    /// The fields to check. For `null_rate`, all fields by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 200)), extend("uniqueItems" = true))]
     pub fields: Vec<String>,
@@ -59,7 +59,8 @@ pub struct Gate {
     #[schemars(with = "u32", range(min = 0, max = 15))]
     pub decimals: Option<u32>,
 
-    /// Where geometries must lie (`bbox`): west, south, east, north, in the system of the sink.
+    /// The area in which geometries must be (`bbox`): west, south, east, north, in the coordinate
+    /// reference system of the sink.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(range(min = -1e15, max = 1e15)), extend("minItems" = 4, "maxItems" = 4))]
     pub bbox: Vec<f64>,
@@ -82,11 +83,11 @@ pub enum Check {
     NullRate,
     /// The fields have a value, and text is not blank: mandatory and foreign keys.
     NotNull,
-    /// Some coordinate carries that many decimal places.
+    /// At least one coordinate has that many decimal places.
     Precision,
     /// The geometry lies within a rectangle.
     Bbox,
-    /// Longitude and latitude are not exchanged: latitudes within 90 degrees.
+    /// Longitude and latitude are not swapped: latitudes within 90 degrees.
     AxisOrder,
     /// The values are of a type, or can become it without loss.
     Type,
@@ -96,15 +97,15 @@ pub enum Check {
     OneOf,
     /// No two records share these fields, over the whole run.
     Unique,
-    /// How many records the run commits. Judged at the end, before the last batch is committed.
+    /// How many records the run commits. Checked at the end, before the last batch is committed.
     Count,
 }
 
-/// What happens to what fails.
+/// What happens on a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// It is told at the end.
+    /// A warning is printed at the end.
     Warn,
     /// The record becomes a dead letter.
     Reject,
@@ -118,7 +119,7 @@ pub enum Severity {
 pub enum Per {
     /// Each batch alone.
     Batch,
-    /// The run so far, looked at before each commit.
+    /// The run so far, evaluated before each commit.
     #[default]
     Run,
 }

@@ -58,13 +58,13 @@ const YEAR: f64 = 31_536_000.0;
 #[serde(deny_unknown_fields)]
 #[schemars(title = "Tidegate manifest")]
 pub struct Manifest {
-    /// The version of the manifest form. There is one so far.
+    /// The version of the manifest format. Only 1 is supported.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1))]
     pub version: u32,
 
-    /// Files whose keys hold where this one does not say otherwise: shared policies. A relative
-    /// path starts at the directory of the file that names it.
+    /// Files with default keys, such as shared policies; the keys of this file take precedence. A
+    /// relative path starts at the directory of the file that includes it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 4096)), extend("uniqueItems" = true))]
     pub include: Vec<String>,
@@ -81,17 +81,17 @@ pub struct Pipeline {
     #[schemars(length(min = 1, max = 200), extend("pattern" = r"\S"), example = "municipal-parcel-sync")]
     pub id: String,
 
-    /// What is tried again, how often and after what wait.
+    /// What is retried, how often and after what wait.
     pub retry_policy: RetryPolicy,
 
-    /// How much flawed data a run may hold before it stops.
+    /// How much invalid data a run tolerates before it stops.
     pub tolerance: ToleranceSpec,
 
     /// When to stop calling a service that fails.
     #[serde(default)]
     pub circuit_breaker: CircuitBreaker,
 
-    /// How many retries there may be for all calls together.
+    /// The limit on retries for all calls together.
     #[serde(default)]
     pub retry_budget: RetryBudget,
 
@@ -108,8 +108,8 @@ pub struct Pipeline {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepSpec>,
 
-    /// Folders with grids of datum shifts (`.gsb`, `.tif`), which `reproject` uses where they are more accurate.
-    /// A relative path starts at the manifest's directory.
+    /// Directories with datum shift grids (`.gsb`, `.tif`), which `reproject` uses where they are
+    /// more accurate. A relative path starts at the manifest's directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 4096)), extend("uniqueItems" = true))]
     pub grids: Vec<String>,
@@ -123,21 +123,21 @@ pub struct Pipeline {
     #[schemars(with = "SinkSpec")]
     pub sink: Option<SinkSpec>,
 
-    /// How the trail of decisions is kept.
+    /// The audit, a log of all decisions.
     #[serde(default)]
     pub audit: AuditSpec,
 
-    /// When a person should look, and who is told.
+    /// Alert thresholds and actions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "AlertsSpec")]
     pub alerts: Option<AlertsSpec>,
 
-    /// Where records go that were given up.
+    /// Where rejected records are stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "DeadLetters")]
     pub dead_letters: Option<DeadLetters>,
 
-    /// The remote services that source and steps ask, by name.
+    /// The remote services that the source and the steps call, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, ServiceSpec>,
 }

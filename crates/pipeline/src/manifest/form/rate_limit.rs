@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimit {
-    /// The most calls per second. Without this key only what the server says and does sets the
-    /// pace.
+    /// The maximum calls per second. Without this key, only the responses of the server set the
+    /// rate.
     ///
     /// Touch it when the provider's terms name a rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "f64", range(max = 1_000_000.0), extend("exclusiveMinimum" = 0))]
     pub requests_per_second: Option<f64>,
 
-    /// How many calls may go out at once after a pause, under `requests_per_second`.
+    /// The maximum burst of calls after a pause, with `requests_per_second`.
     ///
     /// Touch it when the provider's terms name a burst.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub burst: u32,
 
-    /// The most calls under way at one time.
+    /// The maximum number of calls in flight.
     ///
     /// Touch it when the provider limits connections, or when memory is short.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_in_flight: u32,
 
-    /// Whether the pace is learned from the server's headers and 429s. It never exceeds
-    /// `requests_per_second`. A throttled record then waits for the learned pace; without learning
+    /// Whether the rate is learned from the server's headers and 429s. It never exceeds
+    /// `requests_per_second`. A throttled record then waits for the learned rate; without learning
     /// it waits for a backoff like any other failure.
     ///
     /// Touch it when the rate is known exactly and must not move.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How many retries there may be for all calls together.
+/// The limit on retries for all calls together.
 ///
 /// The budget keeps retries from multiplying the load on a service in trouble.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,7 +22,7 @@ pub struct RetryBudget {
     #[schemars(range(min = 0.0, max = 1_000_000.0))]
     pub floor_per_second: f64,
 
-    /// How many unused retries are saved up at most; the budget starts full.
+    /// The maximum number of unused retries that are saved; the budget starts full.
     ///
     /// Touch it downwards to forbid a burst of retries after a quiet time.
     #[schemars(range(min = 0.0, max = 1_000_000.0))]
@@ -47,6 +47,6 @@ pub enum EmptyBudget {
     /// It waits until the budget allows it, within the record's deadline.
     #[default]
     Wait,
-    /// The record is given up at once.
+    /// The record is rejected at once.
     GiveUp,
 }

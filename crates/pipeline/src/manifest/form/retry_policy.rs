@@ -6,13 +6,13 @@ use tidegate_core::classify::{Classifier, StatusSet, TERMINAL};
 
 use super::YEAR;
 
-/// What is tried again, how often and after what wait.
+/// What is retried, how often and after what wait.
 ///
 /// The server's word comes first: a `Retry-After` is always obeyed, and no key turns that off.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryPolicy {
-    /// How often one record is tried in all, the first time included. 1 means no retry.
+    /// The maximum number of attempts for one record, including the first. 1 means no retry.
     ///
     /// Touch it to give up sooner, or to outlast longer trouble.
     #[schemars(range(min = 1, max = u32::MAX), example = 5)]
@@ -24,51 +24,50 @@ pub struct RetryPolicy {
     #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0), example = 1.0)]
     pub base_delay_seconds: f64,
 
-    /// By how much each wait is longer than the one before. 1 keeps the wait constant.
+    /// The factor by which each wait is longer than the previous one. 1 keeps the wait constant.
     ///
     /// Touch it rarely; below 2 many clients crowd a service that recovers slowly.
     #[serde(default = "two")]
     #[schemars(range(min = 1, max = 100))]
     pub factor: f64,
 
-    /// The longest wait between two attempts, jitter included. A server that asks for more is
-    /// obeyed all the same: the record is then parked.
+    /// The longest wait between two attempts, jitter included. If a server asks for more, it is
+    /// obeyed, and the record is parked.
     ///
     /// Touch it when outages last minutes and the deadline allows for them.
     #[serde(default = "sixty")]
     #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
     pub max_delay_seconds: f64,
 
-    /// How chance spreads the waits, so that clients that failed together do not return together.
-    /// `true` means `full`, `false` means `none`.
+    /// How waits are randomized, so that clients that failed together do not retry together. `true`
+    /// means `full`, `false` means `none`.
     ///
     /// Touch it only for a test that must see exact waits, or when a wait must not be short.
     #[serde(default)]
     pub jitter: JitterSetting,
 
-    /// The least that `additive` jitter adds. Other kinds do not use it.
+    /// The minimum that `additive` jitter adds. Other kinds do not use it.
     ///
     /// Touch it with `jitter: additive` only.
     #[serde(default)]
     #[schemars(range(min = 0, max = YEAR))]
     pub jitter_min_seconds: f64,
 
-    /// The most that `additive` jitter adds. Other kinds do not use it.
+    /// The maximum that `additive` jitter adds. Other kinds do not use it.
     ///
     /// Touch it with `jitter: additive` only; it must be about as long as the base delay to help.
     #[serde(default = "one_second")]
     #[schemars(range(min = 0, max = YEAR))]
     pub jitter_max_seconds: f64,
 
-    /// How long one record may take in all: attempts and waits together.
+    /// The deadline of one record: all attempts and waits together.
     ///
     /// Touch it for slow services, or when a batch may wait longer for a complete result.
     #[serde(default = "thirty")]
     #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
     pub deadline_seconds: f64,
 
-    /// How long one attempt may take before it counts as a timeout. Never longer than what is
-    /// left of the deadline.
+    /// The timeout of one attempt. Never longer than the rest of the deadline.
     ///
     /// Touch it when good answers take longer than this.
     #[serde(default = "ten")]
@@ -78,34 +77,34 @@ pub struct RetryPolicy {
     /// What happens to a record whose server asks for a longer wait than the deadline or
     /// `max_delay_seconds` allows. It is never retried early.
     ///
-    /// Touch it when nobody will come back for parked records.
+    /// Touch it when parked records will not be retried.
     #[serde(default)]
     pub on_long_wait: OnLongWait,
 
-    /// How many throttled answers (429) one record may get that do not count as attempts, because
-    /// the server did no work for them.
+    /// How many throttled responses (429) of one record do not count as attempts, because the
+    /// server did no work for them.
     ///
-    /// Touch it when records are given up only because the service was busy with others.
+    /// Touch it when records are rejected only because the service was busy with others.
     #[serde(default)]
     #[schemars(range(max = u32::MAX))]
     pub throttles_free: u32,
 
-    /// How many failures one record may meet while the breaker opens or probes that do not count as
-    /// attempts, because they say something about the service and nothing about the record.
+    /// How many failures of one record while the breaker opens or probes do not count as attempts,
+    /// because they are caused by the service and not by the record.
     ///
-    /// Touch it when records are given up only because they met an outage.
+    /// Touch it when records are rejected only because of an outage.
     #[serde(default)]
     #[schemars(range(max = u32::MAX))]
     pub outages_free: u32,
 
-    /// How long a record is parked when the quota is spent and the server did not say until when.
+    /// How long a record is parked when the quota is exhausted and the server gave no reset time.
     ///
     /// Touch it when the provider's quota is known to return at another interval.
     #[serde(default = "hour")]
     #[schemars(range(max = YEAR), extend("exclusiveMinimum" = 0))]
     pub quota_wait_seconds: f64,
 
-    /// The HTTP statuses that are tried again. This list is authoritative: a status that is in
+    /// The HTTP status codes that are retried. This list is authoritative: a status that is in
     /// neither list is not retried. Without it the profile of the service decides, which by default
     /// retries 408, 425, 429, 500, 502, 503 and 504.
     ///
@@ -114,10 +113,10 @@ pub struct RetryPolicy {
     #[schemars(with = "Vec<u16>", inner(range(min = 100, max = 599)), extend("uniqueItems" = true), example = RETRYABLE)]
     pub retryable_status_codes: Option<Vec<u16>>,
 
-    /// The HTTP statuses that end a record at once. Without this key they are 400, 401, 403, 404
-    /// and 500, less those listed as retryable.
+    /// The HTTP status codes that reject a record at once. Without this key they are 400, 401, 403,
+    /// 404 and 500, less those listed as retryable.
     ///
-    /// Touch it to say in the manifest what the default leaves unsaid.
+    /// Touch it to make the default explicit in the manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<u16>", inner(range(min = 100, max = 599)), extend("uniqueItems" = true))]
     pub terminal_status_codes: Option<Vec<u16>>,
@@ -155,7 +154,7 @@ impl RetryPolicy {
 /// The statuses an example lists as retryable.
 const RETRYABLE: [u16; 3] = [429, 502, 503];
 
-/// How chance spreads the waits.
+/// How waits are randomized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", from = "JitterKey")]
 #[schemars(with = "JitterKey")]
@@ -208,7 +207,7 @@ impl From<JitterKey> for JitterSetting {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnLongWait {
-    /// Put it aside with the time from which it may be tried again.
+    /// Park it with the time from which it may be retried.
     #[default]
     Park,
     /// Make it a dead letter with that time.

@@ -8,59 +8,59 @@ use super::YEAR;
 /// Answers are taken from the response cache for 30 days.
 const CACHE_MAX_AGE_SECONDS: f64 = 30.0 * 86_400.0;
 
-/// A remote service that the source or steps ask.
+/// A remote service that the source or steps call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServiceSpec {
-    /// The provider profile that says how it speaks; `tidegate profiles ls` lists them. A step
-    /// `http` can do without, and then only the HTTP status tells a failure.
+    /// The provider profile, which describes its protocol; `tidegate profiles ls` lists them. Without
+    /// one, a step `http` tells failures by the HTTP status alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 64))]
     pub profile: Option<String>,
 
-    /// A file or a directory of own profiles, in which `profile` is looked up first.
+    /// A file or a directory with additional profiles, in which `profile` is looked up first.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096))]
     pub profiles: Option<String>,
 
-    /// Its address, if it is not that of the profile.
+    /// The URL of the service, if it is not that of the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096))]
     pub url: Option<String>,
 
-    /// Where its key is: `env:NAME` or `file:PATH`.
+    /// A reference to its API key: `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096))]
     pub key: Option<String>,
 
-    /// Who asks, for services that want to know.
+    /// The User-Agent header, for services that require one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub user_agent: Option<String>,
 
-    /// The language of its answers, such as `de`.
+    /// The language of the results, such as `de`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 35))]
     pub language: Option<String>,
 
-    /// The country of the addresses that a geocoder is asked about, such as `at`.
+    /// The country of the addresses to geocode, such as `at`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 35))]
     pub country: Option<String>,
 
-    /// Whether its answers to steps are kept in the response cache. Without it a run that is cut
-    /// off pays for them a second time.
+    /// Whether its responses to steps are stored in the response cache. Without it, an interrupted
+    /// run repeats its calls.
     #[serde(skip_serializing_if = "std::clone::Clone::clone")]
     pub cache: bool,
 
-    /// How old an answer of the response cache may be. Older ones are asked for again; those of the
-    /// run that is resumed are not.
+    /// The maximum age of a cached response. Older ones are requested again, except those of the
+    /// resumed run.
     ///
     /// Touch it downwards when answers change.
     #[schemars(range(min = 0.0, max = YEAR))]
     pub cache_max_age_seconds: f64,
 
-    /// The most calls per second, if it is not that of `rate_limit`.
+    /// The maximum calls per second, if it is not that of `rate_limit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "f64", range(max = 1_000_000.0), extend("exclusiveMinimum" = 0))]
     pub requests_per_second: Option<f64>,
@@ -75,15 +75,15 @@ pub struct ServiceSpec {
     #[schemars(with = "u32", range(min = 1, max = 1_000_000))]
     pub window: Option<u32>,
 
-    /// What a thousand calls cost, in whatever currency; `tidegate plan` multiplies.
+    /// The price of 1,000 calls, in any currency, for the estimate of `tidegate plan`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "f64", range(min = 0.0, max = 1_000_000_000.0))]
     pub price_per_thousand: Option<f64>,
 
-    /// Whether its name may resolve to a private address.
+    /// Whether its host name may resolve to a private address.
     pub allow_private: bool,
 
-    /// Further hosts that links of its pages may lead to.
+    /// Additional hosts that links of its pages may lead to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 253)), extend("uniqueItems" = true))]
     pub allow_hosts: Vec<String>,

@@ -9,10 +9,10 @@ use super::store::Bucket;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SinkSpec {
-    /// The file to write. Its name tells the format: `.gpkg`, `.geojson`, `.geojsonl`,
+    /// The file to write. The extension selects the format: `.gpkg`, `.geojson`, `.geojsonl`,
     /// `.geojsons`, `.csv`, `.fgb`, `.parquet`, `.gml`, `.esrijson`. A relative path starts at the
-    /// manifest's directory.
-    /// `s3://bucket/key` is written into the state directory and uploaded when it is whole.
+    /// manifest's directory. `s3://bucket/key` is written into the state directory and uploaded
+    /// when it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096), example = "parcels.gpkg")]
     pub file: Option<String>,
@@ -27,18 +27,18 @@ pub struct SinkSpec {
     #[schemars(with = "Bucket")]
     pub store: Option<Bucket>,
 
-    /// The layer within a GeoPackage; the name of the file if it is not given.
+    /// The layer in a GeoPackage. By default the name of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 63))]
     pub layer: Option<String>,
 
-    /// What happens to what is there already. `upsert` is the default where `key` is given,
-    /// `replace` where it is not.
+    /// What happens to existing data. `upsert` is the default where `key` is given, `replace` where
+    /// it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "WriteMode")]
     pub mode: Option<WriteMode>,
 
-    /// The fields that tell one record from another, for `upsert`. They must not be null.
+    /// The fields that identify a record, for `upsert`. They must not be null.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 200)), extend("uniqueItems" = true))]
     pub key: Vec<String>,
@@ -48,8 +48,7 @@ pub struct SinkSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SinkTable {
-    /// Where the database is: `env:NAME` or `file:PATH` that holds the URL, or a URL without a
-    /// password.
+    /// The database: `env:NAME` or `file:PATH` that contains the URL, or a URL without a password.
     #[schemars(length(min = 1, max = 4096), example = "env:DATABASE_URL")]
     pub url: String,
 
@@ -58,30 +57,31 @@ pub struct SinkTable {
     #[schemars(length(min = 1, max = 63))]
     pub schema: String,
 
-    /// The table. It is made if it does not exist, and checked if it does.
+    /// The table. It is created if it does not exist, and checked if it does.
     #[schemars(length(min = 1, max = 63), example = &"parcels")]
     pub table: String,
 
-    /// The column of the geometry.
+    /// The geometry column.
     #[serde(default = "geom")]
     #[schemars(length(min = 1, max = 63))]
     pub geometry_column: String,
 }
 
-/// What happens to what is there already.
+/// What happens to existing data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteMode {
-    /// A record with a known key takes its place, any other is added. Replaying changes nothing.
+    /// A record with a known key replaces the existing one, any other is added. Repeating a run
+    /// changes nothing.
     Upsert,
     /// Every record is added.
     Append,
-    /// What was there goes.
+    /// Existing data is removed.
     Replace,
 }
 
 impl SinkSpec {
-    /// What happens to what is there already.
+    /// What happens to existing data.
     #[must_use]
     pub fn mode(&self) -> WriteMode {
         self.mode.unwrap_or(if self.key.is_empty() { WriteMode::Replace } else { WriteMode::Upsert })

@@ -11,15 +11,16 @@ use super::store::Bucket;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourceSpec {
-    /// The file to read. Its name tells the format: `.geojson`, `.geojsonl`, `.geojsons`, `.csv`,
-    /// `.gpkg`, `.fgb`, `.parquet`, `.gml`, `.shp`. A relative path starts at the manifest's
-    /// directory. `https://…` and `s3://bucket/key` are fetched into the state directory first.
+    /// The file to read. The extension selects the format: `.geojson`, `.geojsonl`, `.geojsons`,
+    /// `.csv`, `.gpkg`, `.fgb`, `.parquet`, `.gml`, `.shp`. A relative path starts at the
+    /// manifest's directory. `https://…` and `s3://bucket/key` are downloaded into the state
+    /// directory first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096), example = "parcels.geojsonl")]
     pub file: Option<String>,
 
     /// Read a CSV file as rows of text: every column becomes a text field, and none is taken for a
-    /// geometry. A step `coerce` makes other types of them.
+    /// geometry. Use a step `coerce` to convert them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "CsvRows")]
     pub csv: Option<CsvRows>,
@@ -30,8 +31,8 @@ pub struct SourceSpec {
     pub postgis: Option<SourceTable>,
 
     /// The service to read a layer of, by its name in `services`: WFS, OGC API Features, ArcGIS or
-    /// STAC, as its profile or the form of its URL tells. Beside a `file` of a web server: whose
-    /// key and limits hold for it.
+    /// STAC, as its profile or its URL shows. Together with a `file` on a web server: the service
+    /// whose key and limits apply to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200), example = &"cadastre")]
     pub service: Option<String>,
@@ -42,38 +43,37 @@ pub struct SourceSpec {
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub layer: Option<String>,
 
-    /// The coordinate reference system of a source that does not say its own, such as
-    /// `EPSG:25832`. A step `set_crs` overrules what the source says.
+    /// The coordinate reference system of a source that declares none, such as `EPSG:25832`. A step
+    /// `set_crs` overrides the declared one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub crs: Option<String>,
 
-    /// How the pages of a service are asked for.
+    /// How the pages of a service are requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Paging")]
     pub paging: Option<Paging>,
 
-    /// Whether all pages of a service are kept in the state directory before the first record is
-    /// read. Then every field is known before anything is written, also one that the service does
-    /// not describe and only the last page has. Without it the fields are those of the description
-    /// and the first page, and a record with another field is rejected. A run that is cut off goes
-    /// on at the page.
+    /// Whether all pages of a service are stored in the state directory before the first record is
+    /// read. Then every field is known before anything is written, including fields that the
+    /// service does not describe and that only the last page has. Without it, the fields are those
+    /// of the description and the first page, and a record with another field is rejected. An
+    /// interrupted run continues at the page.
     ///
     /// Touch it for a service that does not describe all its fields.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spool: bool,
 
-    /// How far the number of records may be from the one that the source declared: a number such
-    /// as `5`, or a share such as `0.1%`. Beyond it the run fails with
-    /// `COUNT_MISMATCH`.
+    /// The tolerated difference between the number of records received and declared: a number such
+    /// as `5`, or a percentage such as `0.1%`. Beyond it the run fails with `COUNT_MISMATCH`.
     ///
     /// Touch it for a service whose count is an estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "YamlScalar", example = &"0.1%")]
     pub tolerate: Option<YamlScalar>,
 
-    /// How long a service may ask us to wait, as the source or in a step. Beyond it the run ends with
-    /// exit code 75, to be resumed later.
+    /// The longest wait that a service may ask for, in the source or in a step. Beyond it the run
+    /// ends with exit code 75 and can be resumed later.
     #[serde(default = "quarter")]
     #[schemars(range(min = 0.0, max = YEAR))]
     pub patience_seconds: f64,
@@ -83,11 +83,11 @@ pub struct SourceSpec {
     #[schemars(with = "Bucket")]
     pub store: Option<Bucket>,
 
-    /// How many records are read, judged and committed together.
+    /// How many records are read, checked and committed together.
     ///
     /// The pages of a service are batches of their own, as large as they come.
     ///
-    /// Touch it downwards when a commit should hold less, upwards for speed.
+    /// Touch it downwards for smaller commits, upwards for speed.
     #[serde(default = "batch")]
     #[schemars(range(min = 1, max = 100_000))]
     pub batch_size: u32,
@@ -97,7 +97,7 @@ pub struct SourceSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CsvRows {
-    /// The character between two cells, or `tab`. By default it is guessed from the header.
+    /// The field delimiter, or `tab`. By default it is detected from the header.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 3), example = &";")]
     pub delimiter: Option<String>,
@@ -107,13 +107,13 @@ pub struct CsvRows {
     #[schemars(with = "String", length(min = 1, max = 40), example = &"windows-1252")]
     pub encoding: Option<String>,
 
-    /// The field that says what is wrong with a row: too few cells, a cell that is not text. The row
-    /// then goes on with what could be read. By default such a row is rejected.
+    /// The field that says what is wrong with a row: too few cells, a cell that is not text. The
+    /// row is then processed with what could be read. By default such a row is rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub row_error: Option<String>,
 
-    /// The columns that must be readable; a fault in a single cell of another column does no harm.
+    /// The columns that must be readable; an error in a single cell of another column is ignored.
     /// By default all must be.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 200)), extend("uniqueItems" = true))]
@@ -125,47 +125,49 @@ impl SourceSpec {
     pub const PATIENCE_SECONDS: f64 = 900.0;
 }
 
-/// How the pages of a service are asked for.
+/// How the pages of a service are requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Paging {
-    /// Features on a page. By default what the service prefers.
+    /// Features per page. By default chosen by the service.
     ///
     /// Touch it downwards when pages time out.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64", range(min = 1, max = 1_000_000))]
     pub size: Option<u64>,
 
-    /// Requests under way at one time, where they can be foreseen. By default what the profile says.
+    /// Requests in parallel, if the positions of the pages are known in advance. By default from
+    /// the profile.
     ///
     /// Touch it downwards for a weak server, upwards for one that is yours.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u32", range(min = 1, max = 64))]
     pub at_once: Option<u32>,
 
-    /// How the pages of an ArcGIS layer go on.
+    /// The paging method of an ArcGIS layer.
     pub by: PagingBy,
 
-    /// The language of the pages.
+    /// The response format of the pages.
     pub body: PageEncoding,
 
-    /// The field by which a WFS sorts; it should be unique. By default the key, if one is found.
+    /// The field to sort a WFS by; it should be unique. By default the key, if one is found.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub sort_by: Option<String>,
 
-    /// The version of a WFS. By default what the server prefers.
+    /// The WFS version. By default chosen by the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "WfsVersion")]
     pub version: Option<WfsVersion>,
 
-    /// The reference system to ask the service for, such as `EPSG:25832`. By default its own.
+    /// The coordinate reference system to request, such as `EPSG:25832`. By default that of the
+    /// layer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub crs: Option<String>,
 }
 
-/// How the pages of an ArcGIS layer go on.
+/// The paging method of an ArcGIS layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PagingBy {
@@ -215,8 +217,7 @@ impl WfsVersion {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourceTable {
-    /// Where the database is: `env:NAME` or `file:PATH` that holds the URL, or a URL without a
-    /// password.
+    /// The database: `env:NAME` or `file:PATH` that contains the URL, or a URL without a password.
     #[schemars(length(min = 1, max = 4096), example = "env:DATABASE_URL")]
     pub url: String,
 

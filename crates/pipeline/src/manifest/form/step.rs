@@ -15,97 +15,98 @@ use super::scalar::YamlScalar;
 #[serde(deny_unknown_fields, default)]
 #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
 pub struct StepSpec {
-    /// Fields under other names: `{ OLD: new }`.
+    /// Rename fields: `{ OLD: new }`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "BTreeMap<String, String>")]
     pub rename: Option<BTreeMap<String, String>>,
 
-    /// Fields that go.
+    /// Remove these fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>", inner(length(min = 1, max = 200)))]
     pub drop: Option<Vec<String>>,
 
-    /// Fields that stay, in this order; the others go.
+    /// Keep only these fields, in this order.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>", inner(length(min = 1, max = 200)))]
     pub keep: Option<Vec<String>>,
 
-    /// Types of fields. A value that would lose something is not changed: the record is rejected.
+    /// Convert fields to other types. A record with a value that would lose information is
+    /// rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Coerce")]
     pub coerce: Option<Coerce>,
 
-    /// A field of nested JSON as fields of its own.
+    /// Expand a field of nested JSON into fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Flatten")]
     pub flatten: Option<Flatten>,
 
-    /// Values for where there is none: `{ state: unknown }`.
+    /// Replace missing values: `{ state: unknown }`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "BTreeMap<String, YamlScalar>")]
     pub default: Option<BTreeMap<String, YamlScalar>>,
 
-    /// The same value in every record: `{ origin: cadastre }`.
+    /// Add the same value to every record: `{ origin: cadastre }`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "BTreeMap<String, YamlScalar>")]
     pub constant: Option<BTreeMap<String, YamlScalar>>,
 
-    /// An expression; records for which it is not true go. See the page on steps.
+    /// Keep only records for which this expression is true. See the page on steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096))]
     pub filter: Option<String>,
 
-    /// Fields out of another file, found by a foreign key.
+    /// Add fields from another file, found by a foreign key.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Lookup")]
     pub lookup: Option<Lookup>,
 
-    /// The place of an address, or the address of a place, from a service.
+    /// Geocode an address, or reverse geocode a place, with a service.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Geocode")]
     pub geocode: Option<Geocode>,
 
-    /// Fields out of the JSON that a service answers.
+    /// Add fields from the JSON response of a service.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HttpSpec")]
     pub http: Option<HttpSpec>,
 
-    /// The coordinate reference system is this one, whatever the source says. No coordinate
-    /// changes.
+    /// Set the coordinate reference system, whatever the source declares. Coordinates are not
+    /// changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub set_crs: Option<String>,
 
-    /// Coordinates are brought to this system.
+    /// Reproject coordinates to this coordinate reference system.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub reproject: Option<String>,
 
-    /// Geometries are cut at a rectangle: west, south, east, north, in the system of this point of
-    /// the way. What lies outside goes.
+    /// Clip geometries to a bounding box: west, south, east, north, in the current coordinate
+    /// reference system. What lies outside is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<f64>", inner(range(min = -1e15, max = 1e15)), extend("minItems" = 4, "maxItems" = 4))]
     pub clip: Option<Vec<f64>>,
 
-    /// Invalid geometry is repaired; what cannot be is rejected.
+    /// Repair invalid geometries; records that cannot be repaired are rejected.
     #[serde(skip_serializing_if = "is_false")]
     pub make_valid: bool,
 
-    /// Every point, line and surface becomes its multi kind, so that the layer is uniform.
+    /// Convert every geometry to its multi type, so that the layer has one type.
     #[serde(skip_serializing_if = "is_false")]
     pub promote_to_multi: bool,
 
-    /// Heights and measures go.
+    /// Remove Z and M values.
     #[serde(skip_serializing_if = "is_false")]
     pub force_2d: bool,
 
-    /// Coordinates are rounded to so many decimal places.
+    /// Round coordinates to this many decimal places.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u32", range(min = 0, max = 15))]
     pub round: Option<u32>,
 
-    /// Of records that agree in these fields the first stays. `[]` means all fields and the
-    /// geometry.
+    /// Keep the first of the records with the same values in these fields. `[]` means all fields
+    /// and the geometry.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>", inner(length(min = 1, max = 200)))]
     pub dedupe: Option<Vec<String>>,
@@ -118,21 +119,21 @@ pub struct Coerce {
     /// The type of each field: `{ population: int }`.
     pub fields: BTreeMap<String, Cast>,
 
-    /// Texts that mean no value, such as `""`, `N/A`, `-9999`.
+    /// Strings that mean null, such as `""`, `N/A`, `-9999`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub null_values: Vec<String>,
 
-    /// How dates are written, in the letters of `strftime`: `%d.%m.%Y`.
+    /// The format of dates, in `strftime` syntax: `%d.%m.%Y`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 64))]
     pub format: Option<String>,
 
-    /// The sign before decimals in numbers, if it is not a point.
+    /// The decimal separator of numbers, if it is not a point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(max = 1))]
     pub decimal: Option<String>,
 
-    /// The sign between thousands in numbers, if there is one.
+    /// The thousands separator of numbers, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(max = 1))]
     pub thousands: Option<String>,
@@ -158,7 +159,7 @@ pub enum Cast {
     Json,
 }
 
-/// A field of nested JSON as fields of its own.
+/// Expand a field of nested JSON into fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Flatten {
@@ -166,12 +167,12 @@ pub struct Flatten {
     #[schemars(length(min = 1, max = 200), example = &"tags")]
     pub field: String,
 
-    /// The sign between the parts of a name.
+    /// The separator between the parts of a name.
     #[serde(default = "dot")]
     #[schemars(length(min = 1, max = 8))]
     pub separator: String,
 
-    /// How deep objects are taken apart; what is deeper stays JSON.
+    /// How deep objects are expanded; deeper values stay JSON.
     #[serde(default = "eight")]
     #[schemars(range(min = 1, max = 64))]
     pub depth: u32,
@@ -180,7 +181,7 @@ pub struct Flatten {
     #[serde(default)]
     pub arrays: Arrays,
 
-    /// The fields to make, by their full names (`tags.a.b`), with their types. Without it a first
+    /// The fields to create, by their full names (`tags.a.b`), with their types. Without it a first
     /// pass over the source finds them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, Cast>,
@@ -199,7 +200,7 @@ pub enum Arrays {
     Explode,
 }
 
-/// Fields out of another file.
+/// Add fields from another file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Lookup {
@@ -211,7 +212,7 @@ pub struct Lookup {
     #[schemars(length(min = 1, max = 200), example = &"owner_id")]
     pub on: String,
 
-    /// The field of the file that it is found in; the same name if it is not given.
+    /// The key field of the file. By default the same name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub key: Option<String>,
@@ -225,18 +226,18 @@ pub struct Lookup {
     pub missing: MissingAnswer,
 }
 
-/// What happens to a record without an answer.
+/// What happens to a record without a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingAnswer {
     /// It becomes a dead letter.
     #[default]
     Reject,
-    /// It goes on with nulls.
+    /// It continues with nulls.
     Keep,
 }
 
-/// The place of an address, or the address of a place.
+/// Geocode an address, or reverse geocode a place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Geocode {
@@ -244,20 +245,20 @@ pub struct Geocode {
     #[schemars(length(min = 1, max = 64), example = &"opencage")]
     pub service: String,
 
-    /// The fields that hold the address; they are joined by commas. Without it the point of the
-    /// record is asked for its address.
+    /// The fields that hold the address; they are joined by commas. Without it, the point of the
+    /// record is reverse geocoded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(length(min = 1, max = 200)))]
     pub address: Vec<String>,
 
-    /// The fields that hold longitude and latitude, for asking which address is at a place. The
-    /// place becomes the geometry of the record.
+    /// The fields that hold longitude and latitude, for reverse geocoding. The place becomes the
+    /// geometry of the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "LonLat")]
     pub place: Option<LonLat>,
 
-    /// The field that says what was wrong with the record when it was read (`source.csv.row_error`).
-    /// Such a record is not asked about and fails with `SCHEMA_MISMATCH`.
+    /// The field that says what was wrong with the record when it was read
+    /// (`source.csv.row_error`). Such a record is not sent and fails with `SCHEMA_MISMATCH`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub row_error: Option<String>,
@@ -267,17 +268,17 @@ pub struct Geocode {
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub outcome: Option<String>,
 
-    /// The field for the label of the answer.
+    /// The field for the label of the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub label: Option<String>,
 
-    /// The field for the score of the answer.
+    /// The field for the score of the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub score: Option<String>,
 
-    /// The field for the kind of match, in the service's own words.
+    /// The field for the kind of match, as the service calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub match_type: Option<String>,
@@ -292,7 +293,7 @@ pub struct Geocode {
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub elapsed_ms: Option<String>,
 
-    /// The field that says whether the answer cost no call in this run.
+    /// The field that shows whether the result needed no call in this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub cache_hit: Option<String>,
@@ -307,13 +308,13 @@ pub struct Geocode {
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub error: Option<String>,
 
-    /// What happens to a record that the service has nothing for.
+    /// What happens to a record for which the service has no result.
     #[serde(default = "keep")]
     pub no_match: MissingAnswer,
 
-    /// What happens to a record that fails: it is rejected, or goes on to the sink without an
-    /// answer. With `keep`, `outcome` or `error_code` must say so in a field, and the run ends with
-    /// exit code 4 all the same.
+    /// What happens to a record that fails: it is rejected, or continues to the sink without a
+    /// result. With `keep`, `outcome` or `error_code` must mark the failure in a field, and the run
+    /// still ends with exit code 4.
     #[serde(default = "reject", skip_serializing_if = "is_reject")]
     pub on_failure: MissingAnswer,
 }
@@ -331,7 +332,7 @@ pub struct LonLat {
     pub lat: String,
 }
 
-/// Fields out of the JSON that a service answers.
+/// Add fields from the JSON response of a service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HttpSpec {
@@ -339,15 +340,16 @@ pub struct HttpSpec {
     #[schemars(length(min = 1, max = 64), example = &"owners")]
     pub service: String,
 
-    /// What is asked, below the service's `url`; `{field}` stands for the value of a field.
+    /// The path of the request, below the `url` of the service; `{field}` is replaced by the value
+    /// of a field.
     #[schemars(length(min = 1, max = 4096), example = "/owners/{owner_id}")]
     pub path: String,
 
-    /// Where the new fields are in the answer, as JSON pointers: `{ owner: /owner/name }`. They
-    /// become text; `coerce` makes other types of them.
+    /// The new fields, as JSON pointers into the response: `{ owner: /owner/name }`. They become
+    /// text; use `coerce` to convert them.
     pub take: BTreeMap<String, String>,
 
-    /// What happens to a record that the service has nothing for (404, or no such value).
+    /// What happens to a record for which the service has no result (404, or no such value).
     #[serde(default = "keep")]
     pub no_match: MissingAnswer,
 }

@@ -14,7 +14,7 @@ use crate::traffic::Traffic;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Bucket {
-    /// The address of a service that speaks S3; AWS if it is not given.
+    /// The URL of an S3-compatible service. By default AWS.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096), example = &"https://minio.example")]
     pub endpoint: Option<String>,
@@ -24,17 +24,17 @@ pub struct Bucket {
     #[schemars(with = "String", length(min = 1, max = 64))]
     pub region: Option<String>,
 
-    /// Where the access key is: `env:NAME` or `file:PATH`.
+    /// A reference to the access key: `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096))]
     pub access_key: Option<String>,
 
-    /// Where the secret key is: `env:NAME` or `file:PATH`.
+    /// A reference to the secret key: `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096))]
     pub secret_key: Option<String>,
 
-    /// Where a session token is: `env:NAME` or `file:PATH`.
+    /// A reference to a session token: `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 4096))]
     pub session_token: Option<String>,
@@ -55,11 +55,10 @@ impl Bucket {
         patience: Duration,
         traffic: &Traffic,
     ) -> Result<(ObjectStoreClient, String), SetupError> {
-        let rest =
-            address.strip_prefix("s3://").ok_or_else(|| format!("{address} is not an s3:// address"))?;
+        let rest = address.strip_prefix("s3://").ok_or_else(|| format!("{address} is not an s3:// URL"))?;
         let (bucket, key) = rest.split_once('/').filter(|(_, key)| !key.is_empty()).unwrap_or((rest, ""));
         if key.is_empty() {
-            return Err(format!("{address} names no object; write s3://bucket/key").into());
+            return Err(format!("{address} has no object key; expected s3://bucket/key").into());
         }
         let endpoint = self.endpoint.as_deref().map(url::Url::parse).transpose();
         let secret = |name: &Option<String>| name.as_deref().map(str::parse::<SecretRef>).transpose();

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How much flawed data a run may hold before it stops.
+/// How much invalid data a run tolerates before it stops.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToleranceSpec {
@@ -13,18 +13,18 @@ pub struct ToleranceSpec {
     #[schemars(range(min = 0.0, max = 1.0), example = 0.005)]
     pub max_null_rate: f64,
 
-    /// Whether an invalid geometry halts the run. If `false`, the record becomes a dead letter
-    /// and the run goes on; a gate `is_valid` with another severity overrules that.
+    /// Whether an invalid geometry halts the run. If `false`, the record becomes a dead letter and
+    /// the run continues; a gate `is_valid` with another severity overrides this.
     ///
-    /// Touch it when a few broken shapes must not hold up the rest.
+    /// Touch it when a few invalid geometries must not stop the run.
     #[schemars(example = true)]
     pub halt_on_geometry_invalid: bool,
 
-    /// The fewest decimal places a coordinate must carry; fewer mean that precision was lost on
-    /// the way. 6 places are about 0.1 m in degrees.
+    /// The minimum number of decimal places of a coordinate; fewer mean that precision was lost. In
+    /// degrees, 6 places are about 0.1 m.
     ///
-    /// Written out, it halts the run at a record that carries fewer. Not written out, it only
-    /// warns, and only of longitudes and latitudes.
+    /// If it is set, a record with fewer halts the run. If it is not set, there is only a warning,
+    /// and only for longitudes and latitudes.
     ///
     /// Touch it for projected coordinates in metres, where 2 or 3 are plenty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
