@@ -68,6 +68,10 @@ pub(crate) struct Args {
     #[arg(long)]
     no_warnings: bool,
 
+    /// Take the coordinates to be in the system that the file says, even if they cannot be
+    #[arg(long)]
+    trust_crs: bool,
+
     /// How to answer: a table; one JSON object; or every finding as it comes, one per line
     #[arg(long, value_enum, default_value = "table")]
     format: Answer,
@@ -116,7 +120,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
             ..usual
         };
         let limits = (!args.no_warnings).then_some(limits);
-        let checks = Checks { read, outputs: outputs.clone(), limits };
+        let checks = Checks { read, outputs: outputs.clone(), limits, trust_crs: args.trust_crs };
         let mut findings = Findings { stream: args.format == Answer::Ndjson, listed: Vec::new(), count: 0 };
         let report = match check::check(&args.file, &checks, &mut findings) {
             Ok(report) => report,
@@ -126,6 +130,9 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
                 return Ok(Exit::Failure);
             }
         };
+        if let Some(problem) = &report.mismatch {
+            findings.add(mismatch(problem))?;
+        }
         good &= report.is_good();
         match args.format {
             Answer::Table => out::data(&table(args, &report, &findings))?,
@@ -208,6 +215,10 @@ impl Watch for Findings {
     }
 }
 
+fn mismatch(problem: &tidegate_geo::Problem) -> Value {
+    json!({ "record": problem.record, "severity": "error", "code": problem.code.as_str(), "reason": problem.message })
+}
+
 fn table(args: &Args, report: &Report, findings: &Findings) -> String {
     let mut said = String::new();
     let mut line = |text: String| {
@@ -223,6 +234,9 @@ fn table(args: &Args, report: &Report, findings: &Findings) -> String {
     }
     for (reason, count) in &report.reasons {
         line(format!("  {:>9} invalid: {reason}", thousands(*count)));
+    }
+    if let Some(problem) = &report.mismatch {
+        line(format!("  {}", words(&mismatch(problem))));
     }
     for (concern, count) in &report.concerns {
         line(format!("  {:>9} warnings: {concern}", thousands(*count)));

@@ -96,6 +96,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "METRES")]
     accuracy: Option<f32>,
 
+    /// Take the coordinates to be in the system that IN or --from-crs says, even if they cannot be
+    #[arg(long)]
+    trust_crs: bool,
+
     /// Folders with grids of datum shifts (NTv2 .gsb, GeoTIFF .tif); else those of TIDEGATE_GRIDS or PROJ_DATA
     #[arg(long, value_name = "DIR")]
     grids: Vec<PathBuf>,
@@ -243,6 +247,7 @@ impl Args {
             },
             accuracy_max: self.accuracy,
             grids: layer::grids(&self.grids),
+            trust_crs: self.trust_crs,
         }
     }
 
