@@ -332,7 +332,7 @@ fn a_collection_that_is_none_is_refused() {
             read_all(text.as_bytes(), &ReadOptions::default()).map(|_| ()).unwrap_err(),
         ] {
             let Error::Problem(problem) = error else { panic!("{text}: {error}") };
-            assert_eq!((problem.code, problem.path.as_str()), (Code::SCHEMA_MISMATCH, place), "{text}");
+            assert_eq!((problem.code, problem.path.as_str()), (Code::UNEXPECTED_BODY, place), "{text}");
             assert!(problem.offset.is_some(), "{text}");
         }
     }

@@ -87,7 +87,7 @@ fn the_header_and_the_tables_say_what_the_standard_asks() {
 
     let db = open(&path);
     assert_eq!(one::<i64>(&db, "PRAGMA application_id"), 0x4750_4B47);
-    assert_eq!(one::<i64>(&db, "PRAGMA user_version"), 10_400);
+    assert_eq!(one::<i64>(&db, "PRAGMA user_version"), 10_300);
     assert_eq!(one::<String>(&db, "PRAGMA integrity_check"), "ok");
     assert_eq!(one::<i64>(&db, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
     let columns: String = one(&db, "SELECT group_concat(name, ' ') FROM pragma_table_info('a \"b\"')");

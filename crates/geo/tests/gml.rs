@@ -105,3 +105,40 @@ fn exceptions_entities_and_cut_files_are_errors() {
     let deep = "<x>".repeat(100_000);
     assert!(read(&deep).unwrap_err().to_string().contains("nest too deep"));
 }
+
+/// As WFS 2.0 answers several queries at once.
+#[test]
+fn collections_within_a_collection_hold_features() {
+    let feature = |id: u32| {
+        format!(
+            "<member><app:road gml:id='r{id}'><app:n>{id}</app:n>\
+             <app:since><gml:TimeInstant><gml:timePosition>2020-01-0{id}T00:00:00Z</gml:timePosition></gml:TimeInstant></app:since>\
+             <app:geom><gml:Point srsName='urn:ogc:def:crs:EPSG::25832'><gml:pos>{id} 2</gml:pos></gml:Point></app:geom></app:road></member>"
+        )
+    };
+    let inner = |ids: [u32; 2]| {
+        format!(
+            "<member><wfs:FeatureCollection><wfs:boundedBy/>{}{}</wfs:FeatureCollection></member>",
+            feature(ids[0]),
+            feature(ids[1])
+        )
+    };
+    let text = format!(
+        "<wfs:FeatureCollection xmlns='http://www.opengis.net/wfs/2.0' xmlns:wfs='http://www.opengis.net/wfs/2.0' \
+         xmlns:gml='http://www.opengis.net/gml/3.2' xmlns:app='a'>{}{}{}</wfs:FeatureCollection>",
+        inner([1, 2]),
+        inner([3, 4]),
+        feature(5)
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("roads.gml");
+    std::fs::write(&path, text).unwrap();
+    let mut reader = format::open(&path, &Default::default()).unwrap();
+    let schema = reader.layer().schema.clone();
+    let since = schema.position("since").unwrap();
+    assert_eq!(schema.fields()[since].kind, Kind::DateTime);
+    let batch = reader.next_batch(&mut Vec::new()).unwrap().unwrap();
+    assert_eq!(batch.len(), 5);
+    assert!((0..5).all(|row| batch.geometry(row).is_some()));
+    assert_eq!(batch.value(4, since), tidegate_geo::Value::Text("2020-01-05T00:00:00Z"));
+}

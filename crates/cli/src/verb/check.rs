@@ -69,6 +69,10 @@ pub(crate) struct Args {
     #[arg(long)]
     no_warnings: bool,
 
+    /// Accept coordinates that cannot be in the declared coordinate reference system
+    #[arg(long)]
+    trust_crs: bool,
+
     /// Output format: a table, one JSON object, or one JSON object per finding and line
     #[arg(long, value_enum, default_value = "table")]
     format: CheckFormat,
@@ -119,7 +123,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
             ..usual
         };
         let limits = (!args.no_warnings).then_some(limits);
-        let checks = Checks { read, outputs: outputs.clone(), limits };
+        let checks = Checks { read, outputs: outputs.clone(), limits, trust_crs: args.trust_crs };
         let mut findings =
             Findings { stream: args.format == CheckFormat::Ndjson, listed: Vec::new(), count: 0 };
         let report = match check::check(&args.file, &checks, &mut findings) {
@@ -130,6 +134,9 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
                 return Ok(Exit::Failure);
             }
         };
+        if let Some(problem) = &report.mismatch {
+            findings.add(mismatch(problem))?;
+        }
         good &= report.is_good();
         match args.format {
             CheckFormat::Table => out::data(&table(args, &report, &findings))?,
@@ -212,6 +219,10 @@ impl Watch for Findings {
     }
 }
 
+fn mismatch(problem: &tidegate_geo::Problem) -> Value {
+    json!({ "record": problem.record, "severity": "error", "code": problem.code.as_str(), "reason": problem.message })
+}
+
 fn table(args: &Args, report: &Report, findings: &Findings) -> String {
     let mut said = String::new();
     let mut line = |text: String| {
@@ -227,6 +238,9 @@ fn table(args: &Args, report: &Report, findings: &Findings) -> String {
     }
     for (reason, count) in &report.reasons {
         line(format!("  {:>9} invalid: {reason}", thousands(*count)));
+    }
+    if let Some(problem) = &report.mismatch {
+        line(format!("  {}", words(&mismatch(problem))));
     }
     for (concern, count) in &report.concerns {
         line(format!("  {:>9} warning: {concern}", thousands(*count)));

@@ -97,6 +97,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "METRES")]
     accuracy: Option<f32>,
 
+    /// Accept coordinates that cannot be in the coordinate reference system that IN or --from-crs declares
+    #[arg(long)]
+    trust_crs: bool,
+
     /// Directories with datum shift grids (NTv2 .gsb, GeoTIFF .tif) [default: TIDEGATE_GRIDS or PROJ_DATA]
     #[arg(long, value_name = "DIR")]
     grids: Vec<PathBuf>,
@@ -243,6 +247,7 @@ impl Args {
             },
             accuracy_max: self.accuracy,
             grids: layer::grids(&self.grids),
+            trust_crs: self.trust_crs,
         }
     }
 

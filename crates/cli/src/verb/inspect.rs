@@ -239,6 +239,9 @@ fn facts(report: &Report) -> Vec<(String, String)> {
     let mut facts = Vec::new();
     let mut fact = |name: &str, value: String| facts.push((name.to_owned(), value));
     fact("crs", report.layer.crs.as_ref().map_or_else(|| "not declared".into(), layer::crs_words));
+    if let Some(problem) = &report.mismatch {
+        fact("doubtful", problem.message.clone());
+    }
     fact("features", thousands(report.features));
     let shapes: Vec<String> =
         report.shapes.iter().map(|(shape, n)| format!("{} {}", thousands(*n), shape.name())).collect();
@@ -258,7 +261,7 @@ fn facts(report: &Report) -> Vec<(String, String)> {
     if let Some(bounds) = report.bounds {
         fact("bounds", layer::bounds_words(bounds));
     }
-    let validity = if report.is_good() {
+    let validity = if report.rejected == 0 && report.reasons.is_empty() {
         "all records valid".to_owned()
     } else {
         format!("{} invalid, {} unreadable", thousands(report.invalid()), thousands(report.rejected))

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use crate::batch::Batch;
 use crate::bounds::Bounds;
-use crate::error::Error;
+use crate::crs::Plausibility;
+use crate::error::{Error, Problem};
 use crate::format::{self, Format, Layer, Rejected, geojson, geojson::ReadOptions};
 use crate::validity::{Checker, Concern, Flaw, Limits, Warning, warnings};
 use crate::wkb::{self, Shape};
@@ -39,6 +40,8 @@ pub struct Checks {
     pub outputs: Outputs,
     /// From when on to warn; no warnings if this is not given.
     pub limits: Option<Limits>,
+    /// Take the coordinates to be in the system that they are said to be in, even if they cannot be.
+    pub trust_crs: bool,
 }
 
 /// Sees what a pass sees. All methods do nothing by default.
@@ -92,6 +95,8 @@ pub struct Report {
     pub bounds: Option<Bounds>,
     /// How many records cannot be read.
     pub rejected: u64,
+    /// Why the coordinates cannot be in the system that they are said to be in.
+    pub mismatch: Option<Problem>,
 }
 
 impl Report {
@@ -106,13 +111,14 @@ impl Report {
             concerns: BTreeMap::new(),
             bounds: None,
             rejected: 0,
+            mismatch: None,
         }
     }
 
-    /// Whether every record could be read and is valid.
+    /// Whether every record could be read and is valid, and the coordinates can be in their system.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        self.rejected == 0 && self.reasons.is_empty()
+        self.rejected == 0 && self.reasons.is_empty() && self.mismatch.is_none()
     }
 
     /// How many features are not valid.
@@ -155,6 +161,8 @@ pub fn check(path: &Path, checks: &Checks, watch: &mut dyn Watch) -> Result<Repo
     let layer = reader.layer().clone();
     let mut outs = Outs::new(&checks.outputs, &layer)?;
     let schema = layer.schema.clone();
+    let known = layer.crs.as_ref().filter(|_| !checks.trust_crs);
+    let mut plausibility = known.map(Plausibility::new);
     let mut report = Report::new(layer);
     let mut checker = Checker::default();
     let mut found: Vec<Warning> = Vec::new();
@@ -164,6 +172,9 @@ pub fn check(path: &Path, checks: &Checks, watch: &mut dyn Watch) -> Result<Repo
         let batch = reader.next_batch(&mut rejected)?;
         let ended = batch.is_none();
         let batch = batch.unwrap_or_else(|| Batch::new(schema.clone()));
+        if let Some(Err(problem)) = plausibility.as_mut().map(|plausibility| plausibility.see_batch(&batch)) {
+            report.mismatch.get_or_insert(problem.of_record(batch.record(0)));
+        }
         for row in 0..batch.len() {
             found.clear();
             let bytes = batch.geometry(row);

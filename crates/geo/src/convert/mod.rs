@@ -51,6 +51,8 @@ pub struct Steps {
     pub accuracy_max: Option<f32>,
     /// Where grids of datum shifts lie.
     pub grids: Grids,
+    /// Take the coordinates to be in the system that they are said to be in, even if they cannot be.
+    pub trust_crs: bool,
 }
 
 /// What to do with a feature outside the area that one of the two systems is meant for. There the
@@ -122,7 +124,8 @@ pub fn convert(from: &Path, to: &Path, steps: &Steps) -> Result<Vec<Converted>, 
 /// As [`convert`], telling every rejected record to a function.
 ///
 /// # Errors
-/// If either file gives up, the function fails, there is no way between the systems, or there are
+/// If either file gives up, the function fails, there is no way between the systems, the coordinates cannot be in the
+/// system that they are said to be in ([`crate::crs::Plausibility`]), or there are
 /// several layers where the target holds one. A record that cannot be handled is not an error: it
 /// is in the result. The target is then as it was before.
 pub fn convert_with(

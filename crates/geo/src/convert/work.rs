@@ -9,7 +9,7 @@ use tidegate_core::Code;
 
 use super::{Converted, Outside, Repairs, Steps};
 use crate::batch::Batch;
-use crate::crs::{Crs, Operation, Transform};
+use crate::crs::{Crs, Operation, Plausibility, Transform};
 use crate::densify::densify;
 use crate::error::{Error, Problem};
 use crate::filter::Filter;
@@ -27,6 +27,7 @@ pub(super) struct Work {
     make_valid: Option<Method>,
     densify: Option<f64>,
     transform: Option<Transform>,
+    plausibility: Option<Plausibility>,
     outside: Outside,
     promote: bool,
     schema: Arc<Schema>,
@@ -64,6 +65,7 @@ impl Work {
             make_valid: steps.make_valid,
             densify: steps.densify,
             transform,
+            plausibility: (!steps.trust_crs).then(|| Plausibility::new(crs)),
             outside: steps.outside,
             promote,
             schema: Arc::new(schema),
@@ -95,6 +97,9 @@ impl Work {
     pub(super) fn batch(&mut self, batch: Batch, rejected: &mut Vec<Rejected>) -> Result<Batch, Error> {
         self.read += batch.len() as u64;
         let batch = self.choose(batch)?;
+        if let Some(plausibility) = &mut self.plausibility {
+            plausibility.see_batch(&batch)?;
+        }
         let batch = match &self.mapping {
             Some(mapping) => mapping.apply(&batch, rejected),
             None => batch,

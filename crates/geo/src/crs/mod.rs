@@ -15,6 +15,7 @@ mod definition;
 pub mod grid;
 mod lambert_conformal;
 mod parse;
+mod plausible;
 mod simd;
 pub mod table;
 mod text;
@@ -22,6 +23,7 @@ mod transform;
 mod transverse_mercator;
 
 pub use grid::Grids;
+pub use plausible::Plausibility;
 pub use transform::{Missing, Operation, Transform};
 
 use std::fmt;

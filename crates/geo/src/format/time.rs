@@ -70,6 +70,12 @@ pub(in crate::format) fn moment_text(nanos: i128, utc: bool) -> String {
     text
 }
 
+/// A moment in UTC as text, from milliseconds, all three digits of them written.
+pub(in crate::format) fn millisecond_text(millis: i64) -> String {
+    let seconds = moment_text(i128::from(millis.div_euclid(1000)) * 1_000_000_000, false);
+    format!("{seconds}.{:03}Z", millis.rem_euclid(1000))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,5 +105,7 @@ mod tests {
         assert_eq!(moment_of("1970-01-01T00:00:01.1234567Z"), None);
         assert_eq!(moment_text(-1000, false), "1969-12-31T23:59:59.999999");
         assert_eq!(moment_text(1_500_000_000, true), "1970-01-01T00:00:01.5Z");
+        assert_eq!(millisecond_text(-1), "1969-12-31T23:59:59.999Z");
+        assert_eq!(millisecond_text(60_000), "1970-01-01T00:01:00.000Z");
     }
 }

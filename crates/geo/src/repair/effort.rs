@@ -3,10 +3,10 @@
 //! A ring of n edges may cross itself n²/2 times: the star of ten thousand corners fifty million times, and its
 //! repair has as many faces. No machine should end for one record, so that pieces and comparisons are
 //! counted and a repair that has too many is given up. The limits leave room for what people draw: a drawing of a million
-//! edges that cross each other a million times, and ten seconds to compare them.
+//! edges that cross each other half a million times, and ten seconds to compare them.
 
 /// Edges of a drawing once they are cut; each takes some 300 bytes.
-const PIECES_MAX: usize = 4_000_000;
+const PIECES_MAX: usize = 2_000_000;
 
 /// Pairs of edges that are compared in all rounds together.
 const PAIRS_MAX: u64 = 400_000_000;

@@ -97,7 +97,7 @@ impl Collection {
         if text != "\"FeatureCollection\"" {
             let message =
                 format!("the type of an object with features is \"FeatureCollection\", not {text:.60}");
-            return Err(Problem::new(Code::SCHEMA_MISMATCH, message).at(at).under("$.type"));
+            return Err(Problem::new(Code::UNEXPECTED_BODY, message).at(at).under("$.type"));
         }
         if std::mem::replace(&mut self.typed, true) {
             return Err(twice("type", at));
@@ -111,13 +111,13 @@ impl Collection {
             (false, _) => "an object with features needs a member \"type\": \"FeatureCollection\"",
             (true, false) => "a FeatureCollection needs a member \"features\"",
         };
-        Err(Problem::new(Code::SCHEMA_MISMATCH, missing).at(self.at).under("$"))
+        Err(Problem::new(Code::UNEXPECTED_BODY, missing).at(self.at).under("$"))
     }
 }
 
 fn twice(name: &str, at: u64) -> Problem {
     let message = format!("the collection has the member {name:?} twice");
-    Problem::new(Code::SCHEMA_MISMATCH, message).at(at).under(format!("$.{name}"))
+    Problem::new(Code::UNEXPECTED_BODY, message).at(at).under(format!("$.{name}"))
 }
 
 /// How large a kept member may be, and how many are kept.

@@ -7,6 +7,7 @@
 use serde_json::{Map, Number, Value, json};
 
 use super::geometry::{self, PositionLayout, geometry_of, system_of};
+use super::read::plain;
 use crate::error::Problem;
 use crate::format::geojson;
 use crate::schema::{Kind, Schema};
@@ -70,6 +71,7 @@ fn text(shape: &Node, turned: bool) -> Vec<u8> {
 }
 
 fn value(node: &Node, kind: Option<Kind>) -> Value {
+    let node = plain(node);
     if !node.children.is_empty() {
         let inner = node.children.iter().map(|c| (c.name.clone(), value(c, None)));
         return Value::Object(inner.collect());
@@ -87,7 +89,7 @@ fn value(node: &Node, kind: Option<Kind>) -> Value {
             _ => None,
         },
         // XML Schema lets a date carry a zone.
-        Some(Kind::Date) => Some(Value::from(text.trim_end_matches('Z'))),
+        Some(Kind::Date) if !text.is_empty() => Some(Value::from(text.trim_end_matches('Z'))),
         _ => None,
     };
     match read {
@@ -135,6 +137,21 @@ mod tests {
             let kind = of(odd)["type"].as_str().unwrap().to_owned();
             assert!(kind.starts_with("gml:"), "{kind}");
         }
+    }
+
+    #[test]
+    fn a_moment_is_its_text_and_no_date_is_none() {
+        let of = |xml: &str, kind: Kind| value(&xml::parse(xml.as_bytes()).unwrap(), Some(kind));
+        let moment =
+            "<begin><TimeInstant><timePosition>2020-01-02T03:04:05Z</timePosition></TimeInstant></begin>";
+        assert_eq!(of(moment, Kind::DateTime), json!("2020-01-02T03:04:05Z"));
+        assert_eq!(
+            of("<begin><timePosition>2020-01-02</timePosition></begin>", Kind::Date),
+            json!("2020-01-02")
+        );
+        assert_eq!(of("<begin><timePosition/></begin>", Kind::Date), Value::Null);
+        assert_eq!(of("<begin></begin>", Kind::Date), Value::Null);
+        assert_eq!(of("<begin/>", Kind::DateTime), Value::Null);
     }
 
     #[test]

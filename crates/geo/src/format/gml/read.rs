@@ -133,9 +133,8 @@ impl crate::format::Reader for GmlReader {
 /// The features of a file, one after another.
 struct GmlFeatures {
     xml: Xml<BufReader<File>>,
-    /// Whether the stream stands in an element that holds features, and how deep.
-    within: bool,
-    depth: usize,
+    /// The elements around the place where the stream stands; of each, whether it holds features.
+    open: Vec<bool>,
     /// The system of the collection's own box.
     system: Option<String>,
     /// Whether there was an element at all.
@@ -145,23 +144,19 @@ struct GmlFeatures {
 impl GmlFeatures {
     fn open(path: &Path, len_max: usize) -> Result<GmlFeatures, Error> {
         let input = BufReader::with_capacity(1 << 18, File::open(path)?);
-        Ok(GmlFeatures {
-            xml: Xml::new(input, len_max),
-            within: false,
-            depth: 0,
-            system: None,
-            rooted: false,
-        })
+        Ok(GmlFeatures { xml: Xml::new(input, len_max), open: Vec::new(), system: None, rooted: false })
     }
 
     fn next(&mut self) -> Result<Option<Node>, Error> {
         loop {
             let at = self.xml.position();
             match self.xml.next()? {
-                XmlToken::Start(node) if self.within => return self.xml.rest(node, ELEMENTS_MAX).map(Some),
+                // A collection within a collection, as WFS 2.0 answers several queries at once, is no feature.
+                XmlToken::Start(node) if self.open.last() == Some(&true) && !is_collection(&node) => {
+                    return self.xml.rest(node, ELEMENTS_MAX).map(Some);
+                }
                 XmlToken::Start(node) => {
                     match node.name.as_str() {
-                        "featureMember" | "featureMembers" | "member" => self.within = true,
                         "boundedBy" => {
                             let whole = self.xml.rest(node, ELEMENTS_MAX)?;
                             self.system = system_of(&whole).map(str::to_owned).or(self.system.take());
@@ -176,19 +171,19 @@ impl GmlFeatures {
                         _ => {}
                     }
                     self.rooted = true;
-                    self.depth += 1;
-                    if self.depth > DEPTH_MAX {
+                    self.open
+                        .push(["featureMember", "featureMembers", "member"].contains(&node.name.as_str()));
+                    if self.open.len() > DEPTH_MAX {
                         return Err(xml::broken("elements nest too deep").at(at).into());
                     }
                 }
                 XmlToken::Empty(_) => self.rooted = true,
                 XmlToken::End => {
-                    self.depth = self.depth.saturating_sub(1);
-                    self.within = false;
+                    self.open.pop();
                 }
-                XmlToken::Text if self.depth > 0 => {}
+                XmlToken::Text if !self.open.is_empty() => {}
                 XmlToken::Text => return Err(xml::broken("text outside of the root").at(at).into()),
-                XmlToken::Eof if self.depth > 0 => {
+                XmlToken::Eof if !self.open.is_empty() => {
                     let problem = Problem::new(Code::TRUNCATED_BODY, "the text ends within the collection");
                     return Err(problem.at(at).into());
                 }
@@ -196,6 +191,18 @@ impl GmlFeatures {
                 XmlToken::Eof => return Ok(None),
             }
         }
+    }
+}
+
+fn is_collection(node: &Node) -> bool {
+    ["FeatureCollection", "SimpleFeatureCollection"].contains(&node.name.as_str())
+}
+
+/// What holds the text of a property: a moment is wrapped in one or two elements of its own.
+pub(super) fn plain(property: &Node) -> &Node {
+    match property.children.as_slice() {
+        [only] if ["TimeInstant", "timePosition"].contains(&only.name.as_str()) => plain(only),
+        _ => property,
     }
 }
 
@@ -300,6 +307,7 @@ fn is_nil(properties: &[&Node]) -> bool {
 /// The kind that the text of a property suggests; `None` if there is nothing to see.
 fn kind_of(properties: &[&Node]) -> Option<Kind> {
     let [only] = properties else { return Some(Kind::Json) };
+    let only = plain(only);
     if !only.children.is_empty() {
         return Some(Kind::Json);
     }
@@ -328,11 +336,13 @@ fn kind_of(properties: &[&Node]) -> Option<Kind> {
 /// A property in the kind of its field.
 fn value(properties: &[&Node], kind: Kind) -> Owned {
     let text = match properties {
-        [only] if only.children.is_empty() => only.text.trim(),
-        _ => "",
+        [only] if plain(only).children.is_empty() => Some(plain(only).text.trim()),
+        _ => None,
     };
+    let is_empty = text == Some("");
+    let text = text.unwrap_or_default();
     match kind {
-        _ if is_nil(properties) => Owned::Null,
+        _ if is_nil(properties) || is_empty => Owned::Null,
         Kind::Json => {
             let mut out = Vec::new();
             write_json(properties, &mut out);

@@ -9,8 +9,8 @@ use super::quote;
 
 /// `GPKG` in the file's header.
 pub(super) const APPLICATION_ID: i32 = 0x4750_4B47;
-/// Version 1.4.
-pub(super) const USER_VERSION: i32 = 10_400;
+/// Version 1.3, which more readers know than 1.4; nothing of that is used.
+pub(super) const USER_VERSION: i32 = 10_300;
 
 /// The tables every GeoPackage has, with the three rows that the standard requires.
 pub(super) const TABLES: &str = "
@@ -41,6 +41,13 @@ pub(super) const EXTENSIONS: &str = "
 CREATE TABLE IF NOT EXISTS gpkg_extensions (
   table_name TEXT, column_name TEXT, extension_name TEXT NOT NULL, definition TEXT NOT NULL,
   scope TEXT NOT NULL, CONSTRAINT ge_tce UNIQUE (table_name, column_name, extension_name));
+";
+
+/// GDAL lists every table as a layer unless the file says that all its layers are registered, which it does by this
+/// extension of GDAL's: the tables of a run's state are nobody's layers.
+pub(super) const HIDE_OTHERS: &str = "
+INSERT OR IGNORE INTO gpkg_extensions VALUES
+  (NULL, NULL, 'gdal_aspatial', 'http://gdal.org/geopackage_aspatial.html', 'read-write');
 ";
 
 /// The names of a layer's table and columns. SQLite's names do not differ by case, so a field

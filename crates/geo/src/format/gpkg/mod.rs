@@ -1,4 +1,4 @@
-//! GeoPackage 1.4: a SQLite file with spatial tables.
+//! GeoPackage 1.3: a SQLite file with spatial tables.
 //!
 //! A new file is written without journal and without waiting for the disk, because nobody can
 //! see it yet: `atomic` flushes and renames it at the end. The spatial index is not filled

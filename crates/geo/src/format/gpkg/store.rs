@@ -17,14 +17,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, OptionalExtension};
 use tidegate_core::Code;
 
 use super::super::hilbert::Collector;
-use super::ddl::{APPLICATION_ID, EXTENSIONS, Names, TABLES, USER_VERSION};
+use super::ddl::{APPLICATION_ID, EXTENSIONS, HIDE_OTHERS, Names, TABLES, USER_VERSION};
 use super::read::{body, kind_of};
-use super::write::{allowed, geometry_blob, sql_value, wrong_shape};
+use super::write::{allowed, geometry_blob, kind_at, sql_value, wrong_shape};
 use super::{functions, quote, rtree};
 use crate::batch::Batch;
 use crate::bounds::Bounds;
@@ -99,7 +98,7 @@ impl Store {
             }
             // In one transaction: a process that is killed leaves an empty database or a whole one.
             db.execute_batch(&format!(
-                "BEGIN IMMEDIATE; {TABLES} {EXTENSIONS} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {USER_VERSION}; COMMIT"
+                "BEGIN IMMEDIATE; {TABLES} {EXTENSIONS} {HIDE_OTHERS} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {USER_VERSION}; COMMIT"
             ))?;
         }
         let names = Names::new(layer, schema);
@@ -379,7 +378,7 @@ impl Store {
             }
             None => false,
         };
-        let values = |at: usize| ToSqlOutput::Borrowed(sql_value(batch.value(row, at)));
+        let values = |at: usize| sql_value(batch.value(row, at), kind_at(batch, at));
         let known = match &self.find {
             Some(find) => {
                 let mut find = self.db.prepare_cached(find)?;

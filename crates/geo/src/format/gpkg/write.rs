@@ -9,6 +9,7 @@ use tidegate_core::Code;
 
 use super::super::atomic::Pending;
 use super::super::hilbert::Collector;
+use super::super::time::{millisecond_text, moment_of};
 use super::super::{Mode, Options, Written};
 use super::ddl::{APPLICATION_ID, EXTENSIONS, Names, TABLES, USER_VERSION};
 use super::existing::{self, Existing};
@@ -18,7 +19,7 @@ use crate::bounds::Bounds;
 use crate::column::Value;
 use crate::crs::Crs;
 use crate::error::{Error, Problem};
-use crate::schema::Schema;
+use crate::schema::{Kind, Schema};
 use crate::wkb::{self, Dim, Shape};
 
 /// A GeoPackage being written.
@@ -273,7 +274,7 @@ impl super::super::Writer for GpkgWriter {
                         Problem::new(Code::SCHEMA_MISMATCH, "a feature has no value in the key field");
                     return Err(problem.of_record(batch.record(row)).into());
                 }
-                insert.raw_bind_parameter(at + 3, ToSqlOutput::Borrowed(sql_value(value)))?;
+                insert.raw_bind_parameter(at + 3, sql_value(value, kind_at(batch, at)))?;
             }
             insert.raw_execute()?;
         }
@@ -311,15 +312,28 @@ pub(super) fn wrong_shape(shape: Shape, only: Shape) -> Problem {
     Problem::new(Code::SCHEMA_MISMATCH, message)
 }
 
-pub(super) fn sql_value(value: Value<'_>) -> ValueRef<'_> {
-    match value {
+/// The kind of a field of a batch.
+pub(super) fn kind_at(batch: &Batch, at: usize) -> Kind {
+    batch.schema().fields().get(at).map_or(Kind::Text, |field| field.kind)
+}
+
+/// A value as SQLite takes it. A moment that says its offset is written as the standard wants it, in UTC and to the
+/// millisecond; one that says none or is finer stays as it is, because anything else would be made up or lost.
+pub(super) fn sql_value(value: Value<'_>, kind: Kind) -> ToSqlOutput<'_> {
+    if let (Value::Text(text), Kind::DateTime) = (value, kind)
+        && let Some((micros, true)) = moment_of(text)
+        && micros % 1000 == 0
+    {
+        return ToSqlOutput::Owned(rusqlite::types::Value::Text(millisecond_text(micros / 1000)));
+    }
+    ToSqlOutput::Borrowed(match value {
         Value::Null => ValueRef::Null,
         Value::Bool(b) => ValueRef::Integer(i64::from(b)),
         Value::Int(i) => ValueRef::Integer(i),
         Value::Real(x) => ValueRef::Real(x),
         Value::Text(text) | Value::Json(text) => ValueRef::Text(text.as_bytes()),
         Value::Bytes(bytes) => ValueRef::Blob(bytes),
-    }
+    })
 }
 
 /// The header of GeoPackage binary and the geometry. Points carry no envelope: it would repeat
