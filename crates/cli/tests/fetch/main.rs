@@ -16,3 +16,4 @@ mod running;
 mod services;
 mod source;
 mod strangers;
+mod systems;

@@ -99,6 +99,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CRS", value_parser = crs)]
     crs: Option<tidegate_geo::Crs>,
 
+    /// Which coordinate comes first in GML: xy is east, yx is north [default: the name of the system
+    /// or the extent of the layer tells]
+    #[arg(long, value_name = "ORDER", value_parser = ["xy", "yx"])]
+    axis_order: Option<String>,
+
     /// How far received may be from declared: a number such as 5, or a share such as 0.1%
     #[arg(long, value_name = "N", default_value = "0", value_parser = tolerance)]
     tolerate: String,
