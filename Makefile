@@ -47,8 +47,8 @@ docs: ## build the API docs, broken links denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 .PHONY: demo
-demo: build ## the main job on embedded defaults: files in tidegate-demo/
-	target/release/tidegate demo
+demo: ## the main job on embedded defaults, built without optimisation: files in tidegate-demo/
+	$(CARGO) run --locked -p tidegate -- demo
 
 .PHONY: build
 build: ## the release binary: target/release/tidegate

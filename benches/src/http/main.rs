@@ -69,7 +69,7 @@ fn main() -> ExitCode {
 }
 
 fn measure(args: &Args) -> Result<(), String> {
-    let scenarios = scenario::all()?;
+    let scenarios = scenario::all().map_err(|e| e.to_string())?;
     if let Some(name) = args.only.iter().find(|name| scenarios.iter().all(|s| s.name != name.as_str())) {
         let names: Vec<&str> = scenarios.iter().map(|s| s.name).collect();
         return Err(format!("no scenario is called {name:?}; there are {}", names.join(", ")));

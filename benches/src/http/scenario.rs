@@ -58,7 +58,7 @@ fn fetch(name: &'static str, about: &'static str, rows: u64, server: Config) -> 
 }
 
 /// All scenarios.
-pub(crate) fn all() -> Result<Vec<Scenario>, String> {
+pub(crate) fn all() -> Result<Vec<Scenario>, spec::SpecError> {
     let chance = |kind, p| FaultRule { kind, when: When::Chance(p) };
     let outage = spec::outage("0s..5s,collapse=20,within=100ms,again=2s,fragile=5s")?;
     let four_ms = Service::Uniform(0.004, 0.004);

@@ -14,37 +14,37 @@ use super::quota_headers::Dialect;
 /// The whole behaviour of one server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where to listen; loopback only. Port 0 takes a free one.
+    /// The address to listen on; loopback only. Port 0 takes a free one.
     pub addr: SocketAddr,
-    /// Decides every draw.
+    /// The seed of every draw.
     pub seed: u64,
-    /// Features in the generated data set.
+    /// The number of features in the generated data set.
     pub features: u64,
-    /// Most features on one page, whatever the client asks for.
+    /// The most features on one page, whatever the client asks for.
     pub page_max: u64,
     /// The throttle.
     pub limit: ServerLimit,
-    /// What shares one throttle.
+    /// The scope of one throttle: the server, a key or a prefix.
     pub scope: Scope,
     /// Status of a throttled call; 200 puts the refusal into the body, as some providers do.
     pub throttle_status: u16,
-    /// How the quota is told.
+    /// The dialect of the rate-limit headers.
     pub headers: Dialect,
-    /// How long an accepted call takes.
+    /// The service time of an accepted call.
     pub service: Service,
-    /// When the server is down.
+    /// The outages.
     pub outages: Vec<Outage>,
-    /// What goes wrong otherwise.
+    /// The other faults.
     pub faults: Vec<FaultRule>,
-    /// Share of addresses that are refused for good.
+    /// Share (0 to 1) of addresses that are refused for good.
     pub bad_rows: f64,
     /// Status of a bad row.
     pub bad_status: u16,
-    /// Share of addresses that have no match.
+    /// Share (0 to 1) of addresses that have no match.
     pub no_match: f64,
-    /// Share of hints that are malformed.
+    /// Share (0 to 1) of hints that are malformed.
     pub garbage: f64,
-    /// Seconds by which the `Date` header is wrong.
+    /// The error of the `Date` header, in seconds.
     pub skew: i64,
     /// Whether WFS and OGC answers hide the total, as the standards allow.
     pub unknown_total: bool,
@@ -52,15 +52,15 @@ pub struct Config {
     pub unrest: Unrest,
     /// Habits of real servers.
     pub quirks: Vec<Quirk>,
-    /// What a draw depends on.
+    /// The inputs of a draw.
     pub draw: Draw,
-    /// Different requests to remember at least.
+    /// The fewest distinct requests that are remembered.
     pub remember: usize,
     /// An arrival this soon after a hint was sent may have left before the hint came.
     pub grace: Duration,
-    /// Stop after this many requests.
+    /// The number of requests after which the server stops.
     pub stop_after: Option<u64>,
-    /// Worker threads; 0 takes one per core.
+    /// The number of worker threads; 0 takes one per core.
     pub threads: usize,
 }
 
@@ -145,30 +145,31 @@ impl Service {
 /// The server is down for a while, and may collapse again when it comes back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outage {
-    /// Begin, after the first request.
+    /// The start, as time after the first request.
     pub from: Duration,
-    /// End, after the first request.
+    /// The end, as time after the first request.
     pub to: Duration,
-    /// Status while down; 0 resets the connection.
+    /// The HTTP status while down; 0 resets the connection.
     pub status: u16,
     /// Whether the answer says with `Retry-After` when the server will be back.
     pub hint: bool,
-    /// Collapses again when more requests than this are in flight or arrive within `within`.
+    /// The number of requests in flight, or arriving within `within`, above which the server collapses
+    /// again.
     pub collapse: Option<u64>,
-    /// See `collapse`.
+    /// The window in which arrivals are counted for `collapse`.
     pub within: Duration,
-    /// How long a collapse lasts.
+    /// The duration of a collapse.
     pub again: Duration,
-    /// How long after coming back the server can still collapse.
+    /// The time after an outage in which the server can collapse.
     pub fragile: Duration,
 }
 
 /// A fault rule: a kind of fault and its trigger.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultRule {
-    /// What.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// When.
+    /// The requests that it hits.
     pub when: When,
 }
 

@@ -18,13 +18,13 @@ pub const ROOM: u64 = 16;
 /// How the layer and what is said about it change between two pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unrest {
-    /// A feature is added after every so many pages; 0 for never.
+    /// The number of pages after which a feature is added; 0 for never.
     pub insert_every: u64,
-    /// A feature is removed after every so many pages; 0 for never.
+    /// The number of pages after which a feature is removed; 0 for never.
     pub delete_every: u64,
-    /// The number of features that is told is wrong by this.
+    /// The error of the number of features that is sent.
     pub miscount: i64,
-    /// After so many features the link to the next page leads back to the second; 0 for never.
+    /// The number of features after which the link to the next page leads back to the second; 0 for never.
     pub loop_after: u64,
 }
 

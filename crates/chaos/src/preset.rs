@@ -6,13 +6,13 @@
 
 use super::config::Config;
 use super::quota_headers::Dialect;
-use super::spec;
+use super::spec::{self, SpecError};
 
 /// A preset: its name, what it stands for, and its options.
 pub struct Preset {
     /// The name on the command line.
     pub name: &'static str,
-    /// What it stands for.
+    /// Its description.
     pub about: &'static str,
     throttle: &'static str,
     headers: Dialect,
@@ -108,11 +108,9 @@ pub const PRESETS: [Preset; 10] = [
 ///
 /// # Errors
 /// When there is none; the message lists the names.
-pub fn find(name: &str) -> Result<Config, String> {
-    let Some(preset) = PRESETS.iter().find(|preset| preset.name == name) else {
-        let names = PRESETS.map(|preset| preset.name).join(", ");
-        return Err(format!("there is no preset {name:?}; there are {names}"));
-    };
+pub fn find(name: &str) -> Result<Config, SpecError> {
+    let unknown = || SpecError::UnknownPreset { name: name.to_owned() };
+    let preset = PRESETS.iter().find(|preset| preset.name == name).ok_or_else(unknown)?;
     let scope = if preset.name == "s3" { super::Scope::Prefix } else { super::Scope::Server };
     Ok(Config {
         limit: spec::throttle(preset.throttle)?,
@@ -133,6 +131,6 @@ mod tests {
         for preset in &PRESETS {
             assert!(find(preset.name).unwrap().refusal().is_none(), "{}", preset.name);
         }
-        assert!(find("nobody").unwrap_err().contains("nominatim"));
+        assert!(find("nobody").unwrap_err().to_string().contains("nominatim"));
     }
 }

@@ -3,17 +3,68 @@
 //! Each form is a small pure function from text to a value of `config`, with an error
 //! that says what was expected.
 
+use std::fmt;
 use std::time::Duration;
 
 use tidegate_sim::server::ServerLimit;
 
 use super::config::{FaultKind, FaultRule, Outage, Service, When};
+use super::preset::PRESETS;
 
 /// Ten years; more would overflow the clock of a throttle.
 const WINDOW_MAX: f64 = 3_650.0 * 86_400.0;
 
+/// A value of the command line that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpecError {
+    /// The text is not of the expected form.
+    Malformed {
+        /// The text.
+        text: String,
+        /// What is wrong with it, with an example of the expected form.
+        flaw: &'static str,
+    },
+    /// The throttle or outage has no option of this name.
+    UnknownOption {
+        /// The kind of throttle, or `an outage`.
+        of: String,
+        /// The name of the option.
+        option: String,
+    },
+    /// There is no preset of this name.
+    UnknownPreset {
+        /// The name.
+        name: String,
+    },
+}
+
+impl SpecError {
+    fn malformed(text: &str, flaw: &'static str) -> SpecError {
+        SpecError::Malformed { text: text.to_owned(), flaw }
+    }
+
+    fn unknown_option(of: &str, option: &str) -> SpecError {
+        SpecError::UnknownOption { of: of.to_owned(), option: option.to_owned() }
+    }
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpecError::Malformed { text, flaw } => write!(f, "{text:?} {flaw}"),
+            SpecError::UnknownOption { of, option } => write!(f, "{of} has no option {option:?}"),
+            SpecError::UnknownPreset { name } => {
+                let names = PRESETS.map(|preset| preset.name).join(", ");
+                write!(f, "there is no preset {name:?}; there are {names}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SpecError {}
+
 /// Reads a span: `250ms`, `5s`, `2m`, `1h`, or a bare number of seconds.
-pub fn span(text: &str) -> Result<Duration, String> {
+pub fn span(text: &str) -> Result<Duration, SpecError> {
     let text = text.trim();
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -24,23 +75,23 @@ pub fn span(text: &str) -> Result<Duration, String> {
         "m" | "min" => 60.0,
         "h" => 3600.0,
         "d" => 86_400.0,
-        _ => return Err(format!("{text:?} is not a span of time such as 250ms, 5s or 2m")),
+        _ => return Err(SpecError::malformed(text, "is not a span of time such as 250ms, 5s or 2m")),
     };
     match number.trim().parse::<f64>() {
         Ok(n) if n >= 0.0 && n.is_finite() => Ok(tidegate_core::time::seconds(n * scale)),
-        _ => Err(format!("{text:?} is not a span of time such as 250ms, 5s or 2m")),
+        _ => Err(SpecError::malformed(text, "is not a span of time such as 250ms, 5s or 2m")),
     }
 }
 
 /// Reads a share: `5%` or `0.05`.
-pub fn share(text: &str) -> Result<f64, String> {
+pub fn share(text: &str) -> Result<f64, SpecError> {
     let (number, scale) = match text.trim().strip_suffix('%') {
         Some(number) => (number, 0.01),
         None => (text.trim(), 1.0),
     };
     match number.trim().parse::<f64>() {
         Ok(n) if (0.0..=1.0).contains(&(n * scale)) => Ok(n * scale),
-        _ => Err(format!("{text:?} is not a share such as 5% or 0.05")),
+        _ => Err(SpecError::malformed(text, "is not a share such as 5% or 0.05")),
     }
 }
 
@@ -49,16 +100,19 @@ fn options(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.split(',').skip(1).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
-fn positive<T: std::str::FromStr + PartialOrd + Default>(text: &str, what: &str) -> Result<T, String> {
+fn positive<T: std::str::FromStr + PartialOrd + Default>(
+    text: &str,
+    flaw: &'static str,
+) -> Result<T, SpecError> {
     match text.trim().parse::<T>() {
         Ok(n) if n > T::default() => Ok(n),
-        _ => Err(format!("{text:?} is not {what} above zero")),
+        _ => Err(SpecError::malformed(text, flaw)),
     }
 }
 
 /// Reads a throttle: `bucket:500/s,burst=50`, `fixed:5/100ms`, `sliding:100/10s`,
 /// `counter:100/10s`, `concurrency:8`, `none`; several joined with `+` must all agree.
-pub fn throttle(text: &str) -> Result<ServerLimit, String> {
+pub fn throttle(text: &str) -> Result<ServerLimit, SpecError> {
     let parts: Vec<&str> = text.split('+').collect();
     match parts.as_slice() {
         [one] => one_throttle(one),
@@ -66,11 +120,12 @@ pub fn throttle(text: &str) -> Result<ServerLimit, String> {
     }
 }
 
-fn one_throttle(text: &str) -> Result<ServerLimit, String> {
+fn one_throttle(text: &str) -> Result<ServerLimit, SpecError> {
     let expected = || {
-        format!(
-            "{text:?} is not a throttle; expected bucket:500/s,burst=50, fixed:5/100ms, \
-             sliding:100/10s, counter:100/10s, concurrency:8 or none"
+        SpecError::malformed(
+            text,
+            "is not a throttle; expected bucket:500/s,burst=50, fixed:5/100ms, \
+             sliding:100/10s, counter:100/10s, concurrency:8 or none",
         )
     };
     if text == "none" {
@@ -79,7 +134,9 @@ fn one_throttle(text: &str) -> Result<ServerLimit, String> {
     let (kind, rest) = text.split_once(':').ok_or_else(expected)?;
     let amount = rest.split(',').next().unwrap_or_default();
     if kind == "concurrency" {
-        return Ok(ServerLimit::Concurrency { limit: positive(amount, "a number of calls")? });
+        return Ok(ServerLimit::Concurrency {
+            limit: positive(amount, "is not a number of calls above zero")?,
+        });
     }
     let (count, per) = amount.split_once('/').ok_or_else(expected)?;
     // `/s` and `/min` are as good as `/1s` and `/1min`.
@@ -93,34 +150,41 @@ fn one_throttle(text: &str) -> Result<ServerLimit, String> {
     let mut phase = 0.0;
     for (key, value) in options(rest) {
         match (kind, key) {
-            ("bucket", "burst") => burst = Some(positive::<f64>(value, "a burst")?),
+            ("bucket", "burst") => burst = Some(positive::<f64>(value, "is not a burst above zero")?),
             ("fixed" | "counter", "phase") => phase = span(value)?.as_secs_f64(),
-            _ => return Err(format!("{kind} has no option {key:?}")),
+            _ => return Err(SpecError::unknown_option(kind, key)),
         }
     }
     match kind {
         "bucket" => {
-            let rate = positive::<f64>(count, "a rate")? / window;
+            let rate = positive::<f64>(count, "is not a rate above zero")? / window;
             let burst = burst.unwrap_or(rate).max(1.0);
             let sane = rate.is_finite() && burst.is_finite() && burst / rate <= WINDOW_MAX;
             if sane { Ok(ServerLimit::TokenBucket { rate, burst }) } else { Err(expected()) }
         }
-        "fixed" => {
-            Ok(ServerLimit::FixedWindow { limit: positive(count, "a number of calls")?, window, phase })
-        }
-        "sliding" => Ok(ServerLimit::SlidingWindow { limit: positive(count, "a number of calls")?, window }),
-        "counter" => {
-            Ok(ServerLimit::SlidingCounter { limit: positive(count, "a number of calls")?, window, phase })
-        }
+        "fixed" => Ok(ServerLimit::FixedWindow {
+            limit: positive(count, "is not a number of calls above zero")?,
+            window,
+            phase,
+        }),
+        "sliding" => Ok(ServerLimit::SlidingWindow {
+            limit: positive(count, "is not a number of calls above zero")?,
+            window,
+        }),
+        "counter" => Ok(ServerLimit::SlidingCounter {
+            limit: positive(count, "is not a number of calls above zero")?,
+            window,
+            phase,
+        }),
         _ => Err(expected()),
     }
 }
 
 /// Reads a service time in milliseconds: `3`, `2..5`, `exp:4`.
-pub fn service_ms(text: &str) -> Result<Service, String> {
+pub fn service_ms(text: &str) -> Result<Service, SpecError> {
     let ms = |t: &str| match t.trim().parse::<f64>() {
         Ok(n) if n >= 0.0 && n.is_finite() => Ok(n / 1e3),
-        _ => Err(format!("{text:?} is not a service time such as 3, 2..5 or exp:4 (milliseconds)")),
+        _ => Err(SpecError::malformed(text, "is not a service time such as 3, 2..5 or exp:4 (milliseconds)")),
     };
     if let Some(mean) = text.strip_prefix("exp:") {
         return Ok(Service::Exponential(ms(mean)?));
@@ -129,7 +193,7 @@ pub fn service_ms(text: &str) -> Result<Service, String> {
         Some((lo, hi)) => {
             let (lo, hi) = (ms(lo)?, ms(hi)?);
             if hi < lo {
-                Err(format!("{text:?} ends before it begins"))
+                Err(SpecError::malformed(text, "ends before it begins"))
             } else {
                 Ok(Service::Uniform(lo, hi))
             }
@@ -140,13 +204,14 @@ pub fn service_ms(text: &str) -> Result<Service, String> {
 
 /// Reads an outage: `5s..10s`, with `collapse=20`, `within=100ms`, `again=2s`, `fragile=5s`,
 /// `status=503` (0 resets the connection) and `hint`.
-pub fn outage(text: &str) -> Result<Outage, String> {
+pub fn outage(text: &str) -> Result<Outage, SpecError> {
     let range = text.split(',').next().unwrap_or_default();
-    let (from, to) =
-        range.split_once("..").ok_or_else(|| format!("{text:?} is not an outage such as 5s..10s"))?;
+    let (from, to) = range
+        .split_once("..")
+        .ok_or_else(|| SpecError::malformed(text, "is not an outage such as 5s..10s"))?;
     let (from, to) = (span(from)?, span(to)?);
     if to <= from {
-        return Err(format!("{text:?} ends before it begins"));
+        return Err(SpecError::malformed(text, "ends before it begins"));
     }
     let mut outage = Outage {
         from,
@@ -160,31 +225,32 @@ pub fn outage(text: &str) -> Result<Outage, String> {
     };
     for (key, value) in options(text) {
         match key {
-            "collapse" => outage.collapse = Some(positive(value, "a number of requests")?),
+            "collapse" => outage.collapse = Some(positive(value, "is not a number of requests above zero")?),
             "within" => outage.within = span(value)?,
             "again" => outage.again = span(value)?,
             "fragile" => outage.fragile = span(value)?,
             "status" if value == "0" => outage.status = 0,
             "status" => outage.status = status(value)?,
             "hint" => outage.hint = true,
-            _ => return Err(format!("an outage has no option {key:?}")),
+            _ => return Err(SpecError::unknown_option("an outage", key)),
         }
     }
     Ok(outage)
 }
 
 /// Reads a status code.
-pub fn status(text: &str) -> Result<u16, String> {
+pub fn status(text: &str) -> Result<u16, SpecError> {
     match text.trim().parse::<u16>() {
         Ok(code) if (200..=599).contains(&code) => Ok(code),
-        _ => Err(format!("{text:?} is not a status from 200 to 599")),
+        _ => Err(SpecError::malformed(text, "is not a status from 200 to 599")),
     }
 }
 
 /// Reads when a fault happens: `1%`, `@7`, `@10..20`, `every:7`, `first:2`.
-pub fn when(text: &str) -> Result<When, String> {
-    let expected = || format!("{text:?} does not say when; expected 1%, @7, @10..20, every:7 or first:2");
-    let number = |t: &str| positive::<u64>(t, "a number").map_err(|_| expected());
+pub fn when(text: &str) -> Result<When, SpecError> {
+    let expected =
+        || SpecError::malformed(text, "does not say when; expected 1%, @7, @10..20, every:7 or first:2");
+    let number = |t: &str| positive::<u64>(t, "is not a number above zero").map_err(|_| expected());
     if let Some(range) = text.strip_prefix('@') {
         return match range.split_once("..") {
             Some((lo, hi)) => Ok(When::Numbers(number(lo)?, number(hi)?)),
@@ -201,16 +267,18 @@ pub fn when(text: &str) -> Result<When, String> {
 }
 
 /// Reads `500=1%`.
-pub fn status_fault(text: &str) -> Result<FaultRule, String> {
-    let (code, rest) = text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form 500=1%"))?;
+pub fn status_fault(text: &str) -> Result<FaultRule, SpecError> {
+    let (code, rest) =
+        text.split_once('=').ok_or_else(|| SpecError::malformed(text, "is not of the form 500=1%"))?;
     Ok(FaultRule { kind: FaultKind::Status(status(code)?), when: when(rest)? })
 }
 
 /// Reads `1%=http://127.0.0.1:1/`.
-pub fn redirect(text: &str) -> Result<FaultRule, String> {
-    let (rest, url) = text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form 1%=URL"))?;
+pub fn redirect(text: &str) -> Result<FaultRule, SpecError> {
+    let (rest, url) =
+        text.split_once('=').ok_or_else(|| SpecError::malformed(text, "is not of the form 1%=URL"))?;
     if url.is_empty() || url.bytes().any(|b| b.is_ascii_control()) {
-        return Err(format!("{url:?} cannot stand in a Location header"));
+        return Err(SpecError::malformed(url, "cannot stand in a Location header"));
     }
     Ok(FaultRule { kind: FaultKind::Redirect(url.to_owned()), when: when(rest)? })
 }

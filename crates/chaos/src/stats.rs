@@ -147,7 +147,7 @@ impl Counters {
 /// What `/__stats` tells.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Stats {
-    /// Requests that came in, without those to `/__…`.
+    /// Requests received, without those to `/__…`.
     pub requests: u64,
     /// Whole answers by status.
     pub by_status: BTreeMap<u16, u64>,
@@ -161,15 +161,15 @@ pub struct Stats {
     pub replayed: u64,
     /// Successes whose answer was lost on the way: reset, cut or hung up.
     pub answers_lost: u64,
-    /// Throttled, or refused while down.
+    /// Calls throttled, or refused while down.
     pub wasted_calls: u64,
-    /// The same in per cent of the requests.
+    /// Wasted calls in per cent of the requests.
     pub wasted_percent: f64,
-    /// Refused by the throttle.
+    /// Calls refused by the throttle.
     pub throttled: u64,
-    /// Refused in an outage or collapse.
+    /// Calls refused in an outage or collapse.
     pub refused_while_down: u64,
-    /// How often the server came down again after an outage.
+    /// Collapses after an outage.
     pub collapses: u64,
     /// Arrivals earlier than the lane or the request had been told.
     pub retry_after_violations: u64,
@@ -191,16 +191,16 @@ pub struct Stats {
     pub no_match: u64,
     /// Malformed hints sent.
     pub garbage_hints: u64,
-    /// Connections taken.
+    /// Connections accepted.
     pub connections: u64,
     /// Requests in flight now.
     pub in_flight: u64,
     /// Most requests in flight at once.
     pub in_flight_max: u64,
-    /// From the first arrival to the last answer.
+    /// Time from the first arrival to the last answer, in seconds.
     pub elapsed_seconds: f64,
-    /// From the first arrival to the physically earliest finish of what was taken.
+    /// Time from the first arrival to the physically earliest finish of what was accepted, in seconds.
     pub earliest_finish_seconds: f64,
-    /// The first over the second.
+    /// `elapsed_seconds` divided by `earliest_finish_seconds`.
     pub times_earliest: f64,
 }

@@ -37,21 +37,21 @@ pub struct AddressPoint {
 /// One parcel of the layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parcel {
-    /// From 1.
+    /// Its number, from 1.
     pub id: u64,
     /// Its name.
     pub name: String,
-    /// What may be built.
+    /// The zoning: what may be built.
     pub zone: &'static str,
-    /// Square metres.
+    /// Area in square metres.
     pub area: f64,
-    /// Last change, milliseconds since 1970.
+    /// Time of the last change, in milliseconds since 1970.
     pub updated_ms: i64,
-    /// South-west corner, degrees.
+    /// Longitude of the south-west corner, in degrees.
     pub lon: f64,
-    /// South-west corner, degrees.
+    /// Latitude of the south-west corner, in degrees.
     pub lat: f64,
-    /// Side, degrees.
+    /// Length of a side, in degrees.
     pub side: f64,
 }
 

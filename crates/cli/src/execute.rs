@@ -84,7 +84,7 @@ impl Execution<'_> {
         if let Some(path) = &self.observe.report
             && let Err(e) = std::fs::write(path, report::pipeline(manifest, &result, &watch.telemetry, &seen))
         {
-            out::say(&format!("tidegate: the report {} cannot be written: {e}", path.display()));
+            out::say(&format!("tidegate: cannot write the report {}: {e}", path.display()));
         }
         match result {
             Ok(report) => self.end(&report, &watch.telemetry).map(|exit| exit.or_alerted(seen.exits)),
@@ -103,12 +103,12 @@ impl Execution<'_> {
                 let (received, notes) = received(told);
                 out::say(&format!("  received {} ({})", received, notes.join(", ")));
             }
-            out::say(&format!("  what was received and committed is kept: {}", self.resume));
+            out::say(&format!("  received and committed data is kept; to continue: {}", self.resume));
         }
         let (mut code, mut not_before) = (None, None);
         let exit = match error {
             RunError::Setup(_) => Exit::Usage,
-            RunError::Later(_) => Exit::TryLater,
+            RunError::Later(_) | RunError::SinkUnavailable(_) => Exit::TryLater,
             RunError::Service { code: why, until, .. } => {
                 (code, not_before) = (Some(why.as_str()), until.map(Wall::millis));
                 if until.is_some() { Exit::TryLater } else { Exit::Failure }
@@ -199,7 +199,7 @@ impl Execution<'_> {
             End::Done => "done".to_owned(),
             End::Halted(_) => "halted".to_owned(),
             End::Stopped => "stopped".to_owned(),
-            End::TryLater(code, _) => format!("waiting for a service ({code})"),
+            End::TryLater(code, _) => format!("stopped by a service ({code})"),
             End::Suspended(_) => "suspended".to_owned(),
         };
         let mut text = format!("{}: {word} in {}", report.pipeline, span(report.elapsed));
@@ -221,7 +221,7 @@ impl Execution<'_> {
         if counts.read > 0 || report.batches > 0 {
             row("read", counts.read, String::new());
             if counts.added > 0 {
-                row("exploded", counts.added, "more records, out of lists".into());
+                row("exploded", counts.added, "additional records from lists".into());
             }
             let parts =
                 [(counts.inserted, "new"), (counts.updated, "changed"), (counts.unchanged, "unchanged")];
@@ -242,21 +242,25 @@ impl Execution<'_> {
             }
             if !asked.is_empty() {
                 let matched = counts.written().saturating_sub(counts.no_match + counts.failed);
-                row("matched", matched, "of the written".into());
+                row("matched", matched, "of those written".into());
             }
             if counts.no_match > 0 {
-                row("no match", counts.no_match, "of the written".into());
+                row("no match", counts.no_match, "of those written".into());
             }
             if counts.failed > 0 {
-                row("failed", counts.failed, "of the written; a field of each says why".into());
+                row("failed", counts.failed, "of those written; see their error field".into());
             }
             if counts.repaired > 0 {
                 row("repaired", counts.repaired, "geometries".into());
             }
             if report.end == End::Done {
                 // Asked of the sink, not only of our own counters.
-                let holds = report.sink_rows.map(|rows| format!("; the sink holds {} rows", thousands(rows)));
-                add(format!("  adds up: none lost, none doubled{}", holds.unwrap_or_default()));
+                let holds =
+                    report.sink_rows.map(|rows| format!("; the sink holds {}", counted(rows, "row", "rows")));
+                add(format!(
+                    "  all records accounted for: none lost, none duplicated{}",
+                    holds.unwrap_or_default()
+                ));
             }
         }
         asked.into_iter().for_each(&mut add);
@@ -286,11 +290,11 @@ impl Execution<'_> {
             End::Done => {}
             End::Halted(halt) => {
                 add(format!("  {halt}"));
-                add("  the batch with that record was not committed; look at it, change the data or the gate, then".into());
+                add("  the batch with that record was not committed; fix the data or change the gate, then continue:".into());
                 add(format!("  {}", self.resume));
             }
             End::Suspended(what) => add(format!("  {what}")),
-            End::Stopped | End::TryLater(..) => add(format!("  {}", self.resume)),
+            End::Stopped | End::TryLater(..) => add(format!("  to continue: {}", self.resume)),
         }
         text
     }
@@ -315,7 +319,7 @@ fn add_counters(value: &mut Value, telemetry: &Telemetry) {
 }
 
 /// A number with its noun.
-fn counted(n: u64, one: &str, more: &str) -> String {
+pub(crate) fn counted(n: u64, one: &str, more: &str) -> String {
     format!("{} {}", thousands(n), if n == 1 { one } else { more })
 }
 
@@ -334,17 +338,17 @@ fn calls(telemetry: &Telemetry) -> Vec<String> {
         notes.push(counted(summary.retry_count_total, "retry", "retries"));
         notes.push(format!("{} throttled", thousands(summary.throttled)));
         let backoff = Duration::from_secs_f64(summary.seconds_in_backoff.clamp(0.0, 1e9));
-        notes.push(format!("{} waited between attempts", span(backoff)));
+        notes.push(format!("{} in backoff", span(backoff)));
     }
     let lanes = together(&telemetry.lines());
     // What was not limited has taught nothing.
     if let Some(rate) = lanes.rate.filter(|_| lanes.throttled + lanes.hinted > 0) {
-        notes.push(format!("{rate:.1} calls/s learned"));
+        notes.push(format!("learned limit {rate:.1} calls/s"));
     }
     let notes = if notes.is_empty() { String::new() } else { format!("   {}", notes.join(", ")) };
     let mut lines = vec![format!("  {:<10}{:>12}{notes}", "calls", thousands(summary.calls))];
     for group in telemetry.groups() {
-        lines.push(format!("    {} {}, such as {}", thousands(group.count), group.code, group.example));
+        lines.push(format!("    {} {}, for example {}", thousands(group.count), group.code, group.example));
     }
     lines
 }
@@ -360,7 +364,7 @@ fn listen(stop: &Arc<AtomicBool>) {
             signals.asked().await?;
             stop.store(true, Ordering::Relaxed);
             out::say(
-                "\nstopping: waiting for calls in flight and the batch under way; press Ctrl-C again to stop at once",
+                "\nstopping after the calls in flight and the current batch; press Ctrl-C again to stop at once",
             );
             signals.asked().await
         })?;
@@ -388,23 +392,25 @@ fn received(source: &Told) -> (String, Vec<String>) {
         if let Some(last) = source.declared_last.filter(|last| Some(*last) != source.declared) {
             declared.push_str(&format!(", then {}", thousands(last)));
         }
-        notes.extend([declared, format!("{} pages", thousands(source.pages))]);
+        notes.extend([declared, counted(source.pages, "page", "pages")]);
     }
     if source.resumed > 0 {
-        notes.push(format!("{} of them before it was resumed", thousands(source.resumed)));
+        notes.push(format!("{} of them before the resume", thousands(source.resumed)));
     }
     if source.repeated > 0 {
-        notes.push(format!("{} came twice and were left out", thousands(source.repeated)));
+        notes.push(format!("{} skipped", counted(source.repeated, "duplicate", "duplicates")));
     }
     if source.passes > 1 || source.steps_back > 0 {
         notes.push(format!("{} passes, {} steps back", source.passes, source.steps_back));
     }
     match source.verdict.as_deref() {
         Some("changed") => {
-            notes.push("the layer changed while it was read; nothing that stayed is missing".into());
+            notes.push("the layer changed during the read; no feature that remained is missing".into());
         }
-        Some("tolerated") => notes.push(format!("{} off, which is tolerated", thousands(source.difference))),
-        Some("mismatch") => notes.push(format!("{} off", thousands(source.difference))),
+        Some("tolerated") => {
+            notes.push(format!("count differs by {} (tolerated)", thousands(source.difference)));
+        }
+        Some("mismatch") => notes.push(format!("count differs by {}", thousands(source.difference))),
         _ => {}
     }
     (amount, notes)

@@ -24,8 +24,8 @@ pub(crate) enum Exit {
 }
 
 /// The codes, for `--help`. `docs/exit-codes.md` says more.
-pub(crate) const HELP: &str = "Exit codes: 0 all done; 1 failure; 2 usage or invalid manifest; \
-3 a gate halted the run; 4 finished with dead letters; 5 finished, but an alert fired; 75 a service is down or asks for time, try later.";
+pub(crate) const HELP: &str = "Exit codes: 0 success; 1 failure; 2 usage error or invalid manifest; \
+3 halted by a gate; 4 finished with dead letters; 5 finished, but an alert fired; 75 a service is down or asked to wait, try again later.";
 
 impl Exit {
     /// The same, unless all is done and an alert is to be told.

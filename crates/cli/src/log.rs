@@ -20,7 +20,7 @@ use tracing::{Event, Metadata, Subscriber};
 /// How lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Form {
-    /// Words
+    /// Plain text
     Human,
     /// One JSON object per line
     Json,
@@ -29,13 +29,13 @@ pub(crate) enum Form {
 /// From which level on events are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogLevel {
-    /// What failed
+    /// Failures
     Error,
-    /// And what may fail soon
+    /// Also warnings
     Warn,
-    /// And what was done
+    /// Also completed operations
     Info,
-    /// And every call that was not answered at once, with coordinates
+    /// Also every call that was not answered at once, with coordinates
     Debug,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn about(fields: Vec<(&'static str, String)>) {
     }
 }
 
-/// Words to a person, as a line of the log.
+/// Plain text to a person, as a line of the log.
 pub(crate) fn word(text: &str) {
     let mut fields = Map::new();
     fields.insert("message".into(), text.trim().into());

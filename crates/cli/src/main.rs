@@ -33,7 +33,7 @@ use verb::Verb;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Moves spatial data through services that throttle, fail and lie, and loses nothing.
+/// Move geospatial data through services that throttle, fail and return wrong answers, without losing records
 #[derive(Parser)]
 #[command(name = "tidegate", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = exit::HELP)]
@@ -41,12 +41,12 @@ struct Args {
     #[command(subcommand)]
     verb: Verb,
 
-    /// How to tell what happens on standard error: human or json
+    /// Log format on standard error: human or json
     #[arg(long, global = true, value_enum, value_name = "FORM", default_value_t = log::Form::Human)]
     #[arg(help_heading = "Logging", hide_possible_values = true)]
     log: log::Form,
 
-    /// What to tell: error, warn, info or debug [default: warn, with --log json info]
+    /// Log level: error, warn, info or debug [default: warn, or info with --log json]
     #[arg(long, global = true, value_enum, value_name = "LEVEL", help_heading = "Logging")]
     #[arg(hide_possible_values = true)]
     log_level: Option<log::LogLevel>,
@@ -84,7 +84,7 @@ fn apologise(info: &PanicHookInfo<'_>) {
         return;
     }
     out::say(&format!(
-        "tidegate {} failed on a fault of its own. Please report this line and what you ran:\n  {info}",
+        "tidegate {} hit an internal error. Please report this bug with the command that you ran and this line:\n  {info}",
         env!("CARGO_PKG_VERSION")
     ));
 }

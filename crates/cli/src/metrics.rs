@@ -10,7 +10,7 @@ use crate::web::{self, WebResponse};
 /// metrics carry no secrets, but nobody asked the network to read them either.
 pub(crate) fn bind(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     if !addr.ip().is_loopback() {
-        return Err(io::Error::other("only loopback addresses are served"));
+        return Err(io::Error::other("not a loopback address; use 127.0.0.1 or [::1]"));
     }
     let listener = std::net::TcpListener::bind(addr)?;
     listener.set_nonblocking(true)?;

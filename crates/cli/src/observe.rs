@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tidegate_ledger::letter::{LetterStore, LetterStoreLocation, now_ms};
 use tidegate_pipeline::alert::{Fired, PATIENCE, Watchman};
 use tidegate_pipeline::manifest::AlertsSpec;
-use tidegate_pipeline::telemetry::otlp::{OtlpConfig, Pusher};
+use tidegate_pipeline::telemetry::otlp::{OtlpConfig, PushError, Pusher};
 use tidegate_pipeline::telemetry::trace::{self, Tracer, now_nanos};
 use tidegate_pipeline::telemetry::{Telemetry, together};
 use tokio::sync::oneshot;
@@ -31,11 +31,11 @@ const LETTERS: Duration = Duration::from_secs(30);
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// Serve metrics for Prometheus at this address while it runs, such as 127.0.0.1:9090
+    /// Serve Prometheus metrics at this address during the run, such as 127.0.0.1:9090
     #[arg(long, value_name = "ADDR")]
     metrics: Option<std::net::SocketAddr>,
 
-    /// Write a report of the run with map and plots, one self-contained page
+    /// Write an HTML report of the run with a map and charts, as one self-contained file
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
 }
@@ -91,7 +91,7 @@ impl Observer {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|e| format!("the run cannot be watched: {e}"))?;
+            .map_err(|e| format!("cannot start the monitoring thread: {e}"))?;
         let (stop, stopped) = oneshot::channel();
         let watch = WatchState {
             telemetry: Arc::clone(subject.telemetry),
@@ -110,7 +110,7 @@ impl Observer {
                 runtime.shutdown_background();
                 seen
             })
-            .map_err(|e| format!("the run cannot be watched: {e}"))?;
+            .map_err(|e| format!("cannot start the monitoring thread: {e}"))?;
         Ok(Observer { began: now_nanos(), stop, thread })
     }
 
@@ -127,7 +127,7 @@ impl Observer {
 
 /// What the environment says about a collector; and every line of the log gets its trace.
 fn pusher(subject: &Subject<'_>) -> Result<Option<Arc<Pusher>>, String> {
-    let config = OtlpConfig::from_env(&|name| std::env::var(name).ok())?;
+    let config = OtlpConfig::from_env(&|name| std::env::var(name).ok()).map_err(|e| e.to_string())?;
     let mut chance = [0; 24];
     // Without chance the trace has a number all the same.
     chance[16..].copy_from_slice(&now_nanos().to_le_bytes());
@@ -144,7 +144,7 @@ fn pusher(subject: &Subject<'_>) -> Result<Option<Arc<Pusher>>, String> {
     if config.traces.is_some() {
         trace::install(tracer);
     }
-    Pusher::new(config).map(|pusher| Some(Arc::new(pusher)))
+    Pusher::new(config).map(|pusher| Some(Arc::new(pusher))).map_err(|e| e.to_string())
 }
 
 struct WatchState {
@@ -239,10 +239,10 @@ impl WatchState {
             match (was, now) {
                 (0, 1..) => warn!(
                     target: "tidegate::breaker", code = "CIRCUIT_OPEN", host,
-                    "the breaker opened: the service fails, calls wait"
+                    "circuit breaker opened: the service is failing, calls wait"
                 ),
                 (1.., 0) => {
-                    info!(target: "tidegate::breaker", host, "the breaker closed: the service answers again");
+                    info!(target: "tidegate::breaker", host, "circuit breaker closed: the service responds again");
                 }
                 _ => {}
             }
@@ -274,21 +274,21 @@ async fn push_spans(push: Arc<Pusher>, telemetry: Arc<Telemetry>) {
 }
 
 /// Pushes what the registry reads now.
-async fn metrics_now(push: &Pusher, telemetry: &Telemetry) -> Result<(), String> {
+async fn metrics_now(push: &Pusher, telemetry: &Telemetry) -> Result<(), PushError> {
     push.readings(&[(Some(telemetry.pipeline()), &telemetry.samples())]).await
 }
 
 /// Pushes the spans that have ended since, and counts those that were left out.
-async fn spans_now(push: &Pusher, tracer: &Tracer, telemetry: &Telemetry) -> Result<(), String> {
+async fn spans_now(push: &Pusher, tracer: &Tracer, telemetry: &Telemetry) -> Result<(), PushError> {
     let (spans, dropped) = tracer.drain();
     telemetry.spans_dropped(dropped);
     push.spans(tracer, telemetry.pipeline(), &spans).await
 }
 
 /// A collector that does not listen is told of, and otherwise let be.
-pub(crate) fn warn_if_push_failed(pushed: Result<(), String>) {
+pub(crate) fn warn_if_push_failed(pushed: Result<(), PushError>) {
     if let Err(why) = pushed {
-        warn!(target: "tidegate::otlp", "the collector did not take what was pushed: {why}");
+        warn!(target: "tidegate::otlp", "cannot export telemetry to the collector: {why}");
     }
 }
 

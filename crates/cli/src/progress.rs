@@ -35,7 +35,7 @@ fn keeping(told: &Told, elapsed: Duration, color: bool) -> Vec<String> {
     parts.push(format!("{} {noun}", thousands(had)));
     let whole = told.verdict.is_some() || (told.bytes.is_some() && had == all);
     if whole {
-        parts.push("looking at the fields".to_owned());
+        parts.push("reading the schema".to_owned());
         return parts;
     }
     let rate = had.saturating_sub(told.resumed) as f64 / elapsed.as_secs_f64().max(0.001);
@@ -80,14 +80,14 @@ fn waiting(lane: &Snapshot) -> Option<(Duration, &'static str)> {
     let told = lane.gate.since(lane.now);
     let (wait, why) = match lane.due {
         // Those who were refused wait on their own, and the lane has nobody to wait for.
-        None if lane.in_flight == 0 => (told, "the server asked for it"),
+        None if lane.in_flight == 0 => (told, "requested by the server"),
         None => return None,
         Some(due) => {
             let why = match due.shut {
-                Some(code) if code == tidegate_core::Code::QUOTA_EXHAUSTED => "the quota is spent",
+                Some(code) if code == tidegate_core::Code::QUOTA_EXHAUSTED => "quota exhausted",
                 Some(_) => "the service is failing",
-                None if !told.is_zero() => "the server asked for it",
-                None => "to keep the pace",
+                None if !told.is_zero() => "requested by the server",
+                None => "rate limit",
             };
             (due.at.since(lane.now), why)
         }
@@ -101,7 +101,7 @@ pub(crate) fn line(watch: &RunWatch, (started, elapsed): (Duration, Duration), c
         let told = lock(&watch.source).clone();
         let mut parts = match told {
             Some(told) => keeping(&told, started, color),
-            None => vec!["looking at the source and the sink".to_owned()],
+            None => vec!["opening the source and the sink".to_owned()],
         };
         parts.extend(services(watch, color));
         return parts.join(" · ");
@@ -177,7 +177,7 @@ mod tests {
         let watch = RunWatch::default();
         let two = Duration::from_secs(2);
         let line = |watch: &RunWatch| line(watch, (two, two), false);
-        assert_eq!(line(&watch), "looking at the source and the sink");
+        assert_eq!(line(&watch), "opening the source and the sink");
         let told =
             Told { received: 300, resumed: 100, declared_last: Some(600), pages: 3, ..Told::default() };
         *lock(&watch.source) = Some(told);
@@ -187,7 +187,7 @@ mod tests {
         );
         let told = Told { bytes: Some(1000), bytes_declared: Some(1000), ..Told::default() };
         *lock(&watch.source) = Some(told);
-        assert!(line(&watch).ends_with("1,000 bytes · looking at the fields"));
+        assert!(line(&watch).ends_with("1,000 bytes · reading the schema"));
         *lock(&watch.source) = None;
         watch.begun.store(true, Ordering::Relaxed);
         for (n, value) in [

@@ -145,7 +145,7 @@ async fn read(stream: &mut TcpStream, names: &[String]) -> io::Result<WebRequest
         if bytes.len() > HEAD_MAX {
             return Ok(WebRequest::Wrong(WebResponse::text(
                 "431 Request Header Fields Too Large",
-                "the head is too long\n",
+                "request header too large\n",
             )));
         }
     }
@@ -159,27 +159,27 @@ fn parse(bytes: &[u8], names: &[String]) -> Option<WebRequest> {
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) => return None,
-        Err(_) => return wrong("400 Bad Request", "this is not HTTP"),
+        Err(_) => return wrong("400 Bad Request", "not an HTTP request"),
     }
     let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
     let host = hosts.next().map(|header| std::str::from_utf8(header.value));
     let (Some(Ok(host)), None) = (host, hosts.next()) else {
-        return wrong("400 Bad Request", "one Host is needed");
+        return wrong("400 Bad Request", "exactly one Host header is required");
     };
     if !is_ours(host, names) {
         return wrong(
             "421 Misdirected Request",
-            "ask by an address or as localhost; for a name, `serve --allow-host`",
+            "unknown host name; use an IP address or localhost, or start with `serve --allow-host NAME`",
         );
     }
     let head_only = match request.method {
         Some("GET") => false,
         Some("HEAD") => true,
-        _ => return wrong("405 Method Not Allowed", "only GET and HEAD are answered"),
+        _ => return wrong("405 Method Not Allowed", "only GET and HEAD are supported"),
     };
     let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default();
     if !path.starts_with('/') {
-        return wrong("400 Bad Request", "the path is none");
+        return wrong("400 Bad Request", "invalid path");
     }
     Some(WebRequest::Path { path: path.to_owned(), head_only })
 }

@@ -12,6 +12,7 @@
 //! | `store` | object stores through lanes, with the feature `store` |
 //! | [`adapter`] | for HTTP clients that are not ours; a tower layer, with the feature `tower` |
 //! | [`duration`] | durations as people write them |
+//! | [`durable`] | small files that are replaced whole, and survive a crash |
 //! | [`lock`] | a lock that outlives a panic of another thread |
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ pub mod adapter;
 #[cfg(feature = "cache")]
 pub mod cache;
 pub mod call;
+pub mod durable;
 pub mod duration;
 pub mod http;
 pub mod lane;

@@ -250,7 +250,7 @@ fn a_mistake_is_told_with_its_line() {
     let head = "name: own\nabout: Mine.\n";
     for (rest, want) in [
         ("tiemout: 5s\n", "own.yaml:3:1: there is no key `tiemout` here; did you mean `timeout`?"),
-        ("timeout: 5\n", "own.yaml:3:10: `5` is no time span; write for example 500ms, 30s, 5m or 1h"),
+        ("timeout: 5\n", "own.yaml:3:10: `5` is not a time span; write for example 500ms, 30s, 5m or 1h"),
         ("rate: { per_second: 0 }\n", "own.yaml:3:21: 0 is not above zero"),
         (
             "rate:\n  per_secnod: 1\n",
@@ -259,13 +259,13 @@ fn a_mistake_is_told_with_its_line() {
         ("repeat: saef\n", "own.yaml:3:9: `saef` is not one of safe, billed, costly; did you mean `safe`?"),
         (
             "forward:\n  path: /f\n  query: { q: \"{adress}\" }\n",
-            "own.yaml:5:15: `{adress}` is no placeholder; did you mean `address`?",
+            "own.yaml:5:15: `{adress}` is not a placeholder; did you mean `address`?",
         ),
         (
             "answers:\n  - { list: results, lon: /x, lat: /y }\n",
-            "own.yaml:4:13: `results` is no JSON pointer; one starts with `/` or is empty",
+            "own.yaml:4:13: `results` is not a JSON pointer; one starts with `/` or is empty",
         ),
-        ("status: { quota: [99] }\n", "own.yaml:3:19: 99 is no HTTP status; they go from 100 to 599"),
+        ("status: { quota: [99] }\n", "own.yaml:3:19: 99 is not an HTTP status; they go from 100 to 599"),
         (
             "forward: { path: /f }\n",
             "own.yaml: `forward` does not hold what is asked: {address}, or {lat} and {lon}",
@@ -300,6 +300,7 @@ fn a_mistake_is_told_with_its_line() {
         profiles()
             .get("nominatm")
             .unwrap_err()
+            .to_string()
             .starts_with("there is no profile `nominatm`; did you mean `nominatim`?")
     );
 }

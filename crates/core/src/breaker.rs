@@ -33,22 +33,22 @@ const IN_A_ROW: u32 = 5;
 pub struct BreakerConfig {
     /// Length of the sliding window over which the rates are taken.
     pub window: Duration,
-    /// Opens at this share (0 to 1) of failures.
+    /// The share (0 to 1) of failures in the window at which it opens.
     pub failure_rate: f64,
-    /// Fewer calls than this in the window decide nothing; so many failures in a row, and five at least,
-    /// open it.
+    /// The fewest calls in the window that are judged by rate. With fewer, as many failures in a row open
+    /// it, and at least five.
     pub calls_min: u32,
     /// Cooldown after the first opening.
     pub cooldown: Duration,
-    /// Growth of the cooldown with each opening in a row.
+    /// The factor by which the cooldown grows with each opening in a row.
     pub cooldown_factor: f64,
     /// Longest cooldown.
     pub cooldown_max: Duration,
-    /// Calls let through half-open; all must succeed.
+    /// The number of calls let through half-open; all must succeed.
     pub probes: u32,
-    /// A call is slow when it takes longer than this.
+    /// The duration above which a call counts as slow; `None` counts none.
     pub slow_after: Option<Duration>,
-    /// Opens at this share (0 to 1) of slow calls.
+    /// The share (0 to 1) of slow calls in the window at which it opens.
     pub slow_rate: f64,
 }
 

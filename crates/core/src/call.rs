@@ -51,20 +51,20 @@ pub struct CallPolicy {
     /// Failures met while the breaker was opening or probing that do not count as attempts: they
     /// say something about the service and nothing about the record.
     pub outages_free: u32,
-    /// Most time from the first attempt to the end of the last.
+    /// The longest time from the first attempt to the end of the last.
     pub deadline: Duration,
     /// Timeout of one attempt.
     pub attempt_timeout: Duration,
-    /// Delays between attempts.
+    /// The delays between attempts.
     pub backoff: Backoff,
     /// What a throttled record waits for.
     pub throttle_wait: ThrottleWait,
-    /// How long a record is parked when the quota is spent and the server did not say until when.
+    /// The time for which a record is parked when the quota is spent and the server did not say until when.
     pub quota_wait: Duration,
     /// What becomes of a record whose server asks for a longer wait than the deadline or the cap
     /// of the backoff allows. It is never retried early.
     pub long_wait: LongWait,
-    /// Keep the history of attempts.
+    /// Whether the history of attempts is kept.
     pub history: bool,
 }
 
@@ -99,13 +99,13 @@ impl Default for CallPolicy {
 /// One attempt as it went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// When it was sent.
+    /// The time of sending.
     pub sent: Mono,
-    /// When its verdict was known.
+    /// The time at which its verdict was known.
     pub settled: Mono,
-    /// What came of it.
+    /// Its verdict.
     pub verdict: Verdict,
-    /// Backoff delay after it.
+    /// The backoff delay after it.
     pub delay: Duration,
 }
 

@@ -72,9 +72,9 @@ pub struct Classifier {
     pub throttle: StatusSet,
     /// Statuses that mean a spent quota.
     pub quota: StatusSet,
-    /// A throttle with a longer wait than this is a spent quota.
+    /// The wait above which a throttle counts as a spent quota.
     pub quota_after: Duration,
-    /// A name that does not resolve is not asked again before this.
+    /// The wait after a name that does not resolve.
     pub dns_wait: Duration,
     /// Whether a throttle without Retry-After waits for the reset of the quota that is spent. Off
     /// in a lane that learns: its limiter mirrors the counter and knows better.

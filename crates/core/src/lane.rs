@@ -46,7 +46,7 @@ pub struct LaneConfig {
     pub breaker: BreakerConfig,
     /// Retry budget.
     pub budget: BudgetConfig,
-    /// Cooldown after a spent quota when the server did not say until when.
+    /// The time without calls after a spent quota when the server did not say until when.
     pub quota_wait: Duration,
 }
 

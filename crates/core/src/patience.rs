@@ -33,7 +33,7 @@ pub const DEFAULT: Duration = Duration::from_secs(900);
 pub struct TryLater {
     /// `QUOTA_EXHAUSTED`, `CIRCUIT_OPEN`, or the code of the answer that asked for the wait.
     pub code: Code,
-    /// When to come back.
+    /// The earliest time of the next call.
     pub until: Mono,
 }
 
@@ -86,13 +86,13 @@ impl Patience {
 /// Whether a lane lets calls out, as far as patience cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneReading {
-    /// The breaker.
+    /// The state of the breaker.
     pub breaker: BreakerState,
-    /// The server asked for no call before this; in the past when it asks for nothing.
+    /// The earliest time of the next call that the server asked for; in the past when it asks for nothing.
     pub hint_until: Mono,
     /// The code of the answer that asked for it.
     pub hint_code: Code,
-    /// The quota is spent until then; in the past when it is not.
+    /// The end of a spent quota; in the past when it is not spent.
     pub quota_until: Mono,
 }
 

@@ -65,13 +65,13 @@ impl RefusalClass {
 /// The refusal that was met again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepeatedRefusal {
-    /// What is refused.
+    /// The class of the refusals.
     pub class: RefusalClass,
-    /// The code of the last one.
+    /// The code of the last refusal.
     pub code: Code,
-    /// Its status.
+    /// The HTTP status of the last refusal.
     pub status: Option<u16>,
-    /// How many in a row.
+    /// The number of refusals in a row.
     pub count: u32,
 }
 

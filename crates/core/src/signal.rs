@@ -22,9 +22,9 @@ pub enum Network {
 /// What a profile found in a body, overriding what the status alone would mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it means.
+    /// Its meaning.
     pub means: Means,
-    /// What it is called.
+    /// Its code of the taxonomy.
     pub code: Code,
 }
 
@@ -50,9 +50,9 @@ pub enum Means {
 pub enum Signal<'a> {
     /// An HTTP response.
     Http {
-        /// Its status.
+        /// The HTTP status.
         status: u16,
-        /// What the profile found in its body.
+        /// The finding of the profile in the body.
         finding: Option<Finding>,
     },
     /// No HTTP response.

@@ -123,9 +123,9 @@ impl Wall {
 /// Both clocks, read together by the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// For waits.
+    /// The monotonic time, for waits.
     pub mono: Mono,
-    /// For dates.
+    /// The wall-clock time, for dates.
     pub wall: Wall,
 }
 

@@ -17,19 +17,19 @@ pub enum VerdictKind {
     NoMatch,
     /// Too many calls. The lane slows down; the record may be tried again.
     Throttled {
-        /// Not before, if the server said.
+        /// The earliest time of the next call, if the server said.
         until: Option<Mono>,
     },
     /// A failure that can heal by itself.
     Transient {
-        /// Not before, if the server said.
+        /// The earliest time of the next call, if the server said.
         until: Option<Mono>,
     },
     /// A failure that the same request meets every time.
     Permanent,
     /// The quota is spent.
     QuotaSpent {
-        /// Until when, if the server said.
+        /// The earliest time of the next call, if the server said.
         until: Option<Mono>,
     },
 }
@@ -37,9 +37,9 @@ pub enum VerdictKind {
 /// A kind with its code of the taxonomy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What to do with it.
+    /// The kind: what to do with the call.
     pub kind: VerdictKind,
-    /// What it is called.
+    /// The code of the taxonomy.
     pub code: Code,
     /// The HTTP status, where there was one.
     pub status: Option<u16>,

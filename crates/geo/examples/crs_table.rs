@@ -13,6 +13,7 @@ const METRES_PER_DEGREE: f64 = 111_320.0;
 struct Row {
     code: u32,
     base: u32,
+    datum: u32,
     flags: u8,
     accuracy: f32,
     area: [f32; 4],
@@ -43,18 +44,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             proj,
             points,
             base,
+            datum,
         ] = cells.as_slice()
         else {
             return Err(format!("a line of {} cells", cells.len()).into());
         };
         let age = if *deprecated == "1" { ", deprecated" } else { "" };
-        let of =
-            |kind: &str| format!("{authority} {}{age}", if kind == "G" { "geographic" } else { "projected" });
+        let of = |kind: &str| {
+            let word = match kind {
+                "G" => "geographic",
+                "H" => "geographic with heights",
+                "C" => "geocentric",
+                _ => "projected",
+            };
+            format!("{authority} {word}{age}")
+        };
+        let (has_height, geocentric) = (matches!(*kind, "H" | "C"), *kind == "C");
+        let geographic = matches!(*kind, "G" | "H");
         if *kind == "-" {
             *tally.entry((of(operation), "refused, another operation")).or_default() += 1;
             continue;
         }
-        let verdict = match errors(&wgs84, proj, points, *kind == "G") {
+        let verdict = match errors(&wgs84, proj, points, geographic || geocentric) {
             Some(worst) if worst <= 0.001 => "within 1 mm",
             Some(worst) if worst <= 0.01 => "within 1 cm",
             Some(worst) if worst <= 1.0 => "refused, within 1 m",
@@ -70,11 +81,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         rows.push(Row {
             code: code.parse()?,
             base: base.parse()?,
-            flags: u8::from(*kind == "G")
+            datum: datum.parse()?,
+            flags: u8::from(geographic)
                 | u8::from(*north_first == "1") << 1
                 | u8::from(*deprecated == "1") << 2
                 | u8::from(verified) << 3
-                | u8::from(*authority == "ESRI") << 4,
+                | u8::from(*authority == "ESRI") << 4
+                | u8::from(has_height) << 5
+                | u8::from(geocentric) << 6,
             accuracy: accuracy.parse()?,
             area: area.try_into().map_err(|_| "an area of other than four numbers")?,
             name: (*name).to_owned(),
@@ -149,6 +163,7 @@ fn table(rows: &[Row], same: &str, aliases: &str) -> Result<Vec<u8>, Box<dyn std
     for row in rows {
         out.extend(row.code.to_le_bytes());
         out.extend(row.base.to_le_bytes());
+        out.extend(row.datum.to_le_bytes());
         out.push(row.flags);
         out.extend(row.accuracy.to_le_bytes());
         out.extend(row.area.iter().flat_map(|x| x.to_le_bytes()));

@@ -17,7 +17,7 @@ const ADDED_MAX: usize = 1_000_000;
 pub fn densify(wkb: &[u8], longest: f64, out: &mut Vec<u8>) -> Result<(), Problem> {
     let refuse = |message: String| Err(Problem::new(Code::INVALID_GEOMETRY, message));
     if !(longest.is_finite() && longest > 0.0) {
-        return refuse(format!("{longest} is no length to densify by"));
+        return refuse(format!("{longest} is not a length to densify by"));
     }
     let mut added = 0usize;
     let mut made: Vec<[f64; 4]> = Vec::new();

@@ -64,7 +64,9 @@ impl std::str::FromStr for Kind {
             Kind::Json,
         ];
         all.into_iter().find(|kind| kind.to_string() == name).ok_or_else(|| {
-            format!("{name:?} is no kind; there are bool, int, real, text, date, datetime, bytes and json")
+            format!(
+                "unknown type {name:?}; expected one of bool, int, real, text, date, datetime, bytes, json"
+            )
         })
     }
 }

@@ -35,7 +35,27 @@ fn a_legacy_crs_is_brought_to_wgs84_and_the_way_is_told() {
     let unknown = text.replace("EPSG::3857", "EPSG::99999");
     assert!(lines(&unknown, "out.geojsonl", &Steps::default()).unwrap_err().contains("CRS_NOT_FOUND"));
     let null = text.replace(crs, r#""crs":null"#);
-    assert!(lines(&null, "out.geojsonl", &Steps::default()).unwrap_err().contains("names no system"));
+    assert!(lines(&null, "out.geojsonl", &Steps::default()).unwrap_err().contains("--from-crs"));
+    let steps = Steps { from_crs: Some(Crs::epsg(3857)), ..Steps::default() };
+    assert_eq!(lines(&null, "out.geojsonl", &steps).unwrap().0, out, "unknown, and then told");
+    let unsaid = text.replace(&format!("{crs},"), "");
+    assert_eq!(lines(&unsaid, "out.geojsonl", &steps).unwrap().0, out, "not said, and then told");
+    let steps = Steps { from_crs: Some(Crs::epsg(25832)), ..Steps::default() };
+    let refused = lines(&text, "out.geojsonl", &steps).unwrap_err();
+    assert!(refused.contains("EPSG:3857") && refused.contains("EPSG:25832"), "{refused}");
+}
+
+/// A table that calls its columns longitude and latitude does not say on which datum, or even in which unit.
+#[test]
+fn the_system_that_is_told_counts_for_columns_of_longitude_and_latitude() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("in.csv"), dir.path().join("out.geojsonl"));
+    std::fs::write(&from, "name,lon,lat\na,3500000,5400000\n").unwrap();
+    let steps = Steps { from_crs: Some(Crs::epsg(31467)), ..Steps::default() };
+    let done = convert(&from, &to, &steps).unwrap();
+    assert_eq!(done[0].operation.as_ref().unwrap().from, Crs::epsg(31467));
+    let text = std::fs::read_to_string(&to).unwrap();
+    assert!(text.contains("[8.99897"), "{text}");
 }
 
 #[test]

@@ -246,6 +246,103 @@ fn a_legacy_crs_is_not_lost() {
     assert!(infer(text.as_bytes(), 1 << 20).unwrap().legacy_crs.unwrap().contains("EPSG:3857"));
 }
 
+fn in_system(name: &str) -> String {
+    format!(r#""crs":{{"type":"name","properties":{{"name":"{name}"}}}}"#)
+}
+
+/// The member `crs` counts wherever the standard of 2008 lets it stand.
+#[test]
+fn a_crs_counts_on_a_feature_a_geometry_and_a_line() {
+    let crs = in_system("EPSG:3857");
+    let point = r#""type":"Point","coordinates":[1,2]"#;
+    let feature = format!(r#"{{"type":"Feature","properties":null,"geometry":{{{point}}},{crs}}}"#);
+    let inner = format!(r#"{{"type":"Feature","properties":null,"geometry":{{{crs},{point}}}}}"#);
+    for text in [
+        feature.clone(),
+        inner.clone(),
+        format!("{{{point},{crs}}}"),
+        format!(r#"{{"type":"FeatureCollection","features":[{feature},{inner}]}}"#),
+        format!(
+            r#"{{"features":[{{"type":"Feature","properties":null,"geometry":{{{point}}}}}],{crs},"type":"FeatureCollection"}}"#
+        ),
+        format!("{feature}\n{inner}\n"),
+    ] {
+        let found = infer(text.as_bytes(), 1 << 20).unwrap().legacy_crs;
+        assert!(found.is_some_and(|found| found.contains("EPSG:3857")), "{text}");
+        read_all(text.as_bytes(), &ReadOptions::default()).unwrap();
+    }
+}
+
+/// A layer has one system.
+#[test]
+fn records_of_several_systems_are_refused() {
+    let (one, other) = (in_system("EPSG:3857"), in_system("EPSG:25832"));
+    let feature = |crs: &str| {
+        format!(
+            r#"{{"type":"Feature","properties":null,"geometry":{{"type":"Point","coordinates":[1,2]}}{crs}}}"#
+        )
+    };
+    let collection = |crs: &str, features: &[String]| {
+        format!(r#"{{"type":"FeatureCollection"{crs},"features":[{}]}}"#, features.join(","))
+    };
+    let plain = feature("");
+    let (one, other) = (format!(",{one}"), format!(",{other}"));
+    for text in [
+        format!("{}\n{}\n", feature(&one), feature(&other)),
+        format!("{plain}\n{}\n", feature(&one)),
+        collection("", &[feature(&one), feature(&other)]),
+        collection("", &[plain.clone(), feature(&one)]),
+        collection(&one, &[plain.clone(), feature(&other)]),
+        format!(
+            "{}\n{}",
+            collection(&one, std::slice::from_ref(&plain)),
+            collection(&other, std::slice::from_ref(&plain))
+        ),
+    ] {
+        let refused = infer(text.as_bytes(), 1 << 20).unwrap_err();
+        assert_eq!(refused.code(), Code::CRS_MISMATCH, "{text}");
+        assert_eq!(
+            read_all(text.as_bytes(), &ReadOptions::default()).unwrap_err().code(),
+            Code::CRS_MISMATCH
+        );
+    }
+    // A feature without a place is in no system, and WGS 84 has several names.
+    let nowhere = r#"{"type":"Feature","properties":null,"geometry":null}"#;
+    let text = format!("{nowhere}\n{}\n", feature(&one));
+    assert!(infer(text.as_bytes(), 1 << 20).is_ok());
+    let text = format!("{plain}\n{}\n", feature(&format!(",{}", in_system("urn:ogc:def:crs:OGC:1.3:CRS84"))));
+    assert!(infer(text.as_bytes(), 1 << 20).is_ok());
+}
+
+/// A collection says once what it is and once what is in it, in any order.
+#[test]
+fn a_collection_that_is_none_is_refused() {
+    for (text, place) in [
+        (r#"{"type":"FeatureCollection"}"#, "$"),
+        (r#"{"type":"FeatureCollection","name":"x"}"#, "$"),
+        (r#"{"features":[]}"#, "$"),
+        (r#"{"type":"Featurecollection","features":[]}"#, "$.type"),
+        (r#"{"features":[],"type":7}"#, "$.type"),
+        (r#"{"features":[],"type":"Feature"}"#, "$.type"),
+        (r#"{"type":"FeatureCollection","features":[],"type":"FeatureCollection"}"#, "$.type"),
+        (r#"{"type":"FeatureCollection","features":[],"features":[]}"#, "$.features"),
+    ] {
+        for error in [
+            infer(text.as_bytes(), 1 << 20).map(|_| ()).unwrap_err(),
+            read_all(text.as_bytes(), &ReadOptions::default()).map(|_| ()).unwrap_err(),
+        ] {
+            let Error::Problem(problem) = error else { panic!("{text}: {error}") };
+            assert_eq!((problem.code, problem.path.as_str()), (Code::SCHEMA_MISMATCH, place), "{text}");
+            assert!(problem.offset.is_some(), "{text}");
+        }
+    }
+    let good = r#"{"features":[],"type":"FeatureCollection"}"#;
+    assert!(read_all(good.as_bytes(), &ReadOptions::default()).is_ok());
+    let twice = r#"{"type":"Feature","properties":null,"geometry":null,"geometry":{"type":"Point","coordinates":[1,2]}}"#;
+    let (_, rejected) = read_all(twice.as_bytes(), &ReadOptions::default()).unwrap();
+    assert!(rejected[0].problems[0].message.contains("twice"), "{rejected:?}");
+}
+
 #[test]
 fn rules_can_be_left_to_a_later_repair() {
     let options = ReadOptions { rules: Rules::Pass, ..ReadOptions::default() };

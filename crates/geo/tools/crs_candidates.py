@@ -1,14 +1,17 @@
-"""Writes what PROJ knows about every projected and geographic system of EPSG and ESRI, for
-crs_table to verify, and the points that tests/crs.rs compares with.
+"""Writes what PROJ knows about every projected, geographic and geocentric system of EPSG and every projected and
+geographic one of ESRI, for crs_table to verify, and the points that tests/crs.rs compares with.
 
-candidates: a line per system: authority, code, kind, north first, deprecated, name, area of use, stated accuracy
-of the operation from WGS 84 (-1: ballpark), that operation, a PROJ string with its datum shift, and sixteen points
-transformed by PROJ, there and back. golden: a line per system: authority and code, kind, deprecated, accuracy, and three
+candidates: a line per system: authority, code, kind (P projected, G geographic, H geographic with heights, C geocentric),
+north first, deprecated, name, area of use, stated accuracy of the operation from WGS 84 (-1: ballpark), that operation,
+a PROJ string with its datum shift, sixteen points transformed by PROJ, there and back, the geographic system under it,
+and its datum. The stated accuracy is that of the operation in the middle of the area; where PROJ prefers another one
+for some of the sixteen points, it is what that one promises and how far the two are apart. Systems with heights are a
+geographic one with another way to write its places: their line is that of the geographic one. golden: a line per system: authority and code, kind, deprecated, accuracy, and three
 other points, with the way back where it leads elsewhere. ESRI's systems that have an EPSG code are left out of both.
 
     target/venv/bin/python crates/geo/tools/crs_candidates.py target/crs_same.tsv target/crs_candidates.tsv target/crs_golden.tsv
 """
-import random, re, sys, warnings
+import functools, math, pathlib, random, re, sqlite3, sys, warnings
 import pyproj
 from pyproj.aoi import AreaOfInterest
 from pyproj.enums import PJType, TransformDirection
@@ -18,6 +21,9 @@ warnings.filterwarnings("ignore")
 pyproj.network.set_network_enabled(False)
 WGS84 = pyproj.CRS.from_epsg(4326)
 SHARES = (0.02, 0.3, 0.7, 0.98)
+METRES_PER_DEGREE = 111320
+UNKNOWN = 999  # what EPSG states where it does not know an accuracy
+db = sqlite3.connect(pathlib.Path(pyproj.datadir.get_data_dir()) / "proj.db")
 
 def numbers(step):
     return {k: v for k, v in re.findall(r"(\w+)=([^ ]+)", step)}
@@ -56,6 +62,53 @@ def base(crs):
     definition = crs.to_json_dict()
     found = definition.get("base_crs", definition).get("id", {})
     return found["code"] if found.get("authority") == "EPSG" else 0
+
+@functools.cache
+def rotated():
+    """Which datum counts from Greenwich what another counts from its own meridian."""
+    sql = """SELECT DISTINCT s.datum_code, t.datum_code FROM other_transformation o
+      JOIN geodetic_crs s ON s.auth_name = o.source_crs_auth_name AND s.code = o.source_crs_code
+      JOIN geodetic_crs t ON t.auth_name = o.target_crs_auth_name AND t.code = o.target_crs_code
+      JOIN geodetic_datum d ON d.auth_name = t.datum_auth_name AND d.code = t.datum_code
+      WHERE o.method_auth_name = 'EPSG' AND o.method_code = '9601' AND d.prime_meridian_code = '8901'"""
+    return {str(own): greenwich for own, greenwich in db.execute(sql)}
+
+def datum(authority, code):
+    """The number of the datum of EPSG or ESRI, which do not overlap; 0 if it has none."""
+    under = db.execute("SELECT geodetic_crs_auth_name, geodetic_crs_code FROM projected_crs WHERE auth_name = ? AND code = ?", (authority, code)).fetchone()
+    found = db.execute("SELECT datum_auth_name, datum_code FROM geodetic_crs WHERE auth_name = ? AND code = ?", under or (authority, code)).fetchone()
+    if not found or found[0] not in ("EPSG", "ESRI") or not str(found[1]).isdigit():
+        return 0
+    return int(rotated().get(str(found[1]), found[1]))
+
+def apart(a, b, geographic):
+    """The distance of two close places, in metres or the unit of the system."""
+    if not geographic:
+        return math.hypot(a[0] - b[0], a[1] - b[1])
+    around = (a[0] - b[0]) % 360
+    return math.hypot(min(around, 360 - around) * math.cos(math.radians(b[1])), a[1] - b[1]) * METRES_PER_DEGREE
+
+def spread(crs, accuracy, points):
+    """The accuracy that holds at all of these points, each with where our operation brings it."""
+    best = pyproj.Transformer.from_crs(WGS84, crs, always_xy=True)
+    unit = 1 if crs.is_geographic else crs.axis_info[0].unit_conversion_factor
+    for lon, lat, x, y in points:
+        there = best.transform(lon, lat)
+        try:
+            promised = best.get_last_used_operation().accuracy
+        except pyproj.exceptions.ProjError:
+            return accuracy  # there is one operation only
+        off = apart((x, y), there, crs.is_geographic) * unit
+        if 0 <= promised < UNKNOWN and off > 0.001 and math.isfinite(off):
+            accuracy = max(accuracy, off + promised)
+    return accuracy if accuracy < 10 or accuracy == round(accuracy) else math.ceil(accuracy)
+
+def with_heights():
+    """Geographic systems with heights and geocentric ones of EPSG, each with the geographic one on its datum."""
+    sql = """SELECT a.code, a.name, a.type, a.deprecated, (SELECT b.code FROM geodetic_crs b WHERE b.auth_name = 'EPSG' AND b.type = 'geographic 2D'
+      AND b.datum_auth_name = a.datum_auth_name AND b.datum_code = a.datum_code ORDER BY b.deprecated, CAST(b.code AS INTEGER) LIMIT 1)
+      FROM geodetic_crs a WHERE a.auth_name = 'EPSG' AND a.type IN ('geographic 3D', 'geocentric')"""
+    return [(str(code), name, kind, deprecated, str(under)) for code, name, kind, deprecated, under in db.execute(sql) if under]
 
 def size(info):
     if not info.area_of_use:
@@ -96,13 +149,14 @@ def row(info, chance):
     for fx in SHARES:
         for fy in SHARES:
             lon, lat = at(fx, fy)
-            points.append(",".join(map(repr, (lon, lat, *there_and_back(t, lon, lat)))))
+            points.append((lon, lat, *there_and_back(t, lon, lat)))
+    stated = accuracy if accuracy < 0 else spread(crs, accuracy, [p[:4] for p in points])
     axes = [x.direction for x in crs.axis_info]
     swapped = int(bool(axes) and axes[0] in ("north", "south"))
     kind, decimals = ("G", 10) if crs.is_geographic else ("P", 5)
     if re.search(r"\+(k=1\.0+\d*e-06|to_meter=\d{4})", proj4):
         decimals = 12  # metres are the fifth or sixth decimal of what such a system counts
-    cells = [info.auth_name, info.code, kind, str(swapped), str(int(info.deprecated)), info.name, f"{w},{s},{e},{north}", f"{accuracy:g}", t.description.replace("\t", " "), proj4, ";".join(points), str(base(crs))]
+    cells = [info.auth_name, info.code, kind, str(swapped), str(int(info.deprecated)), info.name, f"{w},{s},{e},{north}", f"{stated:g}", t.description.replace("\t", " "), proj4, ";".join(",".join(map(repr, p)) for p in points), str(base(crs)), str(datum(info.auth_name, info.code))]
     golden = []
     for _ in range(3):
         lon, lat = (round(v, 6) for v in at(chance.uniform(0.03, 0.97), chance.uniform(0.03, 0.97)))
@@ -113,18 +167,26 @@ def row(info, chance):
 
 def main(same, candidates, golden):
     known = {("ESRI", line.split("\t")[0]) for line in open(same)}
+    geographic = {}
     with open(candidates, "w") as out, open(golden, "w") as gold:
         for info in infos():
             if (info.auth_name, info.code) in known:
                 continue
             try:
                 cells, points = row(info, random.Random(f"{info.auth_name}:{info.code}"))
+                if info.auth_name == "EPSG" and cells[2] == "G":
+                    geographic[info.code] = cells
                 out.write("\t".join(cells) + "\n")
                 gold.write(points + "\n")
             except Exception as problem:
                 kind = "G" if info.type == PJType.GEOGRAPHIC_2D_CRS else "P"
-                out.write("\t".join([info.auth_name, info.code, "-", "0", str(int(info.deprecated)), info.name, "", "", kind, str(problem).replace("\n", " ").replace("\t", " ")[:80], "", "0"]) + "\n")
+                out.write("\t".join([info.auth_name, info.code, "-", "0", str(int(info.deprecated)), info.name, "", "", kind, str(problem).replace("\n", " ").replace("\t", " ")[:80], "", "0", "0"]) + "\n")
                 gold.write(f"{info.auth_name}:{info.code}\t{kind}\t{int(info.deprecated)}\t\t\n")
+        for code, name, kind, deprecated, under in with_heights():
+            if under in geographic:  # the area of use is that of the geographic one
+                cells = list(geographic[under])
+                cells[1:6] = [code, "H" if kind == "geographic 3D" else "C", "1" if kind == "geographic 3D" else "0", str(deprecated), name]
+                out.write("\t".join(cells) + "\n")
 
 if __name__ == "__main__":
     main(*sys.argv[1:4])

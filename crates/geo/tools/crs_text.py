@@ -1,4 +1,4 @@
-"""Writes data/crs_text.bin: how PROJ spells every projected and geographic system of EPSG and ESRI as
+"""Writes data/crs_text.bin: how PROJ spells every projected, geographic and geocentric system of EPSG and ESRI as
 PROJJSON (for GeoParquet) and as ESRI's well-known text (for .prj files). ESRI's systems that have an EPSG code
 are left out.
 
@@ -23,8 +23,9 @@ def strip(value):
 rows = []
 kinds = ("PROJECTED_CRS", "GEOGRAPHIC_2D_CRS")
 known = {int(line.split("\t")[0]) for line in open(sys.argv[1])}
+heights = ("GEOGRAPHIC_3D_CRS", "GEOCENTRIC_CRS")
 infos = [i for a in ("EPSG", "ESRI") for i in pyproj.database.query_crs_info(auth_name=a, allow_deprecated=True)]
-for code, authority in sorted({(int(i.code), i.auth_name) for i in infos if i.type.name in kinds}):
+for code, authority in sorted({(int(i.code), i.auth_name) for i in infos if i.type.name in kinds or i.auth_name == "EPSG" and i.type.name in heights}):
     if authority == "ESRI" and code in known:
         continue
     crs = pyproj.CRS.from_authority(authority, code)

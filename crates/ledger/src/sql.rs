@@ -6,6 +6,8 @@
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 
+use crate::audit::AuditError;
+
 /// How a database spells what the two do not spell alike, in the statements that make tables.
 pub(crate) struct Spelling {
     /// `BYTES`.
@@ -135,11 +137,11 @@ impl Vals {
 /// A connection, as far as the audit needs one.
 pub(crate) trait Sql {
     /// Runs a statement with arguments `?1`, `?2` …; how many rows it changed.
-    fn exec(&mut self, sql: &str, args: &[Val]) -> Result<u64, String>;
+    fn exec(&mut self, sql: &str, args: &[Val]) -> Result<u64, AuditError>;
     /// Runs a question.
-    fn query(&mut self, sql: &str, args: &[Val]) -> Result<Vec<Vals>, String>;
+    fn query(&mut self, sql: &str, args: &[Val]) -> Result<Vec<Vals>, AuditError>;
     /// Lets nobody else write an audit entry until the transaction is over.
-    fn hold(&mut self) -> Result<(), String>;
+    fn hold(&mut self) -> Result<(), AuditError>;
 }
 
 impl rusqlite::ToSql for Val {
@@ -165,24 +167,24 @@ fn val(value: ValueRef<'_>) -> Val {
 }
 
 impl Sql for Connection {
-    fn exec(&mut self, sql: &str, args: &[Val]) -> Result<u64, String> {
-        let mut statement = self.prepare_cached(sql).map_err(|e| e.to_string())?;
-        statement.execute(params_from_iter(args)).map(|n| n as u64).map_err(|e| e.to_string())
+    fn exec(&mut self, sql: &str, args: &[Val]) -> Result<u64, AuditError> {
+        let mut statement = self.prepare_cached(sql).map_err(AuditError::database)?;
+        statement.execute(params_from_iter(args)).map(|n| n as u64).map_err(AuditError::database)
     }
 
-    fn query(&mut self, sql: &str, args: &[Val]) -> Result<Vec<Vals>, String> {
-        let mut statement = self.prepare_cached(sql).map_err(|e| e.to_string())?;
+    fn query(&mut self, sql: &str, args: &[Val]) -> Result<Vec<Vals>, AuditError> {
+        let mut statement = self.prepare_cached(sql).map_err(AuditError::database)?;
         let columns = statement.column_count();
-        let mut rows = statement.query(params_from_iter(args)).map_err(|e| e.to_string())?;
+        let mut rows = statement.query(params_from_iter(args)).map_err(AuditError::database)?;
         let mut out = Vec::new();
-        while let Some(row) = rows.next().map_err(|e| e.to_string())? {
+        while let Some(row) = rows.next().map_err(AuditError::database)? {
             let vals = (0..columns).map(|i| row.get_ref(i).map(val)).collect::<rusqlite::Result<_>>();
-            out.push(Vals(vals.map_err(|e| e.to_string())?));
+            out.push(Vals(vals.map_err(AuditError::database)?));
         }
         Ok(out)
     }
 
-    fn hold(&mut self) -> Result<(), String> {
+    fn hold(&mut self) -> Result<(), AuditError> {
         // There is one writer, and that is us.
         Ok(())
     }

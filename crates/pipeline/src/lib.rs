@@ -13,10 +13,12 @@
 //! | [`telemetry`] | the registry of a run |
 //! | [`alert`] | what a run says when something is wrong |
 //! | [`doctor`] | what could stop a run, looked at before it starts |
+//! | [`error`] | why a part of a pipeline cannot be set up |
 #![forbid(unsafe_code)]
 
 pub mod alert;
 pub mod doctor;
+pub mod error;
 pub mod gate;
 pub mod manifest;
 pub mod preset;
@@ -33,5 +35,5 @@ pub mod traffic;
 // What a pipeline is made on, under the names that it has there.
 #[cfg(feature = "object-store")]
 use tidegate_client::store;
-use tidegate_client::{cache, call, http, lane, lock, profile, secret};
+use tidegate_client::{cache, call, durable, http, lane, lock, profile, secret};
 use tidegate_ledger::{audit, letter};

@@ -11,6 +11,7 @@ use tidegate_core::Verdict;
 use tidegate_core::lane::LaneConfig;
 use url::Url;
 
+use crate::error::SetupError;
 use crate::lane::Lanes;
 use crate::secret::SecretRef;
 use crate::traffic::Caller;
@@ -91,8 +92,10 @@ impl ObjectStoreClient {
     ///
     /// # Errors
     /// Always.
-    pub fn open_for(address: &str, _: &StoreSettings, _: Caller) -> Result<ObjectStoreClient, String> {
-        Err(format!("{address}: object stores are not in this build: they need the feature `object-store`"))
+    pub fn open_for(address: &str, _: &StoreSettings, _: Caller) -> Result<ObjectStoreClient, SetupError> {
+        Err(format!(
+            "{address}: this build does not support object stores; build with the feature `object-store`"
+        ))
     }
 
     /// Its lanes.

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use tidegate_core::retry::{Backoff, Jitter};
 
-use crate::world::World;
-use tidegate_core::suggest::question;
+use crate::UnknownNameError;
+use crate::world::{World, WorldCase};
 
 /// The policies that can be named, and what each does.
 pub const POLICIES: [(&str, &str); 6] = [
@@ -22,21 +22,23 @@ pub const POLICIES: [(&str, &str); 6] = [
 ///
 /// # Errors
 /// If a policy is unknown.
-pub fn worlds(own: &[(String, World)], names: &[String]) -> Result<Vec<(String, World)>, String> {
+pub fn worlds(own: &[WorldCase], names: &[String]) -> Result<Vec<WorldCase>, UnknownNameError> {
     let mut all = Vec::new();
     if names.is_empty() {
         return Ok(all);
     }
-    all.extend(own.iter().map(|(case, world)| (format!("own/{case}"), world.clone())));
+    all.extend(
+        own.iter().map(|case| WorldCase { name: format!("own/{}", case.name), world: case.world.clone() }),
+    );
     for name in names {
-        for (case, world) in own {
-            all.push((format!("{name}/{case}"), under(world, name)?));
+        for case in own {
+            all.push(WorldCase { name: format!("{name}/{}", case.name), world: under(&case.world, name)? });
         }
     }
     Ok(all)
 }
 
-fn under(world: &World, name: &str) -> Result<World, String> {
+fn under(world: &World, name: &str) -> Result<World, UnknownNameError> {
     let mut world = world.clone();
     let call = &mut world.policy.call;
     let (base, cap) = (call.backoff.base(), call.backoff.cap());
@@ -49,9 +51,8 @@ fn under(world: &World, name: &str) -> Result<World, String> {
         "decorrelated" => call.backoff = with(Jitter::Decorrelated),
         "no-retry" => call.attempts_max = 1,
         _ => {
-            let known = POLICIES.map(|(name, _)| name);
-            let guess = question(name, &known);
-            return Err(format!("unknown policy `{name}`{guess}; known are {}", known.join(", ")));
+            let known = POLICIES.map(|(name, _)| name).to_vec();
+            return Err(UnknownNameError { kind: "policy", name: name.to_owned(), known });
         }
     }
     Ok(world)

@@ -83,9 +83,9 @@ impl Strategy {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct Contention {
-    /// The rows: how many clients.
+    /// The numbers of clients, one row each.
     pub clients: Vec<u32>,
-    /// The columns; all by default.
+    /// The strategies, one column each; all by default.
     #[serde(default = "all")]
     pub strategies: Vec<Strategy>,
 }
@@ -150,7 +150,7 @@ struct OccWriter {
 /// What one trial gave.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
-    /// Writes.
+    /// The number of writes.
     pub calls: u64,
     /// Time of the last event, in milliseconds.
     pub time_ms: f64,
@@ -164,7 +164,7 @@ pub struct ContendedRow {
     normal: Normal,
     /// The hash over all trials so far.
     pub trace: TraceHash,
-    /// Events handled so far.
+    /// The number of events handled so far.
     pub events: u64,
 }
 

@@ -28,7 +28,7 @@ pub struct AdvertisedQuota {
     pub window: Duration,
     /// Calls left.
     pub remaining: u64,
-    /// Until the quota is restored.
+    /// The time until the quota is restored.
     pub reset: Duration,
     /// The wait that the server asks for, if it asks.
     pub retry_after: Option<Duration>,

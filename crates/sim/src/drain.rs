@@ -94,9 +94,9 @@ pub enum Decision<T> {
 /// What happened in one drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DrainOutcome {
-    /// When the last response came, in seconds.
+    /// The time of the last response, in seconds from the start.
     pub finish: f64,
-    /// Physically earliest finish, in seconds.
+    /// The physically earliest finish, in seconds from the start.
     pub earliest: f64,
     /// Calls made.
     pub calls: u64,
@@ -104,7 +104,7 @@ pub struct DrainOutcome {
     pub refused: u64,
     /// Requests left when the run was stopped as hopeless; 0 in a whole drain.
     pub left: u64,
-    /// Sends before a time the server had asked us to wait for.
+    /// Calls sent before the time that the server had asked for.
     pub early: u64,
 }
 

@@ -11,6 +11,7 @@ pub mod contention;
 pub mod dialect;
 pub mod distribution;
 pub mod drain;
+mod error;
 pub mod event_queue;
 pub mod family;
 pub mod limiter;
@@ -23,3 +24,5 @@ mod shipped_limiter;
 pub mod stats;
 pub mod trace;
 pub mod world;
+
+pub use error::{UnknownNameError, WorldError};

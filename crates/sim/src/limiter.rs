@@ -22,7 +22,7 @@ pub struct LimiterSpec {
     /// Most requests in flight; 64 by default.
     #[serde(default = "workers")]
     pub workers: u32,
-    /// The ways to the servers.
+    /// The network paths to the servers.
     pub ways: Vec<WaySpec>,
     /// The servers.
     pub servers: Vec<ThrottledSpec>,
@@ -42,7 +42,7 @@ pub struct WaySpec {
     pub rtt: f64,
     /// Mean service time, in seconds.
     pub service: f64,
-    /// Relative spread of both.
+    /// Relative spread (0 to 1) of round trip and service time.
     #[serde(default)]
     pub jitter: f64,
 }

@@ -10,21 +10,21 @@ use crate::stats::{TrialSummary, TrialTally};
 /// The result of one scenario.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ScenarioOutcome {
-    /// Its name.
+    /// The name of the scenario.
     pub name: String,
-    /// Why it exists.
+    /// The reason why it exists, in a sentence.
     pub reason: String,
-    /// The seed that decided everything.
+    /// The seed of the random generator.
     pub seed: u64,
     /// Trials per case.
     pub trials: u32,
-    /// The numbers, case by case.
+    /// The metrics of each case.
     pub cases: Vec<Case>,
-    /// The promises of the scenario.
+    /// The expectations of the scenario, checked.
     pub checks: Vec<CheckedExpectation>,
-    /// Curves worth looking at.
+    /// The plots.
     pub plots: Vec<Plot>,
-    /// Simulated events, all trials together.
+    /// The number of simulated events in all trials.
     pub events: u64,
     /// The hash over all events: equal seeds give equal hashes.
     #[serde(serialize_with = "hex")]
@@ -40,7 +40,7 @@ fn hex<S: serde::Serializer>(hash: &u64, serializer: S) -> Result<S::Ok, S::Erro
 pub struct Case {
     /// Its name within the scenario.
     pub name: String,
-    /// The numbers, in the order of the table.
+    /// The metrics, in the order of the table.
     pub metrics: Vec<CaseMetric>,
 }
 
@@ -90,7 +90,7 @@ impl MetricTallies {
 /// A picture: some lines over one axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plot {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// The horizontal axis.
     pub x: Axis,
@@ -103,7 +103,7 @@ pub struct Plot {
 /// An axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Axis {
-    /// What it measures, with the unit.
+    /// The label: the quantity with its unit.
     pub label: String,
     /// Whether it is logarithmic.
     pub log: bool,

@@ -5,15 +5,15 @@ use serde::Serialize;
 /// What is known about a number after several trials.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TrialSummary {
-    /// How many trials.
+    /// The number of trials.
     pub n: u64,
-    /// Their mean.
+    /// The mean of their values.
     pub mean: f64,
     /// The standard error of the mean; 0 for a single trial.
     pub se: f64,
-    /// The smallest.
+    /// The smallest value.
     pub min: f64,
-    /// The largest.
+    /// The largest value.
     pub max: f64,
 }
 

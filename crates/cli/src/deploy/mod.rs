@@ -3,9 +3,9 @@
 mod grafana;
 mod rules;
 
-/// The units as they are: one per pipeline, and the one that watches.
-const RUN: &str = include_str!("tidegate@.service");
-const SERVE: &str = include_str!("tidegate-serve.service");
+/// The units are written by hand: one per pipeline, and the one that watches.
+const RUN: &str = include_str!("../../../../deploy/systemd/tidegate@.service");
+const SERVE: &str = include_str!("../../../../deploy/systemd/tidegate-serve.service");
 
 /// All files: their path under the directory, and their text.
 pub(crate) fn files() -> Vec<(&'static str, String)> {

@@ -84,22 +84,25 @@ pub(crate) fn rejected(rejected: &Rejected) -> Value {
 pub(crate) fn operation_words(operation: &Operation) -> String {
     let Operation { from, to, .. } = operation;
     match operation.accuracy {
-        Some(0.0) => format!("reprojected from {from} to {to}, exactly"),
+        Some(0.0) => format!("reprojected from {from} to {to}, exact"),
         Some(accuracy) => format!("reprojected from {from} to {to}, accurate to {accuracy} m"),
         None => format!(
-            "warning: reprojected from {from} to {to} by a ballpark way that ignores the difference of datums; \
-             it may be off by hundreds of metres"
+            "warning: reprojected from {from} to {to} by a ballpark transformation without a datum shift; \
+             coordinates may be off by hundreds of metres"
         ),
     }
 }
 
 /// The grids of a way between systems in words, a line each, and how to make use of more.
 pub(crate) fn grid_words(operation: &Operation, how: &str) -> Vec<String> {
-    let used = operation.grids.iter().map(|path| format!("over the grid {}", path.display()));
+    let used = operation.grids.iter().map(|path| format!("with the grid {}", path.display()));
     let missing = operation.missing.iter().map(|missing| {
         let grid = &missing.grid;
         let file = grid.files.first().copied().unwrap_or_default();
-        format!("not used: the grid {file} for {}, accurate to {} m; {how}", missing.crs, grid.accuracy)
+        format!(
+            "grid {file} for {} not found, accurate to {} m; to use it, pass {how}",
+            missing.crs, grid.accuracy
+        )
     });
     used.chain(missing).collect()
 }

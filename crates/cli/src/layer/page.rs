@@ -30,11 +30,8 @@ pub(crate) struct PageLayer {
 /// The page of a file.
 pub(crate) fn page(file: &str, layers: &[PageLayer]) -> String {
     let good = layers.iter().all(|layer| layer.good);
-    let (class, mark, word) = if good {
-        ("good", "✓", "every record is valid")
-    } else {
-        ("bad", "✗", "some records are not valid")
-    };
+    let (class, mark, word) =
+        if good { ("good", "✓", "all records valid") } else { ("bad", "✗", "some records invalid") };
     let plural = if layers.len() == 1 { "layer" } else { "layers" };
     let header = format!(
         "<h1>{}</h1><p class=\"reason\">{} {plural}</p><span class=\"badge {class}\">{mark} {word}</span>",

@@ -79,7 +79,7 @@ pub(super) fn svg(layers: &[MarkerLayer<'_>]) -> String {
     format!(
         "<svg class=\"map\" viewBox=\"{x:.2} {y:.2} {width:.2} {height:.2}\" role=\"img\" aria-labelledby=\"map-t map-d\">\
          <title id=\"map-t\">Map of the records</title>\
-         <desc id=\"map-d\">Places told apart: {}; between longitude {:.2} and {:.2}, latitude {:.2} and {:.2}</desc>\
+         <desc id=\"map-d\">Points: {}; between longitude {:.2} and {:.2}, latitude {:.2} and {:.2}</desc>\
          <rect class=\"sea\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\"/>\
          <path class=\"land\" d=\"{}\"/>{}{drawn}</svg>",
         said.join(", "),

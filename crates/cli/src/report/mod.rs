@@ -66,7 +66,7 @@ pub(crate) fn page(report: &ReportPage<'_>) -> String {
     main.push_str(&places(report.telemetry));
     if summary.calls > 0 {
         let plots = html::plots(&report.seen.timeline.plots(report.seen.took));
-        let _ = write!(main, "<section class=\"three\"><h2>What happened when</h2>{plots}</section>");
+        let _ = write!(main, "<section class=\"three\"><h2>Timeline</h2>{plots}</section>");
         main.push_str(&calls(&summary));
     }
     main.push_str(&alerts(report.seen));
@@ -107,8 +107,8 @@ fn tiles(report: &ReportPage<'_>, s: &Summary) -> String {
     let took = report.seen.took;
     let rate = records.all() as f64 / took.as_secs_f64().max(1e-9);
     let mut all = vec![
-        (thousands(records.all()), "records ended", ""),
-        (span(took), "in all", ""),
+        (thousands(records.all()), "records processed", ""),
+        (span(took), "total time", ""),
         (thousands(rate.round() as u64), "records per second", ""),
         (thousands(dead), "dead", if dead > 0 { "bad" } else { "" }),
     ];
@@ -119,9 +119,9 @@ fn tiles(report: &ReportPage<'_>, s: &Summary) -> String {
         let warn = |bad: bool| if bad { "bad" } else { "" };
         all.extend([
             (thousands(s.calls), "calls", ""),
-            (percent_text(first * 100.0), "answered at the first attempt", warn(first < 0.95)),
-            (percent_text(retries * 100.0), "of the calls were retries", warn(retries > 0.15)),
-            (percent_text(waited * 100.0), "of the time in backoff", warn(waited > 0.10)),
+            (percent_text(first * 100.0), "succeeded at the first attempt", warn(first < 0.95)),
+            (percent_text(retries * 100.0), "of calls were retries", warn(retries > 0.15)),
+            (percent_text(waited * 100.0), "of time in backoff", warn(waited > 0.10)),
         ]);
     }
     let mut out = String::from("<section aria-label=\"Summary\"><dl class=\"tiles\">");
@@ -143,8 +143,8 @@ fn books(report: &ReportPage<'_>) -> String {
         part("without a match", RecordEnd::NoMatch, "c-none"),
         part("dead", RecordEnd::Failed, "c-dead"),
         part("filtered", RecordEnd::Filtered, "c-aside"),
-        part("repeats left out", RecordEnd::Deduped, "c-twice"),
-        BarSegment { name: "without an end yet", count: offered.saturating_sub(ended), class: "c-open" },
+        part("duplicates", RecordEnd::Deduped, "c-twice"),
+        BarSegment { name: "unfinished", count: offered.saturating_sub(ended), class: "c-open" },
     ];
     let sum: Vec<String> = parts
         .iter()
@@ -152,12 +152,12 @@ fn books(report: &ReportPage<'_>) -> String {
         .map(|part| format!("{} {}", thousands(part.count), part.name))
         .collect();
     let added =
-        if report.added > 0 { format!(" + {} out of lists", thousands(report.added)) } else { String::new() };
+        if report.added > 0 { format!(" + {} from lists", thousands(report.added)) } else { String::new() };
     let verdict = match offered {
-        0 if ended == 0 => "<p class=\"fair\">No records were offered, so there is nothing to add up.</p>",
-        n if n == ended => "<p class=\"good\">✓ It adds up: none lost, none doubled.</p>",
-        n if n > ended => "<p class=\"fair\">! The run ended before these records did.</p>",
-        _ => "<p class=\"bad\">✗ It does not add up.</p>",
+        0 if ended == 0 => "<p class=\"fair\">The source had no records.</p>",
+        n if n == ended => "<p class=\"good\">✓ All records accounted for: none lost, none duplicated.</p>",
+        n if n > ended => "<p class=\"fair\">! The run ended before all records were processed.</p>",
+        _ => "<p class=\"bad\">✗ The totals do not match.</p>",
     };
     format!(
         "<section><h2>Reconciliation</h2>{}<p class=\"sum\">{} read{added} = {}</p>{verdict}</section>",
@@ -191,7 +191,7 @@ fn places(telemetry: &Telemetry) -> String {
         );
     }
     legend.push_str("</ul>");
-    format!("<section><h2>Where the records are</h2><figure>{legend}{}</figure></section>", map::svg(&layers))
+    format!("<section><h2>Map of the records</h2><figure>{legend}{}</figure></section>", map::svg(&layers))
 }
 
 fn calls(s: &Summary) -> String {
@@ -223,7 +223,7 @@ fn calls(s: &Summary) -> String {
         .statuses
         .iter()
         .map(|(status, n)| Bar {
-            name: if status == "none" { "no answer".into() } else { status.clone() },
+            name: if status == "none" { "no response".into() } else { status.clone() },
             text: thousands(*n),
             share: *n as f64 / longest,
             class: match status.as_bytes().first() {
@@ -244,17 +244,17 @@ fn calls(s: &Summary) -> String {
             format!("{} / {}", s.retries_per_call_p50, s.retries_per_call_p99),
         ),
         pair("time in calls", span(Duration::from_secs_f64(s.seconds_in_calls))),
-        pair("time between attempts", span(Duration::from_secs_f64(s.seconds_in_backoff))),
+        pair("time in backoff", span(Duration::from_secs_f64(s.seconds_in_backoff))),
         pair("responses with rate-limit headers", percent(s.rate_limit_header_present)),
-        pair("answers from the cache", thousands(s.cache_hits)),
-        pair("answers shared with an equal record", thousands(s.shared)),
+        pair("responses from the cache", thousands(s.cache_hits)),
+        pair("responses shared by identical records", thousands(s.shared)),
     ];
     format!(
         "<section><h2>Calls</h2><div class=\"cards\"><div>{}</div><div>{}</div><div>{}</div><div>{}</div></div></section>",
-        bars::table("Success by attempt", ["attempt", "answered"], &attempts),
+        bars::table("Success by attempt", ["attempt", "succeeded"], &attempts),
         bars::table("Retries per call", ["retries", "calls"], &retries),
         bars::table("Status codes", ["status", "responses"], &statuses),
-        html::rows_html("In numbers", &numbers),
+        html::rows_html("Totals", &numbers),
     )
 }
 
@@ -293,8 +293,8 @@ fn gates(gates: &[Reading]) -> String {
     }
     let mut out = String::from(
         "<section><h2>Gates</h2><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Gates\"><table><thead><tr><th scope=\"col\">gate</th>\
-         <th scope=\"col\">severity</th><th scope=\"col\">looked at</th><th scope=\"col\">failed</th>\
-         <th scope=\"col\">share</th><th scope=\"col\">may fail</th><th scope=\"col\">result</th></tr></thead><tbody>",
+         <th scope=\"col\">severity</th><th scope=\"col\">checked</th><th scope=\"col\">failed</th>\
+         <th scope=\"col\">share</th><th scope=\"col\">tolerated</th><th scope=\"col\">result</th></tr></thead><tbody>",
     );
     for gate in gates {
         let (class, result) = match (gate.halted, gate.tally.failed) {
@@ -352,7 +352,7 @@ fn letters(telemetry: &Telemetry) -> String {
 }
 
 fn policy(report: &ReportPage<'_>) -> String {
-    let mut out = String::from("<section><h2>The policy in force</h2><div class=\"cards cols\">");
+    let mut out = String::from("<section><h2>Effective policy</h2><div class=\"cards cols\">");
     for (section, rows) in report.policy {
         let head = vec!["key".to_owned(), "value".to_owned()];
         let rows = rows.iter().map(|(name, value)| vec![name.clone(), value.clone()]);
@@ -391,7 +391,7 @@ mod tests {
         });
         assert!(!page.contains("<script") && !page.contains("<i>") && !page.contains("<u>"));
         assert!(page.contains("a &amp; b &lt;i&gt;") && page.contains("&lt;script&gt;"));
-        assert!(page.contains("3 read = 1 committed + 1 dead + 1 without an end yet"), "{page}");
+        assert!(page.contains("3 read = 1 committed + 1 dead + 1 unfinished"), "{page}");
         assert!(page.contains("class=\"cross\"") && page.ends_with("</html>\n"));
         assert!(!page.contains("http://") && !page.contains("https://"), "nothing comes from outside");
     }

@@ -8,6 +8,7 @@ use tidegate_pipeline::run::{End, RunError, RunReport as Result};
 use tidegate_pipeline::telemetry::Telemetry;
 
 use super::{ReportPage, Tone, page};
+use crate::execute::counted;
 use crate::observe::Observation;
 use crate::progress::thousands;
 
@@ -19,27 +20,27 @@ pub(crate) fn pipeline(
     seen: &Observation,
 ) -> String {
     let (ended, tone) = match result {
-        Err(error) => (format!("it broke off: {error}"), Tone::Bad),
+        Err(error) => (format!("failed: {error}"), Tone::Bad),
         Ok(report) => match &report.end {
             End::Done if report.counts.dead() > 0 => {
-                (format!("done; {} records were given up", thousands(report.counts.dead())), Tone::Fair)
+                (format!("done; {} rejected", counted(report.counts.dead(), "record", "records")), Tone::Fair)
             }
             End::Done if report.counts.failed > 0 => {
-                let failed = thousands(report.counts.failed);
-                (format!("done; {failed} records failed, and a field of each says why"), Tone::Fair)
+                let failed = counted(report.counts.failed, "record", "records");
+                (format!("done; {failed} failed, see their error field"), Tone::Fair)
             }
             End::Done if report.counts.read == 0 => {
-                ("done: the source had no records".to_owned(), Tone::Fair)
+                ("done; the source had no records".to_owned(), Tone::Fair)
             }
-            End::Done => ("done: every record is accounted for".to_owned(), Tone::Good),
+            End::Done => ("done; all records accounted for".to_owned(), Tone::Good),
             End::Halted(halt) => (format!("halted: {halt}"), Tone::Bad),
-            End::Stopped => ("stopped from outside; --resume goes on".to_owned(), Tone::Fair),
+            End::Stopped => ("interrupted; use --resume to continue".to_owned(), Tone::Fair),
             End::Suspended(what) => (what.clone(), Tone::Bad),
             End::TryLater(code, until) if until.millis() <= now_ms() => {
-                (format!("{code}: a service is down or refuses for now; try again later"), Tone::Bad)
+                (format!("{code}: a service is unavailable; try again later"), Tone::Bad)
             }
             End::TryLater(code, until) => {
-                (format!("{code}: a service asks for no calls before {}", rfc3339(until.millis())), Tone::Bad)
+                (format!("{code}: a service asked to wait until {}", rfc3339(until.millis())), Tone::Bad)
             }
         },
     };
@@ -49,7 +50,7 @@ pub(crate) fn pipeline(
             notes.push(format!("resumed after record {}", thousands(report.resumed_at)));
         }
         if report.counts.repaired > 0 {
-            notes.push(format!("{} geometries were repaired", thousands(report.counts.repaired)));
+            notes.push(format!("{} repaired", counted(report.counts.repaired, "geometry", "geometries")));
         }
         if report.end == End::Done && !report.sink.is_empty() {
             notes.push(format!("written to {}", report.sink));

@@ -13,23 +13,23 @@ use tidegate_pipeline::manifest::duration;
 #[derive(clap::Args)]
 #[group(skip)]
 pub(super) struct CallArgs {
-    /// Never ask faster than this, such as 10 or 10/s or 600/min
+    /// Maximum call rate, such as 10, 10/s or 600/min
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(super) rate: Option<f64>,
 
-    /// Attempts per row, at most; throttles and outages do not count
+    /// Maximum attempts per row; throttled calls and outages do not count
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(super) attempts: u32,
 
-    /// Time for one attempt [default: the profile's]
+    /// Timeout of one attempt [default: from the profile]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(super) timeout: Option<Duration>,
 
-    /// Time for one row, from its first attempt
+    /// Deadline for one row, from its first attempt
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
     pub(super) deadline: Duration,
 
-    /// If the service asks for a longer wait than this, stop with exit code 75
+    /// Stop with exit code 75 if the service asks to wait, or fails, for longer than this
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time)]
     pub(super) patience: Duration,
 }
@@ -38,15 +38,15 @@ pub(super) struct CallArgs {
 #[derive(clap::Args)]
 #[group(skip)]
 pub(super) struct Reach {
-    /// Own profiles: a file or a directory of them
+    /// Additional profiles: a file or a directory
     #[arg(long, value_name = "PATH")]
     pub(super) profiles: Option<PathBuf>,
 
-    /// Let names and redirects lead to private and loopback addresses
+    /// Allow host names and redirects to resolve to private and loopback addresses
     #[arg(long)]
     pub(super) allow_private: bool,
 
-    /// A further host that redirects may lead to
+    /// Additional host that redirects may lead to
     #[arg(long, value_name = "HOST")]
     pub(super) allow_host: Vec<String>,
 }
@@ -54,12 +54,13 @@ pub(super) struct Reach {
 impl Reach {
     /// The profile of this name.
     pub(super) fn profile(&self, name: &str) -> Result<Profile, String> {
-        Profiles::one(name, self.profiles.as_deref())
+        Profiles::one(name, self.profiles.as_deref()).map_err(|e| e.to_string())
     }
 }
 
 pub(super) fn time(text: &str) -> Result<Duration, String> {
-    duration::parse(text).ok_or_else(|| format!("{text:?} is no time; say 30s, 5m or 1h30m"))
+    duration::parse(text)
+        .ok_or_else(|| format!("invalid duration {text:?}; expected a value such as 30s, 5m or 1h30m"))
 }
 
 pub(super) fn rate(text: &str) -> Result<f64, String> {
@@ -68,11 +69,11 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
         "s" | "sec" | "second" => 1.0,
         "min" | "m" | "minute" => 60.0,
         "h" | "hour" => 3600.0,
-        _ => return Err(format!("{per:?} is no unit of a rate; say /s, /min or /h")),
+        _ => return Err(format!("invalid rate unit {per:?}; expected one of /s, /min, /h")),
     };
     match number.trim().parse::<f64>() {
         Ok(n) if n > 0.0 && n.is_finite() => Ok(n / seconds),
-        _ => Err(format!("{text:?} is no rate; say 10/s")),
+        _ => Err(format!("invalid rate {text:?}; expected a value such as 10/s")),
     }
 }
 

@@ -13,16 +13,15 @@ use tidegate_chaos::{Quirk, Unrest, When, preset, spec};
 use crate::exit::Exit;
 use crate::out;
 
-/// Serve a misbehaving provider on this machine, for tests and demos
+/// Run a faulty local provider for tests and demos
 ///
-/// Plays a geocoder, a WFS, an OGC API, an ArcGIS server, a STAC API and an object store over generated
-/// data.
-/// The first line on standard output is its address. `/__stats` tells what it saw, `/__reset`
-/// begins anew, `/__config` tells how it is set up, `/__quit` ends it.
+/// Simulate a geocoder, a WFS, an OGC API, an ArcGIS server, a STAC API and an object store with
+/// generated data. The first line on standard output is the URL. `/__stats` returns statistics,
+/// `/__reset` resets them, `/__config` returns the configuration, `/__quit` stops the server.
 #[derive(clap::Args)]
 #[command(after_help = "\
-When a fault happens is written 1% (a probability), @7 or @10..20 (request numbers), every:7, or
-first:2 (the first attempts at each request). All draws depend on --seed only.
+WHEN a fault occurs: 1% (a probability), @7 or @10..20 (request numbers), every:7, or first:2 (the
+first attempts of each request). All random choices depend on --seed only.
 
 Examples:
   tidegate chaos --throttle bucket:500/s,burst=50 --headers retry-after
@@ -31,36 +30,36 @@ Examples:
   tidegate chaos --preset nominatim --bad-rows 5% --no-match 5%
   tidegate chaos --throttle fixed:5/100ms --scope prefix --throttle-status 503")]
 pub(crate) struct Args {
-    /// Address to listen on; loopback only, port 0 takes a free one
+    /// Address to listen on, loopback only; port 0 selects a free port
     #[arg(long, default_value = "127.0.0.1:0")]
     addr: SocketAddr,
-    /// Behave as a well-known provider; the other options override it
+    /// Behave like a well-known provider; other options override it
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// Decides every draw
+    /// Random seed
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// bucket:500/s,burst=50 | fixed:5/100ms | sliding:100/10s | counter:100/10s | concurrency:8;
-    /// several joined with + must all agree
+    /// join several with +, all must admit the call
     #[arg(long, value_name = "LIMIT", value_parser = spec::throttle)]
     throttle: Option<ServerLimit>,
-    /// What shares one throttle
+    /// Scope of the throttle
     #[arg(long)]
     scope: Option<Scope>,
-    /// Status of a throttled call; 200 puts the refusal into the body
+    /// Status of a throttled call; 200 puts the error into the body
     #[arg(long, value_name = "STATUS", value_parser = spec::status)]
     throttle_status: Option<u16>,
-    /// How the quota is told: none, retry-after, ietf, x-ratelimit-epoch, … (see docs/chaos.md)
+    /// Rate limit headers: none, retry-after, ietf, x-ratelimit-epoch, … (see docs/chaos.md)
     #[arg(long, value_name = "DIALECT")]
     headers: Option<Dialect>,
-    /// How long an accepted call takes, in milliseconds: 3, 2..5 or exp:4
+    /// Service time of an accepted call, in milliseconds: 3, 2..5 or exp:4
     #[arg(long, value_name = "MS", value_parser = spec::service_ms)]
     service_ms: Option<Service>,
-    /// Down from..to after the first request; collapse=20,within=100ms,again=2s,fragile=5s,
+    /// Outage FROM..TO after the first request; collapse=20,within=100ms,again=2s,fragile=5s,
     /// status=503,hint
     #[arg(long, value_name = "OUTAGE", value_parser = spec::outage)]
     outage: Vec<Outage>,
-    /// A status with the provider's error body, as 500=1%
+    /// Return a status with the error body of the provider, such as 500=1%
     #[arg(long, value_name = "STATUS=WHEN", value_parser = spec::status_fault, value_delimiter = ',')]
     status: Vec<FaultRule>,
     /// Reset the connection, before the headers or in the body
@@ -69,82 +68,82 @@ pub(crate) struct Args {
     /// Never answer
     #[arg(long, value_name = "WHEN", value_parser = spec::when)]
     hang: Option<When>,
-    /// How long a hanging connection is held
+    /// How long to hold a connection that is never answered
     #[arg(long, value_name = "SPAN", value_parser = spec::span, default_value = "60s")]
     hang_for: Duration,
     /// Send the body in pieces
     #[arg(long, value_name = "WHEN", value_parser = spec::when)]
     slow: Option<When>,
-    /// How long a slow body takes
+    /// Duration of a slow body
     #[arg(long, value_name = "SPAN", value_parser = spec::span, default_value = "5s")]
     slow_for: Duration,
-    /// End the body early
+    /// Truncate the body
     #[arg(long, value_name = "WHEN", value_parser = spec::when)]
     cut: Option<When>,
-    /// Say an error in a 200, in the provider's dialect
+    /// Return an error with status 200, in the format of the provider
     #[arg(long, value_name = "WHEN", value_parser = spec::when)]
     error_200: Option<When>,
-    /// Leave out the last half of a page and say nothing of it
+    /// Silently omit the second half of a page
     #[arg(long, value_name = "WHEN", value_parser = spec::when)]
     short: Option<When>,
-    /// Redirect, as 1%=URL
+    /// Redirect, such as 1%=URL
     #[arg(long, value_name = "WHEN=URL", value_parser = spec::redirect)]
     redirect: Vec<FaultRule>,
-    /// Share of addresses that are refused for good
+    /// Share of addresses that are always rejected
     #[arg(long, value_name = "SHARE", value_parser = spec::share, default_value = "0%")]
     bad_rows: f64,
-    /// Status of a bad row
+    /// Status of a rejected address
     #[arg(long, value_name = "STATUS", value_parser = spec::status, default_value = "400")]
     bad_status: u16,
-    /// Share of addresses that have no match
+    /// Share of addresses without a match
     #[arg(long, value_name = "SHARE", value_parser = spec::share, default_value = "0%")]
     no_match: f64,
-    /// Share of hints that are malformed
+    /// Share of malformed rate limit headers
     #[arg(long, value_name = "SHARE", value_parser = spec::share, default_value = "0%")]
     garbage: f64,
-    /// Seconds by which the Date header is wrong
+    /// Offset of the Date header, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true)]
     skew: i64,
-    /// Features in the generated layer
+    /// Number of features in the generated layer
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     features: u64,
-    /// Most features on one page, whatever is asked
+    /// Maximum page size, whatever is requested
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     page_max: u64,
-    /// Do not tell how many features match, as the standards allow
+    /// Do not return the number of matching features, as the standards allow
     #[arg(long)]
     unknown_total: bool,
-    /// Add a feature somewhere after every N pages; ids are then multiples of 16
+    /// Insert a feature at a random position after every N pages; ids are then multiples of 16
     #[arg(long, value_name = "N", default_value_t = 0)]
     insert_every: u64,
-    /// Remove a feature somewhere after every N pages
+    /// Remove a random feature after every N pages
     #[arg(long, value_name = "N", default_value_t = 0)]
     delete_every: u64,
-    /// Tell a number of features that is wrong by N
+    /// Return a number of features that is wrong by N
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     miscount: i64,
-    /// After N features let the link to the next page lead back to the second; 0 never
+    /// After N features, link the next page back to the second; 0 for never
     #[arg(long, value_name = "N", default_value_t = 0)]
     loop_after: u64,
-    /// A habit of real servers; may repeat
+    /// A habit of a real server; may be repeated
     #[arg(long, value_name = "HABIT")]
     quirk: Vec<Quirk>,
-    /// What a draw depends on, beside the seed
+    /// What a random choice depends on besides the seed
     #[arg(long, default_value = "content")]
     draw: Draw,
-    /// Different requests to remember at least, for the count of duplicates
+    /// Minimum number of distinct requests to remember, for counting duplicates
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     remember: usize,
-    /// An arrival this soon after a hint may have left before the hint came
+    /// Tolerance for requests that were sent before a Retry-After arrived
     #[arg(long, value_name = "SPAN", value_parser = spec::span, default_value = "50ms")]
     grace: Duration,
-    /// End after this many requests
+    /// Stop after this many requests
     #[arg(long, value_name = "N")]
     stop_after: Option<u64>,
-    /// Worker threads; 0 takes one per core
+    /// Worker threads; 0 for one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
-    /// How the address, and the statistics at the end, are written
+    /// Output format of the URL and the final statistics
     #[arg(long, default_value = "text")]
     format: ChaosFormat,
 }
@@ -182,7 +181,11 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 }
 
 fn config(args: &Args) -> Result<Config, String> {
-    let base = args.preset.as_deref().map_or_else(|| Ok(Config::default()), preset::find)?;
+    let base = args
+        .preset
+        .as_deref()
+        .map_or_else(|| Ok(Config::default()), preset::find)
+        .map_err(|e| e.to_string())?;
     let simple = [
         (args.reset, FaultKind::Reset),
         (args.hang, FaultKind::Hang(args.hang_for)),

@@ -11,15 +11,16 @@ use tidegate_geo::format::geojson::ReadOptions;
 use tidegate_geo::validity::{Flaw, Limits, Warning};
 use tidegate_geo::{Batch, format};
 
+use crate::execute::counted;
 use crate::exit::Exit;
 use crate::progress::thousands;
 use crate::{layer, out};
 
-/// Find everything that is wrong with a file of features
+/// Check a file for unreadable records and invalid geometries
 ///
-/// Every record that cannot be read is told with its path and byte; every invalid geometry with the
-/// reason that GEOS would give and its place; what is valid and looks wrong (repeated positions,
-/// spikes, tiny rings, lines that meet themselves) as a warning.
+/// Report every unreadable record with its path and byte offset, and every invalid geometry with its
+/// location and the reason in the words of GEOS. Valid but suspicious geometries (repeated points,
+/// spikes, tiny rings, self-intersecting lines) are warnings.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,46 +30,46 @@ Examples:
   tidegate check places.csv --decimals 4
   tidegate check parcels.fgb --format ndjson | jq -r .reason | sort | uniq -c
 
-Exit codes: 0 if all is valid (warnings or not), 1 if anything is not or the file cannot be read,
-2 if there is no such file, layer or format.")]
+Exit codes: 0 all records are valid, with or without warnings; 1 some are not, or the file cannot be
+read; 2 no such file, layer or format.")]
 pub(crate) struct Args {
-    /// The file
+    /// File to check
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Only this layer; all by default
+    /// Layer to check [default: all]
     #[arg(long, value_name = "NAME")]
     layer: Option<String>,
 
-    /// Write the valid features here
+    /// Write the valid features to this file
     #[arg(long, value_name = "FILE")]
     valid: Option<PathBuf>,
 
-    /// Write the invalid features here
+    /// Write the invalid features to this file
     #[arg(long, value_name = "FILE")]
     invalid: Option<PathBuf>,
 
-    /// Write a point per defect here, with record, severity and reason
+    /// Write a point for each defect to this file, with record, severity and reason
     #[arg(long, value_name = "FILE")]
     defects: Option<PathBuf>,
 
-    /// Warn of positions whose coordinates both have fewer decimals
+    /// Warn about points whose coordinates both have fewer decimal places than this
     #[arg(long, value_name = "N")]
     decimals: Option<u8>,
 
-    /// Warn of corners sharper than this
+    /// Warn about angles sharper than this
     #[arg(long, value_name = "DEGREES", default_value_t = 0.5)]
     spike: f64,
 
-    /// Warn of rings of less area than this, in square units; a tenth of a square metre by default
+    /// Warn about rings with a smaller area, in square units [default: about 0.1 square metres]
     #[arg(long, value_name = "AREA")]
     tiny: Option<f64>,
 
-    /// No warnings, only what is invalid
+    /// Report only invalid records, no warnings
     #[arg(long)]
     no_warnings: bool,
 
-    /// How to answer: a table; one JSON object; or every finding as it comes, one per line
+    /// Output format: a table, one JSON object, or one JSON object per finding and line
     #[arg(long, value_enum, default_value = "table")]
     format: CheckFormat,
 }
@@ -95,7 +96,9 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let outputs =
         Outputs { valid: args.valid.clone(), invalid: args.invalid.clone(), defects: args.defects.clone() };
     if names.len() > 1 && (args.valid.is_some() || args.invalid.is_some() || args.defects.is_some()) {
-        out::say("tidegate check: the file has several layers; choose one with --layer to write outputs");
+        out::say(
+            "tidegate check: the file has several layers; select one with --layer to use --valid, --invalid or --defects",
+        );
         return Ok(Exit::Usage);
     }
     let mut all = Vec::new();
@@ -217,23 +220,23 @@ fn table(args: &Args, report: &Report, findings: &Findings) -> String {
     };
     let name = layer::plain(&report.layer.name);
     let total = report.features + report.rejected;
-    line(format!("{}: {name}: {} records", args.file.display(), thousands(total)));
+    line(format!("{}: {name}: {}", args.file.display(), counted(total, "record", "records")));
     line(format!("  {:>9} valid", thousands(report.features - report.invalid())));
     if report.rejected > 0 {
-        line(format!("  {:>9} cannot be read", thousands(report.rejected)));
+        line(format!("  {:>9} unreadable", thousands(report.rejected)));
     }
     for (reason, count) in &report.reasons {
         line(format!("  {:>9} invalid: {reason}", thousands(*count)));
     }
     for (concern, count) in &report.concerns {
-        line(format!("  {:>9} warnings: {concern}", thousands(*count)));
+        line(format!("  {:>9} warning: {concern}", thousands(*count)));
     }
     for finding in findings.listed.iter().take(SHOWN_MAX) {
         line(format!("  {}", words(finding)));
     }
     if findings.count > SHOWN_MAX as u64 {
         line(format!(
-            "  and {} more; --format ndjson lists all",
+            "  and {} more; use --format ndjson to list all",
             thousands(findings.count - SHOWN_MAX as u64)
         ));
     }

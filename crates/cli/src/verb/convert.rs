@@ -14,16 +14,17 @@ use tidegate_geo::mapping::Rule;
 use tidegate_geo::repair::Method;
 use tidegate_geo::schema::Kind;
 
+use crate::execute::counted;
 use crate::exit::Exit;
 use crate::progress::thousands;
 use crate::{layer, out};
 
-/// Convert features from one file to another
+/// Convert features between file formats
 ///
-/// The names of the files say the formats: .gpkg, .geojson, .geojsonl, .geojsons, .fgb, .parquet, .shp, .csv,
-/// .gml, .esrijson; IN may also lie in a .zip. Memory does not depend on the size of the file, and
-/// the output appears whole or not at all. A record that cannot be handled is set aside with its
-/// reason; the others go on.
+/// The file extensions select the formats: .gpkg, .geojson, .geojsonl, .geojsons, .fgb, .parquet, .shp, .csv,
+/// .gml, .esrijson; IN may also be inside a .zip. Memory use does not depend on the size of the file, and
+/// the output file appears only when it is complete. Records that cannot be converted are rejected
+/// with a reason; the others are written.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,101 +36,100 @@ Examples:
   tidegate convert places.csv places.fgb --select 'name,inhabitants=pop:int'
   tidegate convert parcels.gpkg - --to geojsonl | jq .properties.name
 
-Conditions are those of SQL: = <> < <= > >=, AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE, IS NULL;
-a field's name bare or in \"double quotes\", a text in 'single quotes'; besides the fields $shape,
-$id and $record.
+--where takes an SQL condition: = <> < <= > >=, AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE, IS NULL.
+Write field names bare or in \"double quotes\", text in 'single quotes'. $shape, $id and $record can
+be used like fields.
 
-Exit codes: 0 all done; 4 done, some records were set aside; 2 the job cannot work as given;
-1 a file cannot be read or written.")]
+Exit codes: 0 success; 1 a file cannot be read or written; 2 invalid options; 4 finished, some records
+were rejected.")]
 pub(crate) struct Args {
-    /// The file to read
+    /// Input file
     #[arg(value_name = "IN")]
     from: PathBuf,
 
-    /// The file to write; `-` is standard output, in the format of --to
+    /// Output file; `-` for standard output, with --to
     #[arg(value_name = "OUT")]
     to: PathBuf,
 
-    /// Bring coordinates to this system: EPSG:27700, a URN, well-known text
+    /// Reproject to this coordinate reference system: EPSG:27700, a URN, or WKT
     #[arg(long, value_name = "CRS", value_parser = layer::crs)]
     to_crs: Option<Crs>,
 
-    /// The system of a source that does not say its own
+    /// Coordinate reference system of an input that does not declare one
     #[arg(long, value_name = "CRS", value_parser = layer::crs)]
     from_crs: Option<Crs>,
 
-    /// Only the features for which this condition is true
+    /// Convert only features that match this condition
     #[arg(long = "where", value_name = "CONDITION")]
     condition: Option<String>,
 
-    /// The layer to read, of a file that has several; all if OUT can hold them
+    /// Layer to read [default: all layers, if OUT can hold them]
     #[arg(long, value_name = "NAME")]
     layer: Option<String>,
 
-    /// The name of the layer to write; the name of OUT by default
+    /// Name of the layer to write [default: the name of OUT]
     #[arg(long, value_name = "NAME")]
     layer_name: Option<String>,
 
-    /// Make invalid geometry valid, by its linework or by its structure
+    /// Repair invalid geometries, by the linework or the structure method
     #[arg(long, value_name = "METHOD", value_enum, num_args = 0..=1, require_equals = true,
           default_missing_value = "linework")]
     make_valid: Option<MakeValid>,
 
-    /// Only these fields, in this order: NAME, NAME=SOURCE, NAME=SOURCE:KIND. Kinds: bool, int,
+    /// Write only these fields, in this order: NAME, NAME=SOURCE, NAME=SOURCE:KIND. Kinds: bool, int,
     /// real, text, date, datetime, json. SOURCE may be a path into JSON: tags.name
     #[arg(long, value_name = "FIELDS", value_delimiter = ',', value_parser = rule)]
     select: Vec<Rule>,
 
-    /// Make every shape the multi of itself
+    /// Convert every geometry to its multi type, such as Polygon to MultiPolygon
     #[arg(long)]
     promote_to_multi: bool,
 
-    /// Add positions so that no edge is longer than this, in the unit of the source
+    /// Add vertices so that no segment is longer than this, in units of the input
     #[arg(long, value_name = "LENGTH", value_parser = length)]
     densify: Option<f64>,
 
-    /// Features outside the area that a system is meant for
+    /// Handling of features outside the area of use of a coordinate reference system
     #[arg(long, value_enum, default_value = "warn")]
     outside: OutsideArg,
 
-    /// Refuse a reprojection less accurate than this, or of unknown accuracy
+    /// Fail if the reprojection is less accurate than this, or of unknown accuracy
     #[arg(long, value_name = "METRES")]
     accuracy: Option<f32>,
 
-    /// Folders with grids of datum shifts (NTv2 .gsb, GeoTIFF .tif); else those of TIDEGATE_GRIDS or PROJ_DATA
+    /// Directories with datum shift grids (NTv2 .gsb, GeoTIFF .tif) [default: TIDEGATE_GRIDS or PROJ_DATA]
     #[arg(long, value_name = "DIR")]
     grids: Vec<PathBuf>,
 
-    /// The format to write, if the name of OUT does not say it
+    /// Output format, if the extension of OUT does not select it
     #[arg(long = "to", value_name = "FORMAT", value_enum)]
     to_format: Option<FormatArg>,
 
-    /// The members of GeoJSON features that the standard does not name; kept from GeoJSON to GeoJSON
-    /// unless you say drop, dropped elsewhere
+    /// Foreign members of GeoJSON features [default: keep from GeoJSON to GeoJSON, otherwise drop]
     #[arg(long, value_enum)]
     foreign: Option<Foreign>,
 
-    /// How CSV shows the geometry
+    /// Geometry encoding in CSV output
     #[arg(long, value_enum, default_value = "auto")]
     csv_geometry: CsvGeometry,
 
-    /// Replace OUT if it exists
+    /// Overwrite OUT if it exists
     #[arg(long, group = "existing")]
     overwrite: bool,
 
-    /// Add to the layer in OUT, which is made if it is not there (GeoPackage)
+    /// Append to the layer in OUT, which is created if missing (GeoPackage)
     #[arg(long, group = "existing")]
     append: bool,
 
-    /// Add to the layer in OUT; a feature whose FIELD is there already replaces it (GeoPackage)
+    /// Append to the layer in OUT, replacing features with the same FIELD value (GeoPackage)
     #[arg(long, value_name = "FIELD", group = "existing")]
     upsert: Option<String>,
 
-    /// Write what was set aside here, one JSON object per line, with reasons and original bytes
+    /// Write rejected records to this file, one JSON object per line, with reasons and original bytes
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
 
-    /// How to answer: words on standard error, or JSON on standard output
+    /// Summary format: text on standard error, or JSON on standard output
     #[arg(long, value_enum, default_value = "words")]
     format: ConvertFormat,
 }
@@ -144,7 +144,7 @@ enum MakeValid {
 enum OutsideArg {
     /// Convert and count them
     Warn,
-    /// Set them aside
+    /// Reject them
     Refuse,
 }
 
@@ -164,9 +164,9 @@ enum FormatArg {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Foreign {
-    /// As they are spelt, beside type, id, properties and geometry
+    /// Keep them unchanged, beside type, id, properties and geometry
     Keep,
-    /// Left out
+    /// Drop them
     Drop,
 }
 
@@ -192,14 +192,14 @@ fn rule(text: &str) -> Result<Rule, String> {
     };
     let to = to.split_once(':').map_or(to, |(to, _)| to);
     if to.is_empty() || from.is_empty() {
-        return Err("a field has no name".into());
+        return Err("empty field name".into());
     }
     Ok(Rule { to: to.into(), from: Some(from.into()), kind, ..Rule::default() })
 }
 
 fn length(text: &str) -> Result<f64, String> {
     let length = text.parse::<f64>().ok().filter(|x| x.is_finite() && *x > 0.0);
-    length.ok_or_else(|| "a length must be a number above 0".into())
+    length.ok_or_else(|| "expected a number greater than 0".into())
 }
 
 impl Args {
@@ -280,7 +280,7 @@ impl FormatArg {
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let to_stdout = args.to == Path::new("-");
     if let Some(folder) = args.grids.iter().find(|folder| !folder.is_dir()) {
-        out::say(&format!("tidegate convert: --grids {}: there is no such folder", folder.display()));
+        out::say(&format!("tidegate convert: --grids {}: no such directory", folder.display()));
         return Ok(Exit::Usage);
     }
     if let Some(why) = refusal(args, to_stdout) {
@@ -320,15 +320,17 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 /// Why nothing is begun.
 fn refusal(args: &Args, to_stdout: bool) -> Option<String> {
     if to_stdout && (args.to_format.is_none() || args.format == ConvertFormat::Json) {
-        return Some("standard output needs --to FORMAT, and cannot carry --format json besides".into());
+        return Some("writing to standard output requires --to FORMAT and excludes --format json".into());
     }
     if args.foreign == Some(Foreign::Keep) && !args.holds_foreign() {
-        return Some("only GeoJSON has a place for foreign members; leave --foreign keep out".into());
+        return Some("only GeoJSON output can hold foreign members; remove --foreign keep".into());
     }
     let adds = args.overwrite || args.append || args.upsert.is_some();
     if !to_stdout && !adds && args.to.exists() {
         let path = args.to.display();
-        return Some(format!("{path} exists; say --overwrite, or --append or --upsert FIELD to add to it"));
+        return Some(format!(
+            "{path} already exists; pass --overwrite to replace it, or --append or --upsert FIELD to add to it"
+        ));
     }
     if super::same_file(&args.from, &args.to) && !args.overwrite {
         return Some("IN and OUT are the same file".into());
@@ -372,44 +374,52 @@ fn answer(args: &Args, done: &[Converted]) -> Value {
 fn say(args: &Args, done: &Converted) {
     let crs = done.crs.as_ref().map_or_else(String::new, |crs| format!(" in {crs}"));
     let name = layer::plain(&done.layer);
-    out::say(&format!("{name}: {} features written to {}{crs}", thousands(done.features), args.to.display()));
+    out::say(&format!(
+        "{name}: {} written to {}{crs}",
+        counted(done.features, "feature", "features"),
+        args.to.display()
+    ));
     if done.left_out > 0 {
-        out::say(&format!("  {} left out by the condition", thousands(done.left_out)));
+        out::say(&format!("  {} excluded by the condition", thousands(done.left_out)));
     }
     if let Some(operation) = &done.operation {
         out::say(&format!("  {}", layer::operation_words(operation)));
         layer::grid_words(operation, "--grids DIR").iter().for_each(|line| out::say(&format!("  {line}")));
     }
     if done.outside > 0 {
-        let count = thousands(done.outside);
-        out::say(&format!("  warning: {count} reach outside the area that the systems are meant for"));
+        let count = counted(done.outside, "feature", "features");
+        out::say(&format!("  warning: {count} outside the area of use of the coordinate reference systems"));
     }
     if let Some(method) = args.method() {
         let r = &done.repaired;
-        out::say(&format!("  {} made valid by {}", thousands(r.geometries), method.name()));
+        out::say(&format!(
+            "  {} repaired by {}",
+            counted(r.geometries, "geometry", "geometries"),
+            method.name()
+        ));
         for (count, what) in [
-            (r.closed, "had rings to close"),
-            (r.reshaped, "changed their shape"),
-            (r.flattened, "lost heights or measures"),
-            (r.emptied, "have nothing left"),
+            (r.closed, "with rings closed"),
+            (r.reshaped, "with a changed geometry type"),
+            (r.flattened, "without their Z or M values"),
+            (r.emptied, "now empty"),
         ] {
             if count > 0 {
                 out::say(&format!("    {} {what}", thousands(count)));
             }
         }
         if r.geometries > 0 {
-            out::say(&format!("    their area was {} and is {}", r.area.0, r.area.1));
+            out::say(&format!("    total area before {}, after {}", r.area.0, r.area.1));
         }
     }
     if done.rejected > 0 {
-        out::say(&format!("  {} records set aside:", thousands(done.rejected)));
+        out::say(&format!("  {} rejected:", counted(done.rejected, "record", "records")));
         for rejected in done.first_rejected.iter().take(10) {
             for problem in rejected.problems.iter().take(3) {
                 out::say(&format!("    {}", layer::plain(&problem.to_string())));
             }
         }
         if done.rejected > 10 || args.rejects.is_none() {
-            let hint = if args.rejects.is_none() { "; --rejects FILE keeps them" } else { "" };
+            let hint = if args.rejects.is_none() { "; use --rejects FILE to save them" } else { "" };
             out::say(&format!("    {} in all{hint}", thousands(done.rejected)));
         }
     }

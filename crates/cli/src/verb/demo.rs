@@ -16,28 +16,28 @@ use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
 
-/// Geocode some thousands of rows through a misbehaving provider, in under a minute
+/// Geocode several thousand rows through a faulty provider, in under a minute
 ///
-/// Starts `tidegate chaos` in this process (a limit that nobody tells, an outage with a
-/// collapse-prone recovery, resets, cut bodies, errors in a 200, rows without a match, rows that
-/// are refused), geocodes generated addresses through it, and leaves a GeoPackage and a report.
+/// Start `tidegate chaos` in this process (an undocumented rate limit, an outage with a fragile
+/// recovery, connection resets, truncated bodies, errors with status 200, rows without a match,
+/// rejected rows), geocode generated addresses through it, and write a GeoPackage and a report.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tidegate demo
   tidegate demo --rows 2000 --dir /tmp/demo
 
-Exit codes: 0 if every row came out as the provider meant it; 1 if not.")]
+Exit codes: 0 every row has the result that the provider intended; 1 some do not.")]
 pub(crate) struct Args {
     /// Rows to geocode
     #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     rows: u64,
 
-    /// Where to put the files; made if missing
+    /// Output directory; created if missing
     #[arg(long, value_name = "DIR", default_value = "tidegate-demo")]
     dir: PathBuf,
 
-    /// Decides addresses and misfortunes
+    /// Random seed of the addresses and faults
     #[arg(long, value_name = "N", default_value_t = 7)]
     seed: u64,
 }
@@ -49,14 +49,14 @@ struct GeocodeLine {
     args: geocode::Args,
 }
 
-const FAULTS: &str = "a limit of 300 calls/s that nobody tells, an outage of 4 s with a collapse-prone \
-recovery, 1 % resets, 0.5 % cut bodies, 0.3 % errors in a 200, 2 % rows refused, 5 % without a match";
+const FAULTS: &str = "an undocumented limit of 300 calls/s, an outage of 4 s with a fragile \
+recovery, 1 % resets, 0.5 % truncated bodies, 0.3 % errors with status 200, 2 % rejected rows, 5 % rows without a match";
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     match play(args) {
         Ok(exit) => Ok(exit),
         Err(problem) => {
-            out::say(&format!("tidegate: the demo cannot run: {problem}"));
+            out::say(&format!("tidegate: cannot run the demo: {problem}"));
             Ok(Exit::Failure)
         }
     }
@@ -72,8 +72,9 @@ fn play(args: &Args) -> Result<Exit, String> {
     }
     let input = path("addresses.csv");
     fs::write(&input, addresses(args.rows)).map_err(|e| fail("addresses.csv", e))?;
-    let provider = Chaos::start(provider(args.seed)?).map_err(|e| fail("chaos", e))?;
-    out::say(&format!("geocoding {} rows through a provider with {FAULTS}\n", thousands(args.rows)));
+    let provider =
+        Chaos::start(provider(args.seed).map_err(|e| e.to_string())?).map_err(|e| fail("chaos", e))?;
+    out::say(&format!("geocoding {} rows through a faulty provider: {FAULTS}\n", thousands(args.rows)));
     let text = |p: &PathBuf| p.display().to_string();
     let line = GeocodeLine::try_parse_from([
         "tidegate geocode",
@@ -95,8 +96,8 @@ fn play(args: &Args) -> Result<Exit, String> {
     let exit = geocode::run(&line.args).map_err(|e| fail("geocode", e))?;
     let told = provider.stats();
     out::say(&format!(
-        "\nwhat the provider saw\n  {} requests, {} executed, {} of them twice\n  {} throttled, {} while down, \
-         {} collapses, {} resets, {} cut bodies, {} errors in a 200\n  {} arrivals earlier than it had asked for\n\n\
+        "\nseen by the provider\n  {} requests, {} executed, {} of them twice\n  {} throttled, {} during the outage, \
+         {} collapses, {} resets, {} truncated bodies, {} errors with status 200\n  {} requests before the time given by Retry-After\n\n\
          files\n  {}\n  {}",
         thousands(told.requests),
         thousands(told.executed),
@@ -116,7 +117,7 @@ fn play(args: &Args) -> Result<Exit, String> {
     Ok(if meant { Exit::Done } else { Exit::Failure })
 }
 
-fn provider(seed: u64) -> Result<Config, String> {
+fn provider(seed: u64) -> Result<Config, spec::SpecError> {
     Ok(Config {
         seed,
         limit: spec::throttle("bucket:300/s,burst=30")?,

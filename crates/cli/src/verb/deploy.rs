@@ -7,11 +7,10 @@ use crate::deploy;
 use crate::exit::Exit;
 use crate::out;
 
-/// Write the dashboard, the alert rules and the service units
+/// Write the Grafana dashboard, the Prometheus alert rules and the systemd units
 ///
-/// The Grafana dashboard and the Prometheus rules are made from the metrics that this version
-/// has, so that no panel asks for a name that nobody measures. The thresholds of the rules are
-/// those of the manifest's `alerts`.
+/// The dashboard and the rules are generated from the metrics of this version, so that every panel
+/// refers to an existing metric. The rules use the default thresholds of `alerts` in the manifest.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -19,15 +18,15 @@ Examples:
   tidegate deploy --check -o deploy
   tidegate deploy --print prometheus/tidegate.rules.yml | promtool check rules /dev/stdin")]
 pub(crate) struct Args {
-    /// The directory to write into
+    /// Output directory
     #[arg(short, long, value_name = "DIR", required_unless_present = "print")]
     output: Option<PathBuf>,
 
-    /// Write nothing; say which files differ from what would be written, and exit with 1 if any does
+    /// Write nothing; list the files that differ, and exit with 1 if there are any
     #[arg(long, requires = "output")]
     check: bool,
 
-    /// Print one of the files instead
+    /// Print one of the files to standard output
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     print: Option<String>,
 }
@@ -37,7 +36,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     if let Some(name) = &args.print {
         let Some((_, text)) = files.iter().find(|(path, _)| path == name) else {
             let names: Vec<&str> = files.iter().map(|(path, _)| *path).collect();
-            out::say(&format!("tidegate: there is no {name}; there are {}", names.join(", ")));
+            out::say(&format!("tidegate: unknown file {name}; expected one of {}", names.join(", ")));
             return Ok(Exit::Usage);
         };
         out::data(text)?;

@@ -11,11 +11,11 @@ use super::plan;
 use crate::exit::Exit;
 use crate::out::{self, OutputFormat};
 
-/// Look whether everything that a run needs is there
+/// Check that everything a run needs is available
 ///
-/// Looks at the state directory, the store of dead letters and the projections, and with a MANIFEST
-/// at its source, steps, sink, secrets, audit and services: name, certificate, clock and quota.
-/// Nothing is changed; each service is asked once.
+/// Check the state directory, the dead letter store and the projections, and with a MANIFEST also its
+/// source, steps, sink, secrets, audit and services: host name, certificate, clock and quota.
+/// Nothing is changed; each service is called once.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,22 +23,22 @@ Examples:
   tidegate doctor parcels.yaml
   tidegate doctor parcels.yaml --format json | jq '.[] | select(.health != \"ok\")'
 
-Exit codes: 0 a run can work, perhaps with warnings; 1 it cannot; 2 the manifest is not valid; 75 only the
-other side is not ready, try later.")]
+Exit codes: 0 a run can start, possibly with warnings; 1 it cannot; 2 the manifest is invalid; 75 only a
+remote service is not ready, try again later.")]
 pub(crate) struct Args {
-    /// The manifest
+    /// Manifest file
     #[arg(value_name = "MANIFEST")]
     file: Option<PathBuf>,
 
-    /// Where state is kept
+    /// State directory
     #[arg(long, value_name = "DIR", default_value = ".tidegate")]
     state: PathBuf,
 
-    /// The store of dead letters: a file or postgres://…
+    /// Dead letter store: a file or postgres://…
     #[arg(long, value_name = "STORE", default_value = ".tidegate/letters.db")]
     store: String,
 
-    /// How to answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,
 }
@@ -93,7 +93,7 @@ fn table(findings: &[Diagnosis], colour: bool) -> String {
     let count = |health| findings.iter().filter(|finding| finding.health == health).count();
     let _ = writeln!(
         text,
-        "\n{} ok, {} to look at, {} in the way",
+        "\n{} ok, {} warn, {} fail",
         count(HealthLevel::Ok),
         count(HealthLevel::Warn),
         count(HealthLevel::Fail)
@@ -121,6 +121,6 @@ mod tests {
     #[test]
     fn each_finding_says_what_to_do() {
         let drawn = table(&[finding(HealthLevel::Warn, false)], false);
-        assert_eq!(drawn, "warn  x  y z\n         → do\n\n0 ok, 1 to look at, 0 in the way\n");
+        assert_eq!(drawn, "warn  x  y z\n         → do\n\n0 ok, 1 warn, 0 fail\n");
     }
 }

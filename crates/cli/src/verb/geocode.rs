@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tidegate_client::secret::SecretRef;
+use tidegate_pipeline::error::SetupError;
 use tidegate_pipeline::manifest::{CsvRows, ServiceSpec};
 use tidegate_pipeline::preset::{self, CallOptions, GeocodeOptions, PresetManifest, Question, to_yaml};
 use tidegate_pipeline::run::{RunOptions, csv_delimiter, csv_encoding};
@@ -20,12 +21,12 @@ use crate::out::{self, OutputFormat};
 
 /// Geocode the rows of a CSV file
 ///
-/// Every row comes out matched, no_match or failed with a reason; none is lost and none is paid
-/// for twice. Answers are kept in the response cache of the state directory, so a run that was cut
-/// off asks for nothing twice. The calls are paced by what the service allows.
+/// Every row ends as matched, no_match or failed with a reason; no row is lost. Responses are
+/// stored in the response cache of the state directory, so an interrupted run repeats no paid
+/// call. The call rate adapts to the limits of the service.
 ///
-/// It is a pipeline like any other: --print-manifest shows the manifest that these options make,
-/// for `tidegate run`, where steps, gates, alerts and the audit can be added to it.
+/// The options are translated into a manifest: --print-manifest prints it, `tidegate run` runs it,
+/// and steps, gates, alerts and an audit can be added to it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -40,79 +41,79 @@ Examples:
 Columns added: outcome, label, score, match_type, attempts, elapsed_ms, cache_hit, error_code,
 error; and the geometry (in CSV as lon and lat).
 
-Exit codes: 0 no row failed; 4 some rows failed, the output says which and why; 75 the service
-asks for time, another run is under way, or an incident suspends the pipeline: try later; 2 the
-options, the input or the output cannot be used; 1 anything else.")]
+Exit codes: 0 no row failed; 1 failure; 2 the options, the input or the output cannot be used; 4 some
+rows failed, the output shows which and why; 75 try again later: the service is down or asked to wait,
+another run is active, or an incident suspended the pipeline.")]
 pub(crate) struct Args {
-    /// The CSV file; `-` is standard input
+    /// CSV file to read; `-` for standard input
     #[arg(value_name = "FILE")]
     input: PathBuf,
 
-    /// The columns that make up the address, joined by commas
+    /// Columns of the address, separated by commas
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',', required_unless_present = "lon")]
     address: Vec<String>,
 
-    /// The column of the longitude, for asking which address is at a place
+    /// Column of the longitude, for reverse geocoding
     #[arg(long, value_name = "COLUMN", requires = "lat", conflicts_with = "address")]
     lon: Option<String>,
 
-    /// The column of the latitude
+    /// Column of the latitude, for reverse geocoding
     #[arg(long, value_name = "COLUMN", requires = "lon")]
     lat: Option<String>,
 
-    /// The service's profile; `tidegate profiles ls` lists them
+    /// Provider profile; `tidegate profiles ls` lists them
     #[arg(long, value_name = "NAME", default_value = "generic")]
     profile: String,
 
-    /// The service's address, or a template with {address}, {lat}, {lon}, {key}
+    /// URL of the service, or a template with {address}, {lat}, {lon}, {key}
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 
-    /// The output; its name tells the format: .gpkg, .geojson, .geojsonl, .csv
+    /// Output file; the extension selects the format: .gpkg, .geojson, .geojsonl, .csv
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
-    /// The service's key, by reference: env:NAME or file:PATH
+    /// Reference to the API key of the service: env:NAME or file:PATH
     #[arg(long, value_name = "REF")]
     key: Option<SecretRef>,
 
-    /// Calls under way at once, at most
+    /// Maximum number of concurrent calls
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     in_flight: Option<u32>,
 
     #[command(flatten)]
     calls: CallArgs,
 
-    /// Ask for every row, also when the service refuses one after the other and accepts none
+    /// Keep calling a service that rejects every row and has accepted none
     #[arg(long)]
     keep_going: bool,
 
-    /// Continue the last run if it did not finish, and otherwise start a new one: rows that failed
-    /// in the run that is continued are not asked again
+    /// Continue the last run if it did not finish; otherwise start a new one. Rows that failed in
+    /// the continued run are not sent again
     #[arg(long)]
     resume: bool,
 
-    /// Only show what would happen, as `tidegate plan` does
+    /// Show what the run would do and exit, as `tidegate plan` does
     #[arg(long)]
     dry_run: bool,
 
-    /// Print the manifest that these options make, and do nothing else
+    /// Print the manifest for these options and exit; `tidegate run` runs it
     #[arg(long)]
     print_manifest: bool,
 
-    /// Where state is kept: the run, the response cache, what servers asked for
+    /// State directory: run state, response cache, waits requested by servers
     #[arg(long, value_name = "DIR", default_value = ".tidegate")]
     state: PathBuf,
 
-    /// Keep no answers in the response cache; a run that is cut off then pays for them again
+    /// Do not use the response cache; an interrupted run then repeats its calls
     #[arg(long, conflicts_with = "resume")]
     no_cache: bool,
 
-    /// Cached answers older than this are asked for again
+    /// Maximum age of cached responses; older ones are requested again
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time)]
     cache_ttl: Duration,
 
-    /// Language of the answers, such as `de`
+    /// Language of the results, such as `de`
     #[arg(long, value_name = "CODE")]
     language: Option<String>,
 
@@ -120,46 +121,46 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CODE")]
     country: Option<String>,
 
-    /// Who asks; some services demand a name and a contact
+    /// User-Agent header; some services require a name and a contact
     #[arg(long, value_name = "TEXT")]
     user_agent: Option<String>,
 
     #[command(flatten)]
     reach: Reach,
 
-    /// Between the cells [default: guessed from the header]
+    /// Field delimiter of the CSV file [default: detected from the header]
     #[arg(long, value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<String>,
 
-    /// Encoding of the file, such as windows-1252 [default: utf-8]
+    /// Character encoding of the CSV file, such as windows-1252 [default: utf-8]
     #[arg(long, value_name = "NAME", value_parser = encoding)]
     encoding: Option<String>,
 
     #[command(flatten)]
     observe: observe::Args,
 
-    /// How to say what happened: words on standard error, or JSON on standard output
+    /// Summary format: text on standard error (table), or JSON on standard output
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,
 
-    /// Draw no progress
+    /// Print no progress
     #[arg(short, long)]
     quiet: bool,
 
-    /// Keep rows that failed as dead letters: a file, or postgres://…; see `tidegate dlq`
+    /// Store failed rows as dead letters: a file or postgres://…; see `tidegate dlq`
     #[arg(long, value_name = "STORE")]
     dead_letters: Option<String>,
 
-    /// Keep dead letters so many days, 30 to 90
+    /// Days to keep dead letters, 30 to 90
     #[arg(long, value_name = "DAYS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(30..=90))]
     retention: u32,
 }
 
-fn delimiter(text: &str) -> Result<String, String> {
+fn delimiter(text: &str) -> Result<String, SetupError> {
     csv_delimiter(text).map(|_| text.to_owned())
 }
 
-fn encoding(text: &str) -> Result<String, String> {
+fn encoding(text: &str) -> Result<String, SetupError> {
     csv_encoding(text).map(|_| text.to_owned())
 }
 
@@ -170,14 +171,14 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     };
     let preset = match preset(args, &input.path) {
         Ok(preset) => preset,
-        Err(why) => return refused(&why, args.format),
+        Err(why) => return refused(&why.to_string(), args.format),
     };
     if args.print_manifest {
         out::data(&to_yaml(&preset.keys))?;
         return Ok(Exit::Done);
     }
     if args.dry_run {
-        return plan::print_plan(&preset.manifest, Path::new(""), args.format, (None, None));
+        return plan::print_plan(&preset.manifest, Path::new(""), args.format, plan::Estimate::default());
     }
     Execution {
         manifest: &preset.manifest,
@@ -187,13 +188,13 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         format: args.format,
         verb: "geocode",
         subject: String::new(),
-        resume: "the same command with --resume continues".into(),
+        resume: "run the same command with --resume".into(),
     }
     .run()
 }
 
 /// The manifest that these options make.
-fn preset(args: &Args, input: &Path) -> Result<PresetManifest, String> {
+fn preset(args: &Args, input: &Path) -> Result<PresetManifest, SetupError> {
     let mut profile = args.reach.profile(&args.profile)?;
     if let Some(url) = &args.url {
         profile = profile.at(url).map_err(|e| format!("--url: {e}"))?;
@@ -202,7 +203,11 @@ fn preset(args: &Args, input: &Path) -> Result<PresetManifest, String> {
         from.fetch().map_err(|e| format!("--key: {e}"))?;
     }
     if same_file(input, &args.output) {
-        return Err(format!("{} is both input and output; name another output", args.output.display()));
+        return Err(format!(
+            "{} is both input and output; choose another output file",
+            args.output.display()
+        )
+        .into());
     }
     let text = |path: &Path| path.display().to_string();
     // The profile's limits are what its public service allows; elsewhere the lane learns.
@@ -271,8 +276,7 @@ impl Input {
         if input != Path::new("-") {
             return Ok(Input { path: input.to_owned(), is_copy: false });
         }
-        let at =
-            |path: &Path, e: io::Error| format!("standard input cannot be kept in {}: {e}", path.display());
+        let at = |path: &Path, e: io::Error| format!("cannot copy standard input to {}: {e}", path.display());
         fs::create_dir_all(state).map_err(|e| at(state, e))?;
         let path = state.join(format!("stdin-{}.csv", std::process::id()));
         let copy = Input { path: path.clone(), is_copy: true };

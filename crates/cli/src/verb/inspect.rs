@@ -19,11 +19,11 @@ use crate::layer::{self, LayerSample, PageLayer};
 use crate::out;
 use crate::progress::thousands;
 
-/// Show what is in a file of features
+/// Show the layers, fields and extent of a file
 ///
-/// Its layers, each with fields, coordinate reference system, counts, bounds, a summary of validity
-/// and a small map. The file is read to its end; a large one takes as long as reading it takes.
-/// Of a GeoTIFF only the head is read: size, place and coordinate reference system.
+/// Print each layer with its fields, coordinate reference system, counts, bounds, validity summary
+/// and a small map. The whole file is read. Of a GeoTIFF only the header is read: size, position
+/// and coordinate reference system.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,30 +33,30 @@ Examples:
   tidegate inspect parcels.fgb --format json | jq '.layers[0].crs'
   tidegate inspect scene.tif
 
-Exit codes: 0 if the file could be read, whatever is in it; 1 if it cannot be read to its end;
-2 if there is no such file, layer or format.")]
+Exit codes: 0 the file was read, valid or not; 1 the file cannot be read completely; 2 no such file,
+layer or format.")]
 pub(crate) struct Args {
-    /// The file
+    /// File to inspect
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Only this layer; all by default
+    /// Layer to inspect [default: all]
     #[arg(long, value_name = "NAME")]
     layer: Option<String>,
 
-    /// Write a page with the same facts and a map to zoom into
+    /// Write an HTML page with the same information and a zoomable map
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// No map in the table
+    /// Print no map
     #[arg(long)]
     no_map: bool,
 
-    /// How wide the map is, in characters
+    /// Width of the map, in characters
     #[arg(long, value_name = "N", default_value_t = 72, value_parser = clap::value_parser!(u16).range(8..=400))]
     width: u16,
 
-    /// How to answer
+    /// Output format
     #[arg(long, value_enum, default_value = "table")]
     format: InspectFormat,
 }
@@ -198,9 +198,9 @@ fn raster_told(args: &Args, raster: &Raster) -> io::Result<Exit> {
         return Ok(Exit::Done);
     }
     let mut facts = vec![
-        ("system", crs.map_or_else(|| "not said".to_owned(), layer::crs_words)),
-        ("size", format!("{} x {} pixels, {bands} of {sample} each", thousands(*width), thousands(*height))),
-        ("packed", format!("{compression}, in {}", if raster.tiled { "tiles" } else { "strips" })),
+        ("crs", crs.map_or_else(|| "not declared".to_owned(), layer::crs_words)),
+        ("size", format!("{} x {} pixels, {bands} x {sample}", thousands(*width), thousands(*height))),
+        ("compression", format!("{compression}, {}", if raster.tiled { "tiled" } else { "striped" })),
     ];
     if let Some([_, xc, _, _, _, yr]) = raster.transform {
         facts.push(("pixel", format!("{xc} x {}", yr.abs())));
@@ -209,10 +209,10 @@ fn raster_told(args: &Args, raster: &Raster) -> io::Result<Exit> {
         facts.push(("bounds", layer::bounds_words(bounds)));
     }
     if let Some(nodata) = &raster.nodata {
-        facts.push(("no data", layer::plain(nodata)));
+        facts.push(("nodata", layer::plain(nodata)));
     }
     if let Some(problem) = problem {
-        facts[0].1 = format!("not found: {}", layer::plain(&problem.message));
+        facts[0].1 = format!("unknown: {}", layer::plain(&problem.message));
     }
     let size = std::fs::metadata(&args.file).map_or(0, |file| file.len());
     let mut said = format!("{}: GeoTIFF, {} bytes\n\n", args.file.display(), thousands(size));
@@ -238,7 +238,7 @@ fn answer(report: &Report, notes: &Notes) -> Value {
 fn facts(report: &Report) -> Vec<(String, String)> {
     let mut facts = Vec::new();
     let mut fact = |name: &str, value: String| facts.push((name.to_owned(), value));
-    fact("system", report.layer.crs.as_ref().map_or_else(|| "not said".into(), layer::crs_words));
+    fact("crs", report.layer.crs.as_ref().map_or_else(|| "not declared".into(), layer::crs_words));
     fact("features", thousands(report.features));
     let shapes: Vec<String> =
         report.shapes.iter().map(|(shape, n)| format!("{} {}", thousands(*n), shape.name())).collect();
@@ -259,9 +259,9 @@ fn facts(report: &Report) -> Vec<(String, String)> {
         fact("bounds", layer::bounds_words(bounds));
     }
     let validity = if report.is_good() {
-        "every record is valid".to_owned()
+        "all records valid".to_owned()
     } else {
-        format!("{} invalid, {} cannot be read", thousands(report.invalid()), thousands(report.rejected))
+        format!("{} invalid, {} unreadable", thousands(report.invalid()), thousands(report.rejected))
     };
     fact("validity", validity);
     facts
@@ -338,10 +338,10 @@ fn to_page(report: &Report, mut notes: Notes) -> PageLayer {
     if on_land {
         defects.bring_to_wgs84(crs);
     }
-    let mut troubles = vec![["trouble", "count"].map(String::from).to_vec()];
+    let mut troubles = vec![["problem", "count"].map(String::from).to_vec()];
     troubles.extend(report.reasons.iter().map(|(reason, n)| vec![reason.clone(), thousands(*n)]));
     if report.rejected > 0 {
-        troubles.push(vec!["cannot be read".into(), thousands(report.rejected)]);
+        troubles.push(vec!["unreadable".into(), thousands(report.rejected)]);
     }
     PageLayer {
         name: layer::plain(&report.layer.name),

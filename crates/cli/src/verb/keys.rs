@@ -5,17 +5,18 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tidegate_ledger::audit::Signer;
-use tidegate_ledger::letter::seal::{Keyring, Recipient, SecretKey, Wrapped};
+use tidegate_ledger::letter::seal::{Keyring, Recipient, RewrappedKey, SecretKey};
 use tidegate_ledger::letter::{LetterError, LetterStore, LetterStoreLocation, now_ms};
 
+use crate::execute::counted;
 use crate::exit::Exit;
 use crate::out;
 
-/// Make and rotate the keys that seal dead letters and sign the audit
+/// Generate and rotate the keys that seal dead letters and sign the audit
 ///
-/// The public half lies in the store: whoever writes letters seals them and cannot read them. The
-/// secret half is a file of yours; `tidegate dlq --key FILE` opens payloads with it. Keep old
-/// keys in the file until a rotation has wrapped everything anew.
+/// The public key is in the store: pipelines that write letters can seal them, but not read them. The
+/// secret key is in your file; `tidegate dlq --key FILE` opens payloads with it. Keep old keys in the
+/// file until a rotation has re-encrypted all letters.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,27 +30,27 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Make a key, and seal what is put into the store from now on
+    /// Generate a key and seal letters that are stored from now on
     Generate(Both),
-    /// Make another key, and wrap the key of every letter to it; payloads are not touched
+    /// Generate a new key and re-encrypt the key of every letter with it; payloads are not touched
     Rotate(Both),
-    /// Make a key that signs the audit; its public half goes to standard output
+    /// Generate a key that signs the audit, and print its public key
     Audit(One),
 }
 
 #[derive(clap::Args)]
 struct One {
-    /// The file of the key, which must not be there yet
+    /// Key file to create; it must not exist
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
 }
 
 #[derive(clap::Args)]
 struct Both {
-    /// The file of secret keys; a new key is added to it
+    /// File with secret keys; the new key is appended
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// The store
+    /// Dead letter store
     #[arg(long, value_name = "STORE", default_value = ".tidegate/letters.db")]
     store: String,
 }
@@ -76,16 +77,16 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 fn sign(args: &One) -> io::Result<Exit> {
     let made = || -> Result<Signer, String> {
         if args.key.exists() {
-            return Err(format!("{} is there already", args.key.display()));
+            return Err(format!("{} already exists", args.key.display()));
         }
-        let signer = Signer::generate()?;
-        signer.keep(&args.key)?;
+        let signer = Signer::generate().map_err(|e| e.to_string())?;
+        signer.keep(&args.key).map_err(|e| e.to_string())?;
         Ok(signer)
     };
     match made() {
         Ok(signer) => {
             out::data(&format!("{}\n", signer.public().to_text()))?;
-            out::say(&format!("key {} is in {}", signer.key_id, args.key.display()));
+            out::say(&format!("wrote key {} to {}", signer.key_id, args.key.display()));
             Ok(Exit::Done)
         }
         Err(why) => {
@@ -119,14 +120,14 @@ fn generate(args: &Both) -> Result<String, LetterError> {
     let mut store = LetterStore::open(&LetterStoreLocation::from(args.store.as_str()))?;
     if store.setting("recipient")?.is_some() {
         return Err(LetterError::Refused(
-            "the store has a key already; `tidegate keys rotate` makes another".into(),
+            "the store already has a key; use `tidegate keys rotate` to replace it".into(),
         ));
     }
     let key = SecretKey::generate()?;
     add(&args.key, &key)?;
     store.set("recipient", &key.recipient().to_text(), now_ms())?;
     Ok(format!(
-        "payloads are sealed with key {} from now on; its secret half is in {}",
+        "new payloads are sealed with key {}; its secret key is in {}",
         key.key_id,
         args.key.display()
     ))
@@ -139,7 +140,7 @@ fn rotate(args: &Both) -> Result<String, LetterError> {
     let mut keys = read(&args.key)?;
     let now = store.setting("recipient")?.map(|text| Recipient::from_text(&text)).transpose()?;
     let now = now.ok_or_else(|| {
-        LetterError::Refused("the store has no key; `tidegate keys generate` makes one".into())
+        LetterError::Refused("the store has no key; create one with `tidegate keys generate`".into())
     })?;
     // A rotation that was cut off has letters of other keys left: it is finished, with the same key.
     let unfinished = !store.wrapped_to_others(&now.key_id, -1)?.is_empty();
@@ -158,16 +159,17 @@ fn rotate(args: &Both) -> Result<String, LetterError> {
     loop {
         let rows = store.wrapped_to_others(&recipient.key_id, after)?;
         let Some(last) = rows.last() else { break };
-        after = last.0;
+        after = last.seq;
         let wrapped = rows
             .iter()
-            .map(|(seq, id, key_id, wrap)| Ok((*seq, keys.rewrap(*id, key_id, wrap, &recipient)?)))
-            .collect::<Result<Vec<(i64, Wrapped)>, LetterError>>()?;
+            .map(|row| keys.rewrap(row, &recipient))
+            .collect::<Result<Vec<RewrappedKey>, LetterError>>()?;
         let detail = json!({ "to": recipient.key_id, "letters": wrapped.len() });
         count += store.rewrap(&wrapped, detail, now_ms())?;
     }
     Ok(format!(
-        "{count} letters are sealed with key {} now; older keys open nothing any more",
+        "re-encrypted {} with key {}; older keys are no longer needed",
+        counted(count, "letter", "letters"),
         recipient.key_id
     ))
 }

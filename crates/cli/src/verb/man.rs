@@ -8,21 +8,21 @@ use clap_mangen::Man;
 use crate::exit::Exit;
 use crate::out;
 
-/// Print the manual page, of the command or of one verb
+/// Print the manual page of the program or of one command
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tidegate man | man -l -
   tidegate man validate > tidegate-validate.1")]
 pub(crate) struct Args {
-    /// The verb; without it the page of the whole command
+    /// Command [default: the manual page of the whole program]
     verb: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let Some(command) = page(args.verb.as_deref()) else {
         let verb = args.verb.as_deref().unwrap_or_default();
-        out::say(&format!("tidegate man: there is no verb {verb:?}; `tidegate --help` lists them"));
+        out::say(&format!("tidegate man: unknown command {verb:?}; `tidegate --help` lists the commands"));
         return Ok(Exit::Usage);
     };
     let mut text = Vec::new();

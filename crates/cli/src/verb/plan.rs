@@ -15,12 +15,11 @@ use crate::progress::{self, thousands};
 
 /// Show what a run would do, without writing anything
 ///
-/// Opens the source, holds every step, gate and the sink against its fields, and tells what would
-/// be read, changed, judged and written. A service that is the source is asked for its description,
-/// its count and its first page; no step asks anything. What services would be asked in all, pages
-/// and questions, is simulated under the manifest's policy: how long it takes, how often they are
-/// called and how long a record waits, if they keep their terms, fail now and then, are down, or
-/// never answer.
+/// Open the source, check every step, gate and the sink against its schema, and show what would be
+/// read, changed, checked and written. A source service is asked for its description, its count and
+/// its first page; steps make no calls. The calls of the whole run are simulated under the policy of
+/// the manifest: how long they take, how many there are and how long a record waits if the services
+/// respond normally, fail now and then, are down, or always fail.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,28 +28,33 @@ Examples:
   tidegate plan --price 0.50 addresses.yaml
   tidegate plan --records 250000 addresses.yaml
 
-Exit codes: 0 if the run can begin, 2 if it cannot.")]
+Exit codes: 0 the run can start; 2 it cannot.")]
 pub(crate) struct Args {
-    /// The manifest
+    /// Manifest file
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// What a thousand calls cost, for services of which the manifest does not say it
+    /// Price of 1,000 calls, for services without a price in the manifest
     #[arg(long, value_name = "PRICE", value_parser = price)]
     price: Option<f64>,
 
-    /// So many records, if the source does not declare a count
+    /// Number of records, if the source does not declare one
     #[arg(long, value_name = "N")]
     records: Option<u64>,
 
-    /// How to answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,
 }
 
 fn price(text: &str) -> Result<f64, String> {
-    let price: f64 = text.parse().map_err(|_| format!("{text:?} is no price"))?;
-    if (0.0..=1e9).contains(&price) { Ok(price) } else { Err(format!("{text:?} is no price")) }
+    let price: f64 =
+        text.parse().map_err(|_| format!("invalid price {text:?}; expected a number such as 0.50"))?;
+    if (0.0..=1e9).contains(&price) {
+        Ok(price)
+    } else {
+        Err(format!("invalid price {text:?}; expected 0 to 1e9"))
+    }
 }
 
 /// The manifest of a file, or `None` after its problems have been told.
@@ -73,9 +77,23 @@ pub(crate) fn folder(file: &Path) -> PathBuf {
 
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     match load(&args.file) {
-        Some(manifest) => print_plan(&manifest, &args.file, args.format, (args.price, args.records)),
+        Some(manifest) => print_plan(
+            &manifest,
+            &args.file,
+            args.format,
+            Estimate { price: args.price, records: args.records },
+        ),
         None => Ok(Exit::Usage),
     }
+}
+
+/// What a person knows that the services do not say.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Estimate {
+    /// Of 1,000 calls.
+    price: Option<f64>,
+    /// Records of the source.
+    records: Option<u64>,
 }
 
 /// Plans and prints the plan; `run --dry-run` is the same.
@@ -83,7 +101,7 @@ pub(crate) fn print_plan(
     manifest: &Manifest,
     file: &Path,
     format: OutputFormat,
-    (price, records): (Option<f64>, Option<u64>),
+    Estimate { price, records }: Estimate,
 ) -> io::Result<Exit> {
     match plan(manifest, &folder(file)) {
         Ok(plan) => {
@@ -115,12 +133,12 @@ pub(crate) fn print_plan(
 }
 
 fn table(plan: &Plan, predictions: &[Prediction]) -> String {
-    let mut text = format!("{}: nothing was written\n\n", plan.pipeline);
+    let mut text = format!("{}: plan, nothing was written\n\n", plan.pipeline);
     let mut row = |name: &str, value: String| {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "  {name:<9}{value}");
     };
-    let crs = plan.source_crs.as_deref().unwrap_or("a system that it does not say");
+    let crs = plan.source_crs.as_deref().unwrap_or("an undeclared coordinate reference system");
     let records = plan.records.map_or("an unknown number of records".to_owned(), |n| count(n, "record"));
     let batches = plan
         .batches
@@ -137,8 +155,8 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
     for (at, (gate, severity, rate)) in plan.gates.iter().enumerate() {
         let share = (rate * 1e8).round() / 1e6;
         let what = match (severity.as_str(), share) {
-            ("reject", 100.0) => "rejects what fails".to_owned(),
-            ("reject", share) => format!("rejects what fails, halts above {share} %"),
+            ("reject", 100.0) => "rejects failures".to_owned(),
+            ("reject", share) => format!("rejects failures, halts above {share} %"),
             ("halt", 0.0) => "halts at the first failure".to_owned(),
             ("halt", share) => format!("halts above {share} %"),
             (_, 0.0) => "warns".to_owned(),
@@ -147,14 +165,14 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
         row(if at == 0 { "gates" } else { "" }, format!("{gate}: {what}"));
     }
     let key = if plan.key.is_empty() { String::new() } else { format!(" by {}", plan.key.join(", ")) };
-    let shape = plan.shape.as_deref().unwrap_or("geometries of any shape");
+    let shape = plan.shape.as_deref().unwrap_or("any geometry type");
     row("write", format!("{}, {}{key}, {shape} in {}", plan.sink, plan.mode, plan.sink_crs));
     row(
         "resume",
         if plan.resumable {
             "at the last committed batch"
         } else {
-            "begins again: the file appears when it is whole"
+            "starts again: the file appears when it is complete"
         }
         .to_owned(),
     );
@@ -163,7 +181,7 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
         row(
             "calls",
             format!(
-                "{} without repeats, at most {} if all fail; a record waits {each} at most",
+                "{} without retries, at most {} if all fail; a record waits at most {each}",
                 thousands(calls),
                 thousands(most)
             ),
@@ -172,21 +190,21 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
     for asked in &plan.asked {
         let own: Vec<&Prediction> = predictions.iter().filter(|p| p.service == asked.service).collect();
         let terms = match asked.allowed {
-            Some((rate, burst)) => format!("its profile names {rate} calls/s, burst {burst}"),
-            None => "its limit is not known; none is assumed".to_owned(),
+            Some((rate, burst)) => format!("limit {rate} calls/s, burst {burst} (from the profile)"),
+            None => "limit unknown, none assumed".to_owned(),
         };
         let told = asked
             .lane
             .limit
             .rate_max
-            .map(|rate| format!("; at most {rate}/s by the manifest"))
+            .map(|rate| format!("; at most {rate}/s (from the manifest)"))
             .unwrap_or_default();
         row("service", format!("{}: {terms}{told}", asked.service));
         if let Some(pages) = asked.source {
             row("", requests(&pages));
         }
         if own.is_empty() {
-            row("", "the number of records is not known; say it with --records".to_owned());
+            row("", "number of records unknown; pass it with --records".to_owned());
         }
         for p in own {
             row("", format!("{:<18}{}", p.case, outcome(p)));
@@ -197,10 +215,10 @@ fn table(plan: &Plan, predictions: &[Prediction]) -> String {
 
 /// What the source asks of it.
 fn requests(pages: &PagePlan) -> String {
-    let each = pages.page.map_or_else(String::new, |n| format!(", {} a page", count(n, "record")));
+    let each = pages.page.map_or_else(String::new, |n| format!(", {} per page", count(n, "record")));
     match pages.requests {
-        Some(n) => format!("the source takes {}{each}", count(n, "request")),
-        None => format!("how many pages the source takes is not known: no count is declared{each}"),
+        Some(n) => format!("{} for the source{each}", count(n, "request")),
+        None => format!("number of pages unknown: the source declares no count{each}"),
     }
 }
 
@@ -208,12 +226,12 @@ fn requests(pages: &PagePlan) -> String {
 fn outcome(p: &Prediction) -> String {
     let mut text = format!("{}, {}", span(p.seconds), count(p.calls, "call"));
     let mut add = |more: String| text.push_str(&format!(", {more}"));
-    for (n, word) in [(p.dead, "given up"), (p.parked, "put off")] {
+    for (n, word) in [(p.dead, "given up"), (p.parked, "postponed")] {
         if n > 0 {
             add(format!("{} {word}", thousands(n)));
         }
     }
-    add(format!("a record waits {} at most", span(p.wait_max_seconds)));
+    add(format!("a record waits at most {}", span(p.wait_max_seconds)));
     if let Some(cost) = p.cost {
         add(format!("costs {cost:.2}"));
     }

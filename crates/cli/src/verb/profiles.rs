@@ -9,7 +9,7 @@ use tidegate_client::profile::show::{self, ProfileOutputFormat};
 use crate::exit::Exit;
 use crate::out;
 
-/// List the provider profiles, or show one
+/// List or show provider profiles
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,11 +25,11 @@ pub(crate) struct Args {
 /// What to print.
 #[derive(clap::Subcommand)]
 enum Command {
-    /// All profiles, one line each
+    /// List all profiles
     Ls(ProfileArgs),
-    /// One profile in full
+    /// Show one profile
     Show {
-        /// The profile
+        /// Name of the profile
         name: String,
         #[command(flatten)]
         how: ProfileArgs,
@@ -39,15 +39,15 @@ enum Command {
 /// How to print it.
 #[derive(clap::Args)]
 struct ProfileArgs {
-    /// Own profiles, a file or a directory; they win over those of the same name
+    /// Additional profiles: a file or a directory; they replace built-in profiles of the same name
     #[arg(long, value_name = "PATH")]
     profiles: Vec<PathBuf>,
-    /// The form of the output
+    /// Output format
     #[arg(long, value_enum, default_value = "table")]
     format: ProfileFormat,
 }
 
-/// The form of the output.
+/// Output format.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ProfileFormat {
     Table,
@@ -83,4 +83,5 @@ fn print(what: &Command, how: &ProfileArgs, view: ProfileOutputFormat) -> Result
         Command::Ls(_) => show::ls(&all, view),
         Command::Show { name, .. } => show::show(&all, name, view),
     }
+    .map_err(|e| e.to_string())
 }

@@ -13,27 +13,26 @@ use crate::out::OutputFormat;
 
 /// Run a pipeline
 ///
-/// Takes every record from the source through steps and gates into the sink. Each batch is
-/// committed together with the position after it, so a run that was cut off, by Ctrl-C or by
-/// `kill -9`, continues exactly there with --resume. Each run has an id, which the sink's checkpoint
-/// carries: --resume never continues an older run, and refuses a sink that was dropped, truncated
-/// or restored since. A record that cannot be handled is rejected with
-/// its reason, as a dead letter if the manifest has `dead_letters`; a gate that halts leaves its
-/// batch uncommitted.
+/// Move every record from the source through the steps and gates into the sink. Each batch is
+/// committed together with its checkpoint, so a run interrupted by Ctrl-C or `kill -9` continues
+/// exactly there with --resume. The checkpoint in the sink carries the id of the run: --resume
+/// never continues an older run, and rejects a sink that has since been dropped, truncated or
+/// restored. A record that cannot be processed is rejected with a reason, and becomes a dead
+/// letter if the manifest has `dead_letters`. A gate that halts leaves its batch uncommitted.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tidegate run parcels.yaml
-  tidegate run parcels.yaml --resume     # continue, or start: the line for cron
+  tidegate run parcels.yaml --resume     # continue or start; use this in cron
   tidegate run parcels.yaml --atomic
   tidegate run parcels.yaml --dry-run
   tidegate run parcels.yaml --report run.html --metrics 127.0.0.1:9090
   tidegate run parcels.yaml --format json | jq .written
 
-Exit codes: 0 all done; 1 failure or stopped; 2 the manifest, the source or the sink cannot be used;
-3 a gate halted the run; 4 finished with rejected records; 5 finished, and an alert fired that the
-manifest asks to report; 75 try later: a service asks for time, another run is under way, or an
-incident suspends the pipeline.")]
+Exit codes: 0 success; 1 failure or interrupted; 2 the manifest, source or sink cannot be used;
+3 halted by a gate; 4 finished with rejected records; 5 finished, but an alert with an exit action
+fired; 75 try again later: a service is down or asked to wait, another run is active, or an incident
+suspended the pipeline.")]
 pub(crate) struct Args {
     /// The manifest
     #[arg(value_name = "FILE")]
@@ -43,30 +42,30 @@ pub(crate) struct Args {
     #[arg(long)]
     resume: bool,
 
-    /// Make the whole run visible at once, or nothing of it
+    /// Commit the whole run in one step, or nothing at all
     #[arg(long)]
     atomic: bool,
 
-    /// Ask for every record, also when a service refuses one after the other and accepts none
+    /// Keep calling a service that rejects every record and has accepted none
     #[arg(long)]
     keep_going: bool,
 
-    /// Only show what would happen, as `tidegate plan` does
+    /// Show what the run would do and exit, as `tidegate plan` does
     #[arg(long)]
     dry_run: bool,
 
-    /// Where state is kept: lock, result, rejects, answers of services
+    /// State directory: lock, results, rejected records, cached responses
     #[arg(long, value_name = "DIR", default_value = ".tidegate")]
     state: PathBuf,
 
     #[command(flatten)]
     observe: observe::Args,
 
-    /// No progress and no summary
+    /// Print no progress and no summary
     #[arg(long, short)]
     quiet: bool,
 
-    /// What goes to standard output: nothing, or the result as JSON
+    /// Output on standard output: none (table) or the result as JSON
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,
 }
@@ -74,7 +73,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> io::Result<Exit> {
     let Some(manifest) = plan::load(&args.file) else { return Ok(Exit::Usage) };
     if args.dry_run {
-        return plan::print_plan(&manifest, &args.file, args.format, (None, None));
+        return plan::print_plan(&manifest, &args.file, args.format, plan::Estimate::default());
     }
     Execution {
         manifest: &manifest,

@@ -12,8 +12,8 @@ use crate::out;
 #[command(after_help = "\
 Examples:
   tidegate schema > tidegate.schema.json
-  Then begin the manifest with this line, and an editor with a YAML language server will check
-  and complete it while you type:
+  Start the manifest with this line, and an editor with a YAML language server validates and
+  completes it as you type:
   # yaml-language-server: $schema=tidegate.schema.json")]
 pub(crate) struct Args {}
 

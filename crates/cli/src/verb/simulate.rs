@@ -18,12 +18,12 @@ use tidegate_sim::world::{self, policy, typical_servers};
 use crate::exit::Exit;
 use crate::out::{self, OutputFormat};
 
-/// Simulate a scenario, or a manifest against the usual servers
+/// Simulate a scenario, or the policy of a manifest
 ///
-/// A scenario carries its expectations; the command fails if one of them does not hold, so that
-/// a retry policy can be kept under test. A manifest's policy is shown at work against servers
-/// that are steady, throttled (without and with RateLimit headers), down for a minute, and flaky.
-/// Nothing is sent anywhere.
+/// A scenario contains expectations, and the command fails if one of them does not hold, so that
+/// retry policies can be tested. The policy of a manifest is simulated against servers that are
+/// steady, throttled (without and with RateLimit headers), down for a minute, and flaky. No
+/// requests are sent.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,31 +33,31 @@ Examples:
   tidegate simulate parcels.yaml
 
 Policies to compare with: at-once, exponential, full, equal, decorrelated, no-retry;
-in a scenario of the limiter: aws, aimd, aimd-slow, vector, vector-shipped, fixed,
-fixed-hinted.
-Exit codes: 0 if every expectation holds, 1 if one does not, 2 if the file is not valid.")]
+in a limiter scenario: aws, aimd, aimd-slow, vector, vector-shipped, fixed, fixed-hinted.
+
+Exit codes: 0 every expectation holds; 1 at least one does not; 2 the file is invalid.")]
 pub(crate) struct Args {
-    /// The scenario or the manifest; `-` is standard input
+    /// Scenario or manifest; `-` for standard input
     #[arg(value_name = "SCENARIO|MANIFEST")]
     file: PathBuf,
 
-    /// Another seed than the scenario's
+    /// Random seed [default: from the scenario]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Another number of trials than the scenario's
+    /// Number of trials [default: from the scenario]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     trials: Option<u32>,
 
-    /// How to answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,
 
-    /// Also write a page with plots here
+    /// Write an HTML page with charts to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Run the same under other policies, too
+    /// Compare with these policies
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     compare: Vec<String>,
 }
@@ -114,10 +114,10 @@ fn against_the_usual(id: &str, policy: &Policy, args: &Args) -> Result<ScenarioO
     let classifier = Classifier { reset_is_wait: !policy.lane.limit.learn, ..policy.classifier };
     let policy = policy::ClientPolicy { classifier, call, lane: policy.lane, retry_gate: None };
     let own = typical_servers::worlds(&policy);
-    let rivals = compare::worlds(&own, &args.compare)?;
+    let rivals = compare::worlds(&own, &args.compare).map_err(|e| e.to_string())?;
     let mut outcome = ScenarioOutcome {
         name: id.to_owned(),
-        reason: "The manifest's policy, draining 2,000 records through one lane of the usual servers."
+        reason: "The policy of the manifest, with 2,000 records through one lane, against typical servers."
             .to_owned(),
         seed: args.seed.unwrap_or(1),
         trials: args.trials.unwrap_or(1),

@@ -24,7 +24,7 @@ const AT_ONCE: usize = 64;
 /// Put, get, list, copy and remove objects
 ///
 /// STORE is s3://bucket, s3://bucket/base or a directory. Each request goes through the lane of its
-/// prefix: throttles slow the prefix and lose nothing. Keys for buckets are read from env:NAME or
+/// prefix: throttling slows down the prefix and loses nothing. Credentials are read from env:NAME or
 /// file:PATH, by default from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY if they are set.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -46,49 +46,49 @@ pub(crate) struct Args {
 /// What to do.
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Put files, over whatever is there
+    /// Upload files, replacing existing objects
     Put {
         /// The store
         store: String,
-        /// The files; - is standard input
+        /// Files to upload; - for standard input
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Folder of the keys; the name of the file follows
+        /// Key prefix; the file name is appended
         #[arg(long, value_name = "FOLDER", default_value = "", conflicts_with = "key")]
         under: String,
-        /// The whole key, for one file
+        /// Complete key, for a single file
         #[arg(long = "as", value_name = "KEY")]
         key: Option<String>,
     },
-    /// Get one object
+    /// Download an object
     Get {
         /// The store
         store: String,
         /// The object
         key: String,
-        /// Where to; whole or not at all. Standard output if not given
+        /// Output file, which appears when it is complete [default: standard output]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// Only these bytes: 0..100, 100.. or ..100 for the last hundred
+        /// Byte range: 0..100, 100.. or ..100 for the last hundred
         #[arg(long, value_name = "RANGE", value_parser = range)]
         range: Option<GetRange>,
     },
-    /// List objects in the order of their keys
+    /// List objects in key order
     Ls {
         /// The store
         store: String,
-        /// Only those under this folder
+        /// List only keys with this prefix
         #[arg(default_value = "")]
         folder: String,
-        /// The form of the output
+        /// Output format
         #[arg(long, value_enum, default_value = "table")]
         format: ListingFormat,
     },
-    /// Remove objects; that there is none is as good
+    /// Remove objects; missing objects are not an error
     Rm {
         /// The store
         store: String,
-        /// The objects
+        /// Keys of the objects
         #[arg(required = true)]
         keys: Vec<String>,
     },
@@ -98,7 +98,7 @@ enum Command {
         store: String,
         /// The object
         from: String,
-        /// Its second key
+        /// Key of the copy
         to: String,
     },
 }
@@ -106,34 +106,34 @@ enum Command {
 /// How to reach the store.
 #[derive(clap::Args)]
 struct ObjectStoreArgs {
-    /// hash keeps KEY as h=XX/KEY, so that no prefix is hot; say the same when reading
+    /// hash stores KEY as h=XX/KEY to avoid hot prefixes; use the same value for reading
     #[arg(long, value_enum, default_value = "none", global = true)]
     key_spread: Spread,
-    /// Folders of a key that name its lane
+    /// Number of key path segments that select the lane
     #[arg(long, value_name = "N", default_value_t = 1, global = true)]
     lane_segments: usize,
-    /// Part of a large upload, in MiB
+    /// Part size of large uploads, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = clap::value_parser!(u16).range(5..=5120), global = true)]
     part_size: u16,
-    /// Address of a service that speaks S3; without it AWS
+    /// URL of an S3-compatible service [default: AWS]
     #[arg(long, value_name = "URL", global = true)]
     endpoint: Option<Url>,
     /// Region of the bucket
     #[arg(long, global = true)]
     region: Option<String>,
-    /// Where the access key is found: env:NAME or file:PATH
+    /// Reference to the access key: env:NAME or file:PATH
     #[arg(long, value_name = "REF", global = true)]
     access_key: Option<SecretRef>,
-    /// Where the secret key is found
+    /// Reference to the secret key
     #[arg(long, value_name = "REF", global = true)]
     secret_key: Option<SecretRef>,
-    /// Where a session token is found
+    /// Reference to a session token
     #[arg(long, value_name = "REF", global = true)]
     session_token: Option<SecretRef>,
-    /// Sign nothing, for public buckets
+    /// Send unsigned requests, for public buckets
     #[arg(long, global = true, conflicts_with_all = ["access_key", "secret_key", "session_token"])]
     anonymous: bool,
-    /// The endpoint's name may lead to private addresses
+    /// Allow the endpoint to resolve to private addresses
     #[arg(long, global = true)]
     allow_private: bool,
 }
@@ -236,17 +236,19 @@ async fn put(
         Ok(Exit::Usage)
     };
     if key.is_some() && files.len() > 1 {
-        return usage("--as names one key, and there are several files");
+        return usage("--as takes a single file, but several were given; use --under");
     }
     let mut jobs = Vec::with_capacity(files.len());
     for file in files {
         let name = file.file_name().and_then(|name| name.to_str());
         let key = match (key, name) {
             (Some(key), _) => key.to_owned(),
-            (None, Some("-")) => return usage("standard input needs a key: --as KEY"),
+            (None, Some("-")) => return usage("standard input requires a key; pass --as KEY"),
             (None, Some(name)) if under.is_empty() => name.to_owned(),
             (None, Some(name)) => format!("{}/{name}", under.trim_end_matches('/')),
-            (None, None) => return usage(&format!("{} has no name for a key", file.display())),
+            (None, None) => {
+                return usage(&format!("{} has no file name to use as a key; pass --as KEY", file.display()));
+            }
         };
         jobs.push((file, key));
     }
@@ -365,7 +367,7 @@ async fn ls(store: &ObjectStoreClient, folder: &str, format: ListingFormat) -> i
 }
 
 fn range(text: &str) -> Result<GetRange, String> {
-    let wrong = || format!("{text:?} is no range such as 0..100, 100.. or ..100");
+    let wrong = || format!("invalid byte range {text:?}; expected 0..100, 100.. or ..100");
     let (from, to) = text.split_once("..").ok_or_else(wrong)?;
     let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
     match (from.trim(), to.trim()) {

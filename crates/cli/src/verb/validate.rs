@@ -12,11 +12,10 @@ use crate::exit::Exit;
 use crate::out::{self, OutputFormat};
 use crate::summary::summary;
 
-/// Check manifests and show what they will do
+/// Check manifests and show the resulting policy
 ///
-/// Reads nothing but the files named and what they include. A valid manifest is answered with its
-/// parts and the policy in force,
-/// defaults filled in; an invalid one with every problem at its line and column.
+/// Read only the given files and the files they include. For a valid manifest, print its parts and
+/// the effective policy with defaults; for an invalid one, print every problem with line and column.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,13 +24,13 @@ Examples:
   tidegate validate --format json parcels.yaml
   generate-manifest | tidegate validate -
 
-Exit codes: 0 if all are valid, 2 if any is not.")]
+Exit codes: 0 all manifests are valid; 2 at least one is not.")]
 pub(crate) struct Args {
-    /// The manifests; `-` is standard input
+    /// Manifest files; `-` for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// How to answer. `json` is a list of problems, empty if there are none
+    /// Output format; json prints a list of problems, empty if there are none
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,
 }

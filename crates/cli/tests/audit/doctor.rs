@@ -1,9 +1,10 @@
 //! What the doctor finds, and how it ends.
 
 use serde_json::Value;
-use tidegate_chaos::{Chaos, Config, Dialect, FaultKind, FaultRule, spec};
+use tidegate_chaos::{Config, Dialect, FaultKind, spec};
 
 use crate::bench::{Bench, point};
+use crate::provider::{chaos, fault};
 
 fn findings(bench: &Bench, code: i32, args: &[&str]) -> Vec<Value> {
     let ran = bench.tidegate(&[&["doctor", "--format", "json"], args].concat());
@@ -25,14 +26,14 @@ fn a_machine_is_well_and_nothing_is_left_behind() {
     for check in ["state", "dead letters", "projections"] {
         assert_eq!(health(&found, check).0, "ok");
     }
-    assert_eq!(std::fs::read_dir(bench.dir.path()).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(bench.root()).unwrap().count(), 0);
     let table = bench.tidegate(&["doctor"]);
-    assert!(table.stdout.contains("3 ok, 0 to look at, 0 in the way"), "{}", table.stdout);
+    assert!(table.stdout.contains("3 ok, 0 warn, 0 fail"), "{}", table.stdout);
 }
 
 #[test]
 fn a_pipeline_with_a_service_is_looked_at_wholly() {
-    let server = Chaos::start(Config { threads: 1, seed: 1, ..Config::default() }).unwrap();
+    let server = chaos(Config::default());
     let bench = Bench::new();
     bench.write("in.geojsonl", &point(16.0, 48.0, r#"{"id":1}"#));
     bench.manifest(&format!(
@@ -63,19 +64,18 @@ fn what_is_wrong_here_is_one_and_what_is_wrong_there_is_seventy_five() {
     bench.manifest(&parts(&format!("url: \"http://{free}\""), "out.gpkg"));
     let found = findings(&bench, 75, &["m.yaml"]);
     let (health_, _, next) = health(&found, "service g: answer");
-    assert_eq!((health_, next.contains("is the service up")), ("fail", true));
-    let refuses = FaultRule { kind: FaultKind::Status(429), when: spec::when("1").unwrap() };
-    let server =
-        Chaos::start(Config { threads: 1, seed: 1, faults: vec![refuses], ..Config::default() }).unwrap();
+    assert_eq!((health_, next.contains("is the service running")), ("fail", true));
+    let refuses = fault(FaultKind::Status(429), "1");
+    let server = chaos(Config { faults: vec![refuses], ..Config::default() });
     bench.manifest(&parts(&format!("url: \"{}\"", server.url()), "out.gpkg"));
-    assert_eq!(health(&findings(&bench, 75, &["m.yaml"]), "service g: answer").2, "try later");
+    assert_eq!(health(&findings(&bench, 75, &["m.yaml"]), "service g: answer").2, "try again later");
     bench.manifest(&parts(
         &format!("url: \"{}\", key: \"env:NO_SUCH_KEY_HERE\"", server.url()),
         "nowhere/out.gpkg",
     ));
     let found = findings(&bench, 1, &["m.yaml"]);
     assert_eq!(health(&found, "service g: key").0, "fail");
-    assert!(health(&found, "sink").2.contains("make the directory"));
+    assert!(health(&found, "sink").2.contains("create the directory"));
     bench.write("m.yaml", "pipeline: 1\n");
     assert_eq!(bench.tidegate(&["doctor", "m.yaml"]).code, 2);
 }
@@ -101,7 +101,7 @@ fn a_service_that_is_the_source_is_asked_like_any_other() {
     let limit = spec::throttle("fixed:1000/1h").unwrap();
     let config =
         Config { limit, headers: Dialect::Ietf, skew: 60, features: 230, page_max: 50, ..Config::default() };
-    let server = Chaos::start(Config { threads: 1, seed: 1, ..config }).unwrap();
+    let server = chaos(config);
     let bench = Bench::new();
     let manifest = |url: &str| {
         bench.manifest(&format!(
@@ -112,7 +112,7 @@ fn a_service_that_is_the_source_is_asked_like_any_other() {
     let found = findings(&bench, 0, &["m.yaml"]);
     assert_eq!(health(&found, "service far: answer").0, "ok");
     let (clock, said, _) = health(&found, "service far: clock");
-    assert_eq!((clock, said.contains("s ahead of ours")), ("warn", true), "{said}");
+    assert_eq!((clock, said.contains("s ahead of this machine")), ("warn", true), "{said}");
     let (quota, said, _) = health(&found, "service far: quota");
     assert_eq!((quota, said.contains("of 1000 calls left")), ("ok", true), "{said}");
     assert_eq!(health(&found, "source").1, "230 records of tide:parcels");
@@ -121,13 +121,13 @@ fn a_service_that_is_the_source_is_asked_like_any_other() {
     manifest(&format!("http://{free}"));
     let found = findings(&bench, 75, &["m.yaml"]);
     assert_eq!(health(&found, "service far: answer").0, "fail");
-    assert!(health(&found, "source").1.contains("its service does not answer"));
+    assert!(health(&found, "source").1.contains("its service does not respond"));
     assert!(!bench.path("out.gpkg").exists() && !bench.path(".tidegate").exists());
 }
 
 #[test]
 fn a_file_and_a_bucket_elsewhere_are_asked_without_being_fetched() {
-    let server = Chaos::start(Config { threads: 1, seed: 1, features: 20, ..Config::default() }).unwrap();
+    let server = chaos(Config { features: 20, ..Config::default() });
     let bench = Bench::new();
     bench.manifest(&format!(
         "source: {{ file: \"{0}/file/parcels.geojson\" }}\nsink: {{ file: \"s3://tide/a.fgb\", store: {{ endpoint: \"{0}\" }} }}",
@@ -171,10 +171,10 @@ fn a_store_of_letters_is_only_read() {
         .unwrap();
     drop(old);
     std::fs::remove_file(bench.path(".tidegate/audit.key")).unwrap();
-    let before = files(bench.dir.path());
+    let before = files(bench.root());
     let found = findings(&bench, 0, &[]);
     assert_eq!(health(&found, "dead letters").1, ".tidegate/letters.db holds 1 of 5000000 letters");
-    assert!(files(bench.dir.path()) == before, "nothing was made or changed");
+    assert!(files(bench.root()) == before, "nothing was made or changed");
     // While somebody else has it open, too.
     let other = rusqlite::Connection::open(&store).unwrap();
     other

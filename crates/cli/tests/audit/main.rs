@@ -6,6 +6,10 @@
 mod bench;
 mod doctor;
 mod plan;
+#[path = "../common/provider.rs"]
+mod provider;
 #[path = "../common/running.rs"]
 mod running;
 mod trail;
+#[path = "../common/workdir.rs"]
+mod workdir;

@@ -2,12 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::bench::Bench;
-
-fn addresses(n: usize) -> String {
-    let rows: String = (1..=n).map(|i| format!("{i},{i} Harbour Road\n")).collect();
-    format!("id,street\n{rows}")
-}
+use crate::bench::{Bench, addresses};
 
 fn manifest(bench: &Bench, service: &str) {
     bench.manifest(&format!(
@@ -44,7 +39,7 @@ fn services_are_simulated_under_the_policy_and_priced() {
     let again = bench.tidegate(&["plan", "m.yaml", "--records", "300", "--format", "json"]);
     assert_eq!(again.json(), plan, "the same manifest, the same prediction");
     let table = bench.tidegate(&["plan", "m.yaml", "--records", "300"]).stdout;
-    assert!(table.contains("its profile names 1 calls/s") && table.contains("costs 1."), "{table}");
+    assert!(table.contains("limit 1 calls/s") && table.contains("costs 1."), "{table}");
 }
 
 #[test]

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
-use tidegate_chaos::{Chaos, Config, FaultKind, FaultRule, spec};
+use tidegate_chaos::{Config, FaultKind};
 
-use crate::bench::{BOW_TIE, Bench, SQUARE, polygon};
+use crate::bench::{BOW_TIE, Bench, SQUARE, addresses, polygon};
+use crate::provider::{chaos, fault};
 
 const BOOK: &str = ".tidegate/test/audit.db";
 
@@ -252,18 +253,16 @@ fn where_nothing_is_it_says_so() {
     let bench = Bench::new();
     let ran = bench.tidegate(&["audit", "verify"]);
     assert_eq!(ran.code, 2);
-    assert!(ran.stderr.contains("there is no audit in .tidegate"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no audit in .tidegate"), "{}", ran.stderr);
     assert!(!bench.path(".tidegate").exists(), "looking makes nothing");
 }
 
 #[test]
 fn calls_to_services_are_entered_with_their_attempts() {
-    let transient = FaultRule { kind: FaultKind::Status(503), when: spec::when("0.2").unwrap() };
-    let config = Config { threads: 1, seed: 1, faults: vec![transient], bad_rows: 0.1, ..Config::default() };
-    let server = Chaos::start(config).unwrap();
+    let transient = fault(FaultKind::Status(503), "0.2");
+    let server = chaos(Config { faults: vec![transient], bad_rows: 0.1, ..Config::default() });
     let bench = Bench::new();
-    let rows: String = (1..=50).map(|i| format!("{i},{i} Harbour Road\n")).collect();
-    bench.write("in.csv", &format!("id,street\n{rows}"));
+    bench.write("in.csv", &addresses(50));
     let parts = |audit: &str| {
         format!(
             "source: {{ file: in.csv }}\nservices: {{ g: {{ profile: generic, url: \"{}\" }} }}\nsteps:\n  - geocode: {{ service: g, address: [street] }}\nsink: {{ file: out.gpkg, key: [id] }}\ncircuit_breaker: {{ minimum_calls: 1000 }}\n{audit}",

@@ -1,15 +1,23 @@
 //! A directory with a store of letters, and runs of the built binary in it.
 
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::ops::Deref;
+use std::process::{Child, Command};
 
 use serde_json::Value;
 
 use crate::running::{Ran, Running};
+use crate::workdir::Workdir;
 
 pub(crate) struct Desk {
-    pub(crate) dir: tempfile::TempDir,
+    dir: Workdir,
     store: String,
+}
+
+impl Deref for Desk {
+    type Target = Workdir;
+    fn deref(&self) -> &Workdir {
+        &self.dir
+    }
 }
 
 /// Seven features: two good ones and five that each need another remedy.
@@ -25,8 +33,7 @@ pub(crate) const PARCELS: &str = r#"{"type":"FeatureCollection","features":[
 
 impl Desk {
     pub(crate) fn new() -> Desk {
-        let dir = tempfile::tempdir().unwrap();
-        Desk { dir, store: "letters.db".into() }
+        Desk { dir: Workdir::new(), store: "letters.db".into() }
     }
 
     /// With the letters of [`PARCELS`].
@@ -40,25 +47,9 @@ impl Desk {
         desk
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    pub(crate) fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text).unwrap();
-    }
-
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        command
-            .args(args)
-            .current_dir(self.dir.path())
-            .env("TIDEGATE_USER", "tester")
-            .env("NO_COLOR", "1")
-            .env("COLUMNS", "300")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        let mut command = self.dir.command(args);
+        command.env("TIDEGATE_USER", "tester").env("NO_COLOR", "1").env("COLUMNS", "300");
         command
     }
 
@@ -94,8 +85,7 @@ impl Desk {
 
     /// The features of `out.geojson` by name.
     pub(crate) fn out(&self) -> Vec<(String, Value)> {
-        let text = std::fs::read_to_string(self.path("out.geojson")).unwrap();
-        let file: Value = serde_json::from_str(&text).unwrap();
+        let file: Value = serde_json::from_str(&self.read("out.geojson")).unwrap();
         let features = file["features"].as_array().unwrap().iter();
         features
             .map(|f| (f["properties"]["name"].as_str().unwrap().to_owned(), f["geometry"].clone()))

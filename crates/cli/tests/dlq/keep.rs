@@ -61,6 +61,6 @@ fn every_command_lets_the_retention_run() {
     letters.put(&[old(1, 61), old(2, 59), old(3, 90)]).wait().unwrap();
     letters.close();
     let ran = desk.dlq(&["ls", "--format", "json"]);
-    assert!(ran.stderr.contains("1 letters were kept long enough"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("purged 1 letter past the retention period"), "{}", ran.stderr);
     assert_eq!(ran.json().as_array().unwrap().len(), 5 + 2, "59 days and the one that is held stay");
 }

@@ -60,7 +60,7 @@ fn at_every_step() {
     assert_eq!(desk.run(&["keys", "generate", "--key", "a.key", "--store", "letters.db"]).code, 0);
     torture(&["capture", "in.geojsonl", "--into", "out.geojson"], &[4]);
     let letters = desk.letters();
-    assert_eq!(letters.len(), RECORDS / 4, "none lost, none doubled");
+    assert_eq!(letters.len(), RECORDS / 4, "none lost, none duplicated");
     assert_eq!(desk.out().len(), RECORDS * 3 / 4);
 
     torture(&["fix", "--rule", "make_valid", "--all", "--key", "a.key"], &[0]);

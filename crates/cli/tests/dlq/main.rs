@@ -13,3 +13,5 @@ mod mend;
 mod running;
 mod seal;
 mod triage;
+#[path = "../common/workdir.rs"]
+mod workdir;

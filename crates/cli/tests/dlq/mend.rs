@@ -97,7 +97,7 @@ fn a_letter_is_edited_by_hand_and_must_pass_the_gates() {
     );
     let ran = desk.dlq(&["edit", &id, "--from", "bad.json"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("outside of the earth"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("outside the range of longitude and latitude"), "{}", ran.stderr);
     let good = r#"{"type":"Feature","properties":{"name":"by hand"},"geometry":{"type":"Point","coordinates":[15.5,47.1]}}"#;
     desk.write("good.json", good);
     assert_eq!(desk.dlq(&["edit", &id, "--from", "good.json"]).code, 0);

@@ -50,7 +50,7 @@ fn a_rotation_rewraps_and_leaves_the_old_key_out() {
     let id = desk.id("INVALID_GEOMETRY");
     let old = std::fs::read_to_string(desk.path("a.key")).unwrap();
     let ran = desk.run(&["keys", "rotate", "--key", "a.key", "--store", "letters.db"]);
-    assert!(ran.code == 0 && ran.stderr.contains("5 letters are sealed"), "{}", ran.stderr);
+    assert!(ran.code == 0 && ran.stderr.contains("re-encrypted 5 letters"), "{}", ran.stderr);
     desk.write("old.key", &old);
     assert_eq!(desk.dlq(&["show", &id, "--reveal", "x", "--key", "old.key"]).code, 1);
     assert_eq!(desk.dlq(&["show", &id, "--reveal", "x", "--key", "a.key"]).code, 0);

@@ -1,16 +1,18 @@
 //! A workbench: a directory, and runs of the built binary in it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::ops::Deref;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
-use tidegate_chaos::{Chaos, Config, FaultKind, FaultRule, Handle, spec, world};
+use tidegate_chaos::{Chaos, Config, Handle, world};
 
+pub(crate) use crate::provider::{fault, until_asked};
 use crate::running::{Ran, Running};
+use crate::workdir::Workdir;
 
 /// Every way to page, as path and options.
 pub(crate) const WAYS: [(&str, &str, &[&str]); 8] = [
@@ -35,35 +37,27 @@ pub(crate) fn each_way(work: impl Fn(&str, &str, &[&str]) + Sync) {
 }
 
 /// A directory for one test.
-pub(crate) struct Bench {
-    dir: tempfile::TempDir,
+pub(crate) struct Bench(Workdir);
+
+impl Deref for Bench {
+    type Target = Workdir;
+    fn deref(&self) -> &Workdir {
+        &self.0
+    }
 }
 
 impl Bench {
     pub(crate) fn new() -> Bench {
-        Bench { dir: tempfile::tempdir().unwrap() }
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        Bench(Workdir::new())
     }
 
     /// `tidegate fetch` into `out.geojsonl`, unless told otherwise, with the summary as JSON.
     pub(crate) fn command(&self, url: &str, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        command.args(["fetch", url, "--quiet", "--format", "json"]);
+        let mut command = self.0.command(&["fetch", url, "--quiet", "--format", "json"]);
         if !args.contains(&"-o") {
             command.args(["-o", "out.geojsonl"]);
         }
-        command
-            .args(args)
-            .current_dir(self.dir.path())
-            .env_remove("TIDEGATE_CRASH")
-            .env("COLUMNS", "100")
-            .env("NO_COLOR", "1")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.args(args).env("COLUMNS", "100").env("NO_COLOR", "1");
         command
     }
 
@@ -77,8 +71,7 @@ impl Bench {
 
     /// The features of `out.geojsonl`.
     pub(crate) fn features(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.path("out.geojsonl")).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        self.read("out.geojsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// How often each parcel is in `out.geojsonl`.
@@ -93,17 +86,8 @@ impl Bench {
     /// All files below the directory, without what a run keeps of itself in its state. What it keeps
     /// of its source is among them.
     pub(crate) fn files(&self) -> Vec<String> {
-        let (mut files, mut dirs) = (Vec::new(), vec![self.dir.path().to_path_buf()]);
-        while let Some(dir) = dirs.pop() {
-            for entry in fs::read_dir(dir).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    dirs.push(path);
-                } else {
-                    files.push(path.strip_prefix(self.dir.path()).unwrap().to_string_lossy().into_owned());
-                }
-            }
-        }
+        let name = |path: &PathBuf| path.strip_prefix(self.root()).unwrap().to_string_lossy().into_owned();
+        let mut files: Vec<String> = self.0.files().iter().map(name).collect();
         files.retain(|name| !name.starts_with(".tidegate/") || name.contains("/source/"));
         files.sort();
         files
@@ -150,12 +134,9 @@ pub(crate) fn layer(features: u64, page_max: u64) -> Config {
     Config { features, page_max, threads: 1, seed: SEED, ..Config::default() }
 }
 
+/// A server with the seed of the configuration.
 pub(crate) fn chaos(config: Config) -> Handle {
     Chaos::start(config).unwrap()
-}
-
-pub(crate) fn fault(kind: FaultKind, when: &str) -> FaultRule {
-    FaultRule { kind, when: spec::when(when).unwrap() }
 }
 
 /// One request of another client.

@@ -23,7 +23,7 @@ fn a_file_in_pieces_or_whole_is_the_same_file() {
     assert_eq!((ran.code, ran.word("code").as_str()), (1, "NOT_FOUND"), "{}", ran.stdout);
     let ran = bench.fetch(&format!("{}/file/parcels", server.url()), &["--profile", "file"]);
     assert_eq!(ran.code, 2, "{}", ran.stdout);
-    assert!(ran.word("error").contains("no ending of a format"), "{}", ran.stdout);
+    assert!(ran.word("error").contains("no supported file extension"), "{}", ran.stdout);
 }
 
 #[test]

@@ -10,6 +10,8 @@ mod files;
 mod lane_state;
 mod lies;
 mod preset;
+#[path = "../common/provider.rs"]
+mod provider;
 mod resume;
 #[path = "../common/running.rs"]
 mod running;
@@ -17,3 +19,5 @@ mod services;
 mod source;
 mod strangers;
 mod systems;
+#[path = "../common/workdir.rs"]
+mod workdir;

@@ -1,7 +1,5 @@
 //! A fetch is a manifest: what it prints runs, and what a run can do it can.
 
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
 use tidegate_chaos::Config;
 
@@ -9,13 +7,13 @@ use crate::bench::{Bench, WAYS, chaos, counted, layer};
 use crate::canned::Canned;
 use crate::running::Ran;
 use crate::strangers::{canned, shape};
+use crate::workdir::Workdir;
 
 const N: u64 = 230;
 
 /// Another command in the directory of a bench.
 fn tidegate(bench: &Bench, args: &[&str]) -> Ran {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.args(args).current_dir(bench.path("")).stdin(Stdio::null()).output().unwrap().into()
+    Workdir::command(bench, args).output().unwrap().into()
 }
 
 /// What a fetch with these options prints as its manifest.

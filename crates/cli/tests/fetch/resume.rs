@@ -1,25 +1,16 @@
 //! Cut off at any moment, and gone on with.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tidegate_chaos::{Config, Dialect, FaultKind, Handle, Unrest, spec};
+use tidegate_chaos::{Config, Dialect, FaultKind, Unrest, spec};
 use tidegate_core::{Chance, Rng};
 
-use crate::bench::{Bench, chaos, counted, each_way, fault, layer};
+use crate::bench::{Bench, chaos, counted, each_way, fault, layer, until_asked};
 
 const N: u64 = 1200;
 
 fn slow() -> Config {
     Config { service: spec::service_ms("3..9").unwrap(), ..layer(N, 40) }
-}
-
-fn until_asked(server: &Handle, requests: u64) {
-    let began = Instant::now();
-    while server.stats().requests < requests {
-        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", server.stats());
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]
@@ -129,7 +120,7 @@ fn one_spool_is_for_one_run() {
     for args in [&["--at-once", "1"][..], &["--at-once", "1", "--resume"]] {
         let ran = bench.fetch(&url, args);
         assert_eq!((ran.code, ran.word("status").as_str()), (75, "waiting"), "{}", ran.stdout);
-        assert!(ran.word("error").contains("under way"), "{}", ran.stdout);
+        assert!(ran.word("error").contains("is active"), "{}", ran.stdout);
     }
     // The lock goes with its process, however that ends.
     running.signal("KILL");

@@ -85,13 +85,13 @@ fn a_layer_that_is_not_there_is_said_before_anything_is_read() {
     let server = chaos(layer(10, 10));
     let bench = Bench::new();
     for (path, args, said) in [
-        ("/wfs", &["--layer", "roads"][..], "there are tide:parcels"),
-        ("/wfs", &["--sort-by", "nix"], "it has id, name, zone, area, updated"),
-        ("/arcgis/rest/services/parcels/FeatureServer", &["--layer", "roads"], "there are 0 (parcels)"),
-        ("/api", &[], "say it with --profile"),
+        ("/wfs", &["--layer", "roads"][..], "expected one of tide:parcels"),
+        ("/wfs", &["--sort-by", "nix"], "expected one of id, name, zone, area, updated"),
+        ("/arcgis/rest/services/parcels/FeatureServer", &["--layer", "roads"], "expected one of 0 (parcels)"),
+        ("/api", &[], "pass --profile"),
         ("/wfs", &["-o", "out.shp"], "use .gpkg"),
-        ("/wfs", &["-o", "no/out.gpkg"], "there is no folder"),
-        ("/ogc", &["--profile", "ogcapi", "--crs", "EPSG:4326"], "north first"),
+        ("/wfs", &["-o", "no/out.gpkg"], "does not exist"),
+        ("/ogc", &["--profile", "ogcapi", "--crs", "EPSG:4326"], "north-first"),
     ] {
         let ran = bench.fetch(&format!("{}{path}", server.url()), args);
         assert_eq!(ran.code, 2, "{path} {args:?}: {} {}", ran.stdout, ran.stderr);

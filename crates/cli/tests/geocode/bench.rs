@@ -3,26 +3,34 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use tidegate_chaos::{Chaos, Config, FaultKind, FaultRule, Handle, spec};
+use tidegate_chaos::{Config, FaultKind, Handle, spec};
 use tidegate_geo::format::csv::{CsvOptions, CsvRow, RowReader};
 
+pub(crate) use crate::provider::{chaos, fault, until_asked};
 pub(crate) use crate::running::{Ran, Running};
+use crate::workdir::Workdir;
 
 /// One row of an output.
 pub(crate) type Cells = BTreeMap<String, String>;
 
 /// A directory for one test.
-pub(crate) struct Bench {
-    dir: tempfile::TempDir,
+pub(crate) struct Bench(Workdir);
+
+impl Deref for Bench {
+    type Target = Workdir;
+    fn deref(&self) -> &Workdir {
+        &self.0
+    }
 }
 
 impl Bench {
     /// With nothing in it.
     pub(crate) fn new() -> Bench {
-        Bench { dir: tempfile::tempdir().unwrap() }
+        Bench(Workdir::new())
     }
 
     /// With `n` different addresses in `in.csv`.
@@ -38,26 +46,14 @@ impl Bench {
         bench
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) {
         fs::write(self.path(name), bytes).unwrap();
     }
 
     /// `tidegate geocode` with these arguments and nothing else.
     pub(crate) fn bare(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        command
-            .arg("geocode")
-            .args(args)
-            .current_dir(self.dir.path())
-            .env("COLUMNS", "100")
-            .env("NO_COLOR", "1")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        let mut command = self.0.command(&["geocode"]);
+        command.args(args).env("COLUMNS", "100").env("NO_COLOR", "1");
         command
     }
 
@@ -112,18 +108,8 @@ impl Bench {
 
     /// Every file, with its bytes.
     pub(crate) fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
-        let (mut files, mut dirs) = (Vec::new(), vec![self.dir.path().to_path_buf()]);
-        while let Some(dir) = dirs.pop() {
-            for entry in fs::read_dir(dir).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    dirs.push(path);
-                } else {
-                    files.push((path.clone(), fs::read(&path).unwrap()));
-                }
-            }
-        }
-        files
+        let with_bytes = |path: PathBuf| (path.clone(), fs::read(&path).unwrap());
+        self.0.files().into_iter().map(with_bytes).collect()
     }
 }
 
@@ -138,16 +124,6 @@ pub(crate) fn run_with(command: &mut Command, stdin: &[u8]) -> Ran {
     // The command may refuse before it has read everything.
     let _ = child.stdin.take().unwrap().write_all(stdin);
     Running::of(child).end()
-}
-
-/// A server that misbehaves as told.
-pub(crate) fn chaos(config: Config) -> Handle {
-    Chaos::start(Config { threads: 1, seed: 1, ..config }).unwrap()
-}
-
-/// One kind of fault.
-pub(crate) fn fault(kind: FaultKind, when: &str) -> FaultRule {
-    FaultRule { kind, when: spec::when(when).unwrap() }
 }
 
 /// A server with one kind of fault.

@@ -12,6 +12,8 @@ mod lane_state;
 mod options;
 mod outputs;
 mod profiles;
+#[path = "../common/provider.rs"]
+mod provider;
 mod refusals;
 mod resume;
 #[path = "../common/running.rs"]
@@ -20,3 +22,5 @@ mod secrets;
 mod statuses;
 mod strangers;
 mod watch;
+#[path = "../common/workdir.rs"]
+mod workdir;

@@ -39,7 +39,7 @@ fn a_geopackage_opens() {
     let ran = bench.geocode(&server.url(), &["-o", "out.gpkg", "--no-cache", "--report", "r.html"]);
     assert_eq!(ran.code, 4, "{}", ran.stderr);
     let page = std::fs::read_to_string(bench.path("r.html")).unwrap();
-    assert!(page.contains("records failed, and a field of each says why"), "a failure is no success");
+    assert!(page.contains("failed, see their error field"), "a failure is no success");
     let [matched, no_match, failed] = ran.ends();
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
     let db = rusqlite::Connection::open_with_flags(bench.path("out.gpkg"), flags).unwrap();

@@ -1,27 +1,15 @@
 //! Cut off at any moment, and gone on with: every row once, nothing paid for twice.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use tidegate_chaos::{Config, Handle, spec};
 use tidegate_core::{Chance, Rng};
 
-use crate::bench::{Bench, chaos, throttled};
+use crate::bench::{Bench, chaos, throttled, until_asked};
 
 const ROWS: u64 = 300;
 
 fn slow_server() -> Handle {
     let service = spec::service_ms("2..6").unwrap();
     chaos(Config { service, no_match: 0.1, ..throttled("bucket:300/s,burst=10") })
-}
-
-/// Waits until the server has been asked so often.
-fn until_asked(server: &Handle, requests: u64) {
-    let began = Instant::now();
-    while server.stats().requests < requests {
-        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", server.stats());
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// The output after the last run: every row once, in order.

@@ -120,7 +120,7 @@ fn words_go_to_standard_error_and_nothing_else_is_printed() {
     assert_eq!((ran.code, ran.stdout.as_str()), (0, ""));
     assert!(ran.stderr.starts_with("geocode:in-"), "{}", ran.stderr);
     for words in
-        ["  matched              3   of the written", "  written to out.csv", "  calls                3"]
+        ["  matched              3   of those written", "  written to out.csv", "  calls                3"]
     {
         assert!(ran.stderr.contains(words), "{words:?} in {}", ran.stderr);
     }
@@ -153,7 +153,7 @@ fn on_a_terminal_a_wait_is_explained() {
         .output()
         .unwrap();
     let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(shown.contains("the server asked for it"), "{shown}");
+    assert!(shown.contains("requested by the server"), "{shown}");
     assert!(shown.contains("in flight") && shown.contains("\x1b[2K"), "{shown}");
     assert_eq!(output.status.code(), Some(0), "{shown}");
 }

@@ -82,12 +82,12 @@ impl Desk {
         must(output.status.signal().is_none(), "a signal");
         // The system remembers the largest: only who raised it is to blame.
         must(peak <= MEMORY_MB_MAX || peak <= PEAK.fetch_max(peak, Relaxed), "too much memory");
-        must(!err.contains("fault of its own") && !err.contains("panicked"), "a panic");
+        must(!err.contains("internal error") && !err.contains("panicked"), "a panic");
         must(code.is_none_or(|code| codes.contains(&code)), "another end");
         let told = out.contains(file) && out.contains("record ");
         match code {
             Some(1 | 2) => must(told || err.contains(file), "the place is not named"),
-            Some(4) => must(err.contains("set aside") && err.contains("record "), "the record is not named"),
+            Some(4) => must(err.contains("rejected:") && err.contains("record "), "the record is not named"),
             _ => {}
         }
         faults

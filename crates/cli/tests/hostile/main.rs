@@ -47,7 +47,7 @@ fn all(cases: Vec<Case>) {
     let mut faults = Vec::new();
     for case in cases {
         std::fs::copy(case.file.path(), desk.path().join(&case.name)).unwrap();
-        // A file that is only invalid can be inspected and converted; 4: records were set aside.
+        // A file that is only invalid can be inspected and converted; 4: records were rejected.
         let (bad, odd): (&[i32], &[i32]) = if case.legal { (&[0], &[0]) } else { (&[1, 2], &[0, 1, 2, 4]) };
         faults.extend(desk.faults(&["check", &case.name], bad));
         faults.extend(desk.faults(&["inspect", &case.name], odd));

@@ -17,9 +17,9 @@ fn every_defect_is_told_and_written() {
     for line in [
         ": four: 4 records\n",
         "2 valid\n",
-        "1 cannot be read\n",
+        "1 unreadable\n",
         "1 invalid: Self-intersection\n",
-        "1 warnings: Repeated position\n",
+        "1 warning: Repeated position\n",
         "error record 1: Self-intersection at 11 1\n",
         "warning record 3: Repeated position at 30 0\n",
         "error record 2: the ring is not closed: its first and last positions differ at $.features[2].geometry.coordinates[0], byte 409\n",
@@ -56,7 +56,7 @@ fn warnings_alone_are_no_failure_and_thresholds_can_be_set() {
     let desk = Desk::new();
     let ran = desk.run(&["check", "@places.csv", "--decimals", "3"]);
     assert_eq!(ran.code, 0);
-    assert!(ran.stdout.contains("2 warnings: Coarse position"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("2 warning: Coarse position"), "{}", ran.stdout);
     let ran = desk.run(&["check", "@places.csv"]);
     assert!(!ran.stdout.contains("warning"), "{}", ran.stdout);
     assert_eq!(desk.run(&["check", "@none.csv"]).code, 2);

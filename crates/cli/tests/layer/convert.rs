@@ -14,7 +14,7 @@ fn what_cannot_be_read_is_set_aside_with_its_reason_and_bytes() {
     let ran = desk.run(&["convert", "@four.geojson", "@other.gpkg"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (4, ""));
     assert!(
-        ran.stderr.contains("1 records set aside:\n    INVALID_GEOMETRY: the ring is not closed"),
+        ran.stderr.contains("1 record rejected:\n    INVALID_GEOMETRY: the ring is not closed"),
         "{}",
         ran.stderr
     );
@@ -64,7 +64,7 @@ fn a_condition_chooses_and_fields_are_mapped() {
         ran.stdout,
         "{\"type\":\"Feature\",\"properties\":{\"inhabitants\":2000000,\"name\":\"Wien\"},\"geometry\":{\"type\":\"Point\",\"coordinates\":[16.37,48.21]}}\n"
     );
-    assert!(ran.stderr.contains("1 left out by the condition"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("1 excluded by the condition"), "{}", ran.stderr);
 }
 
 #[test]
@@ -134,8 +134,8 @@ fn a_job_that_cannot_work_is_refused_before_it_begins() {
         ),
         (&["@places.csv", "@out.gpkg", "--where", "pop >"], "byte 5"),
         (&["@places.csv", "@out.gpkg", "--select", "nope"], "no such field"),
-        (&["@places.csv", "@out.gpkg", "--select", "pop:money"], "no kind"),
-        (&["@places.csv", "@out.gpkg", "--densify", "0"], "above 0"),
+        (&["@places.csv", "@out.gpkg", "--select", "pop:money"], "unknown type"),
+        (&["@places.csv", "@out.gpkg", "--densify", "0"], "greater than 0"),
         (&["@places.csv", "@out.csv", "--append"], "only a GeoPackage"),
         (&["@places.csv", "-"], "--to FORMAT"),
         (&["@places.csv", "@out.gpkg", "--upsert", "key"], "no field \"key\""),

@@ -68,7 +68,11 @@ fn a_grid_is_used_where_it_is_and_named_where_it_is_not() {
     assert_eq!(desk.read("a.csv"), by_grid);
 
     let words = desk.run(&["convert", "@british.csv", "@b.csv", "--to-crs", "EPSG:27700"]);
-    assert!(words.stderr.contains("not used: the grid OSTN15_NTv2_OSGBtoETRS.gsb"), "{}", words.stderr);
+    assert!(
+        words.stderr.contains("grid OSTN15_NTv2_OSGBtoETRS.gsb for EPSG:27700 not found"),
+        "{}",
+        words.stderr
+    );
     let here = desk.path("").display().to_string();
     desk.write("OSTN15_NTv2_OSGBtoETRS.gsb", "NUM_OREC and no more");
     let broken = desk.run(&["convert", "@british.csv", "@c.csv", "--to-crs", "EPSG:27700", "--grids", &here]);
@@ -86,6 +90,6 @@ fn a_geotiff_tells_its_system_and_place() {
     assert_eq!((&raster["sample"], &raster["nodata"]), (&"uint8".into(), &"0".into()));
     let ran = desk.run(&["inspect", &data("robinson.tif")]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stdout.contains("system       ESRI:54030, World_Robinson"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("crs          ESRI:54030, World_Robinson"), "{}", ran.stdout);
     assert!(ran.stdout.contains("4 x 2 pixels, 3 of float32 each"), "{}", ran.stdout);
 }

@@ -8,11 +8,11 @@ fn a_layer_is_shown_with_a_map() {
     let said = ran.stdout.split_once("\nlayer four\n").unwrap().1;
     assert_eq!(
         said,
-        "  system       OGC:CRS84, WGS 84
+        "  crs          OGC:CRS84, WGS 84
   features     3
   geometry     1 LineString, 2 Polygon
   bounds       0.00000 0.00000 to 31.00000 5.00000
-  validity     1 invalid, 1 cannot be read
+  validity     1 invalid, 1 unreadable
                1 Self-intersection
   field kind present example
   n     int        3 1

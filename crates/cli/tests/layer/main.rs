@@ -8,12 +8,21 @@ mod check;
 mod convert;
 mod crs;
 mod inspect;
+#[path = "../common/workdir.rs"]
+mod workdir;
 
-use std::path::PathBuf;
+use std::ops::Deref;
+
+use workdir::Workdir;
 
 /// A directory with the files that most tests begin with.
-pub(crate) struct Desk {
-    dir: tempfile::TempDir,
+pub(crate) struct Desk(Workdir);
+
+impl Deref for Desk {
+    type Target = Workdir;
+    fn deref(&self) -> &Workdir {
+        &self.0
+    }
 }
 
 /// A good polygon, a bow tie, a ring that is not closed, a line with a repeated position.
@@ -27,22 +36,10 @@ const FOUR: &str = r#"{"type":"FeatureCollection","features":[
 
 impl Desk {
     pub(crate) fn new() -> Desk {
-        let desk = Desk { dir: tempfile::tempdir().unwrap() };
+        let desk = Desk(Workdir::new());
         desk.write("four.geojson", FOUR);
         desk.write("places.csv", "name,pop,lon,lat\nWien,2000000,16.37,48.21\nGraz,300000,15.44,47.07\n");
         desk
-    }
-
-    pub(crate) fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.dir.path().join(name), text).unwrap();
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    pub(crate) fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.path(name)).unwrap()
     }
 
     /// Runs a verb; words of the form `@name` are files on the desk.

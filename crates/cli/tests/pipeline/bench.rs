@@ -1,15 +1,21 @@
 //! A directory with a manifest, its data and what came of a run.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::ops::Deref;
+use std::path::Path;
 
 use serde_json::Value;
 
 use crate::running::Ran;
+use crate::workdir::Workdir;
 
-pub(crate) struct Bench {
-    pub(crate) dir: tempfile::TempDir,
+pub(crate) struct Bench(Workdir);
+
+impl Deref for Bench {
+    type Target = Workdir;
+    fn deref(&self) -> &Workdir {
+        &self.0
+    }
 }
 
 /// What every manifest of these tests has besides its parts.
@@ -19,20 +25,7 @@ const POLICY: &str = "
 
 impl Bench {
     pub(crate) fn new() -> Bench {
-        Bench { dir: tempfile::tempdir().unwrap() }
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
-        fs::write(self.path(name), text).unwrap();
-        self.path(name)
-    }
-
-    pub(crate) fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap()
+        Bench(Workdir::new())
     }
 
     /// A manifest of these parts, indented by two.
@@ -43,18 +36,6 @@ impl Bench {
             "  tolerance: { max_null_rate: 1, halt_on_geometry_invalid: false }\n"
         };
         self.write("m.yaml", &format!("pipeline:\n  id: test\n{}{POLICY}{tolerance}", indent(parts)));
-    }
-
-    pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        command
-            .args(args)
-            .current_dir(self.dir.path())
-            .env_remove("TIDEGATE_CRASH")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
     }
 
     pub(crate) fn tidegate(&self, args: &[&str]) -> Ran {
@@ -157,4 +138,10 @@ pub(crate) const BOW_TIE: &str = "[0,0],[2,2],[2,0],[0,2],[0,0]";
 /// Whether a file of this name is there.
 pub(crate) fn there(path: &Path) -> bool {
     path.exists()
+}
+
+/// A CSV file of so many different addresses.
+pub(crate) fn addresses(n: usize) -> String {
+    let rows: String = (1..=n).map(|i| format!("{i},{i} Harbour Road\n")).collect();
+    format!("id,street\n{rows}")
 }

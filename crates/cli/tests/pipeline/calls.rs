@@ -1,6 +1,6 @@
 //! The same answer ends the same way, whoever asked: `geocode`, `fetch`, a source, a step.
 
-use crate::bench::Bench;
+use crate::bench::{Bench, addresses};
 use crate::canned::{Canned, json};
 use crate::running::Ran;
 
@@ -14,11 +14,6 @@ enum Way {
 }
 
 const ALL: [Way; 4] = [Way::Geocode, Way::Fetch, Way::Source, Way::Step];
-
-fn addresses(n: usize) -> String {
-    let rows: String = (1..=n).map(|i| format!("{i},{i} Harbour Road\n")).collect();
-    format!("id,street\n{rows}")
-}
 
 fn step(bench: &Bench, url: &str, rows: usize) {
     bench.write("in.csv", &addresses(rows));

@@ -7,8 +7,9 @@ use tidegate_chaos::{Config, Dialect, FaultKind, FaultRule, Handle, Unrest, spec
 
 use crate::bench::Bench;
 use crate::postgis::{Db, url};
+use crate::provider::chaos;
 use crate::running::Ran;
-use crate::service::{chaos, layer};
+use crate::service::layer;
 
 fn file(name: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);

@@ -120,7 +120,7 @@ fn every_file_format_takes_all_records_and_shows_them_whole() {
         bench
             .manifest(&format!("source: {{ file: in.geojsonl, batch_size: 100 }}\nsink: {{ file: {name} }}"));
         assert_eq!(bench.runs(0)["written"], 250, "{name}");
-        let hidden = std::fs::read_dir(bench.dir.path())
+        let hidden = std::fs::read_dir(bench.root())
             .unwrap()
             .filter(|e| e.as_ref().unwrap().file_name().to_str().unwrap().starts_with(".out"))
             .count();
@@ -143,7 +143,7 @@ fn a_second_run_at_once_is_refused() {
     lock.lock().unwrap();
     let ran = bench.run(&[]);
     assert_eq!(ran.code, 75, "{}", ran.stderr);
-    assert!(ran.stderr.contains("another run of test is under way"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("another run of test is active"), "{}", ran.stderr);
     drop(lock);
     bench.runs(0);
 }

@@ -152,7 +152,10 @@ fn null_rates_halt_above_their_share() {
     bench.runs(0);
     bench.write("in.geojsonl", &input(5));
     let result = bench.runs(3);
-    assert_eq!(result["halt"]["reason"], "v is null; 5 of 200 in the run so far failed, 2 % are allowed");
+    assert_eq!(
+        result["halt"]["reason"],
+        "v is null; 5 of 200 in the run so far failed, above the limit of 2 %"
+    );
     // One field alone has another share.
     bench.write("in.geojsonl", &input(4));
     bench.manifest("source: { file: in.geojsonl }\ngates:\n  - { check: null_rate, fields: [v], max_rate: 0.03 }\nsink: { file: out.geojsonl }");
@@ -198,7 +201,7 @@ fn the_count_is_judged_before_the_last_commit() {
     bench.write("in.geojsonl", &input);
     bench.manifest("source: { file: in.geojsonl, batch_size: 10 }\ngates:\n  - { check: count, min: 31 }\nsink: { file: out.gpkg, key: [id] }");
     let result = bench.runs(3);
-    assert_eq!(result["halt"]["reason"], "30 records would be committed, and at least 31 are expected");
+    assert_eq!(result["halt"]["reason"], "30 records would be committed, but at least 31 are expected");
     assert_eq!(&result["written"], &json!(20), "the last batch is not committed");
     bench.manifest("source: { file: in.geojsonl, batch_size: 10 }\ngates:\n  - { check: count, min: 30, max: 30 }\nsink: { file: out.gpkg, key: [id] }");
     bench.runs(0);

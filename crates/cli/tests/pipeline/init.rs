@@ -1,7 +1,8 @@
 //! `init` makes manifests that run as they are.
 
 use crate::bench::{BOW_TIE, Bench, SQUARE, point, polygon};
-use crate::service::{chaos, layer};
+use crate::provider::chaos;
+use crate::service::layer;
 
 #[test]
 fn what_init_writes_runs() {
@@ -60,7 +61,10 @@ fn a_service_becomes_a_manifest_that_runs() {
         assert_eq!(made.code, 0, "{path}: {}", made.stderr);
         let text = bench.read("m.yaml");
         assert!(text.contains("120 records; of the first 50") && text.contains(key), "{path}: {text}");
-        assert!(text.contains("area: real") && text.contains("is in "), "{path}: {text}");
+        assert!(
+            text.contains("area: real") && text.contains("Coordinate reference system of the source: "),
+            "{path}: {text}"
+        );
         let ran = bench.run(&[]);
         assert_eq!(ran.code, 0, "{path}: {text}\n{}", ran.stderr);
         assert_eq!(ran.json()["written"], 120, "{path}");
@@ -68,5 +72,5 @@ fn a_service_becomes_a_manifest_that_runs() {
     let bench = Bench::new();
     let refused = bench.tidegate(&["init", &format!("{}/nothing", server.url())]);
     assert_eq!(refused.code, 2, "{}", refused.stdout);
-    assert!(refused.stderr.contains("does not show what it is"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("cannot detect the protocol"), "{}", refused.stderr);
 }

@@ -128,7 +128,7 @@ impl Place for GeoPackage {
                 None => drop(fs::remove_file(&place)),
             },
             _ => {
-                for entry in fs::read_dir(bench.dir.path()).unwrap().map(Result::unwrap) {
+                for entry in fs::read_dir(bench.root()).unwrap().map(Result::unwrap) {
                     if entry.file_name().to_str().unwrap().contains("out.gpkg") {
                         fs::remove_file(entry.path()).unwrap();
                     }

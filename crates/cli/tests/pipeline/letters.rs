@@ -2,10 +2,11 @@
 //! sink.
 
 use serde_json::{Value, json};
-use tidegate_chaos::{Config, FaultKind, FaultRule, spec};
+use tidegate_chaos::{Config, FaultKind, spec};
 
-use crate::bench::{BOW_TIE, Bench, SQUARE, point, polygon};
+use crate::bench::{BOW_TIE, Bench, SQUARE, addresses, point, polygon};
 use crate::kill::{BATCHES, STEPS, books, chain, input};
+use crate::provider::{chaos, fault};
 use crate::running::Ran;
 
 const DEAD: &str = "dead_letters: {}\n";
@@ -321,7 +322,7 @@ fn a_key_that_does_not_tell_records_apart_leaves_the_file_alone() {
     assert_eq!(dlq(&bench, &["fix", "--manifest", "m.yaml"]).code, 0);
     let replayed = dlq(&bench, &["replay", "--state", "validated"]);
     assert_eq!(replayed.code, 75, "{}", replayed.stderr);
-    assert!(replayed.stderr.contains("several records have the key"), "{}", replayed.stderr);
+    assert!(replayed.stderr.contains("several records have the same key"), "{}", replayed.stderr);
     assert_eq!(bench.read("out.geojsonl"), before);
 }
 
@@ -330,11 +331,10 @@ fn a_rate_bounds_letters_and_calls_of_a_replay() {
     // The service fails twelve times, and refuses what comes faster than six times a second; a
     // replay that keeps to less never meets that.
     let limit = spec::throttle("bucket:6/s,burst=20").unwrap();
-    let faults = vec![FaultRule { kind: FaultKind::Status(500), when: spec::when("@1..12").unwrap() }];
-    let server = crate::service::chaos(Config { limit, faults, ..Config::default() });
+    let faults = vec![fault(FaultKind::Status(500), "@1..12")];
+    let server = chaos(Config { limit, faults, ..Config::default() });
     let bench = Bench::new();
-    let rows: String = (1..=12).map(|i| format!("{i},{i} Harbour Road\n")).collect();
-    bench.write("in.csv", &format!("id,street\n{rows}"));
+    bench.write("in.csv", &addresses(12));
     bench.manifest(&format!(
         "dead_letters: {{ incident_share: 1 }}\ncircuit_breaker: {{ minimum_calls: 1000 }}\nsource: {{ file: in.csv }}\nservices: {{ g: {{ profile: generic, url: \"{}\" }} }}\nsteps:\n  - geocode: {{ service: g, address: [street] }}\nsink: {{ file: out.gpkg, key: [id] }}",
         server.url()

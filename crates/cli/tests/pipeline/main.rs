@@ -17,13 +17,18 @@ mod kill;
 mod letters;
 mod manifest;
 mod postgis;
+#[path = "../common/provider.rs"]
+mod provider;
 mod remote;
 #[path = "../common/running.rs"]
 mod running;
 mod service;
+mod sink_down;
 mod steps;
 mod stranger;
 mod stream;
 mod traffic;
 mod twin;
 mod web;
+#[path = "../common/workdir.rs"]
+mod workdir;

@@ -74,7 +74,7 @@ fn an_upsert_replayed_changes_nothing() {
     bench.manifest(&format!("source: {{ file: in.geojsonl, batch_size: 30 }}\n{}", db.sink("key: [id]")));
     let first = bench.runs(0);
     assert_eq!(first["inserted"], 100);
-    let told = first["warnings"].to_string().contains("well-known binary");
+    let told = first["warnings"].to_string().contains("holds WKB");
     assert_eq!(told, !db.has_postgis(), "{first}");
     let again = bench.runs(0);
     assert_eq!(
@@ -159,10 +159,13 @@ fn a_table_that_does_not_fit_is_refused() {
         bench.refused(says);
     };
     with("id bigint UNIQUE, geom bytea", "has no column `n`");
-    with("id bigint UNIQUE, n bigint, geom bytea", "is int8, and what comes is text; coerce the field");
-    with("id bigint, n text, geom bytea", "no unique index on its key; make one: CREATE UNIQUE INDEX");
+    with(
+        "id bigint UNIQUE, n bigint, geom bytea",
+        "has type int8, but the field has type text; convert the field",
+    );
+    with("id bigint, n text, geom bytea", "no unique index on the key; create one with CREATE UNIQUE INDEX");
     with("id bigint UNIQUE, n text", "has no column `geom`");
-    with("id bigint UNIQUE, n text, geom text", "holds no geometry");
+    with("id bigint UNIQUE, n text, geom text", "cannot hold geometries");
 }
 
 #[test]

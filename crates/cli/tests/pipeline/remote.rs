@@ -1,13 +1,10 @@
 //! geocode and http steps against a provider that misbehaves, on loopback.
 
 use serde_json::json;
-use tidegate_chaos::{Chaos, Config, FaultKind, FaultRule, Handle, spec};
+use tidegate_chaos::{Config, FaultKind};
 
 use crate::bench::{Bench, point};
-
-fn chaos(config: Config) -> Handle {
-    Chaos::start(Config { threads: 1, seed: 1, ..config }).unwrap()
-}
+use crate::provider::{chaos, fault};
 
 fn addresses(n: usize) -> String {
     let rows: String = (1..=n).map(|i| format!("{i},{i} Harbour Road,Wien\n")).collect();
@@ -49,7 +46,7 @@ fn geocode_asks_once_keeps_answers_and_counts_what_was_not_found() {
 
 #[test]
 fn transient_failures_are_retried_and_permanent_ones_are_rejected() {
-    let transient = FaultRule { kind: FaultKind::Status(503), when: spec::when("0.2").unwrap() };
+    let transient = fault(FaultKind::Status(503), "0.2");
     let server = chaos(Config { faults: vec![transient], bad_rows: 0.1, ..Config::default() });
     let bench = Bench::new();
     bench.write("in.csv", &addresses(50));

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tidegate_chaos::{Chaos, Config, Dialect, FaultKind, FaultRule, Handle, Unrest, spec};
+use tidegate_chaos::{Config, Dialect, FaultKind, Handle, Unrest, spec};
 
 use crate::bench::Bench;
+use crate::provider::{chaos, fault};
 
 const N: u64 = 230;
 
@@ -22,16 +23,8 @@ const WAYS: [(&str, &str, &str, &str); 8] = [
     ("stac", "/stac", "stac", ", paging: { size: 50 }"),
 ];
 
-pub(crate) fn chaos(config: Config) -> Handle {
-    Chaos::start(Config { threads: 1, seed: 1, ..config }).unwrap()
-}
-
 pub(crate) fn layer(features: u64) -> Config {
     Config { features, page_max: 50, ..Config::default() }
-}
-
-fn fault(kind: FaultKind, when: &str) -> FaultRule {
-    FaultRule { kind, when: spec::when(when).unwrap() }
 }
 
 /// Source and service of a manifest.
@@ -187,7 +180,7 @@ fn another_count_than_declared_fails_unless_it_is_tolerated() {
     bench.manifest(&(from(&server, WAYS[0]) + sink));
     let ran = bench.run(&[]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("237 features were declared and 230 received"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("237 features declared, 230 received"), "{}", ran.stderr);
     assert!(ran.stderr.contains("COUNT_MISMATCH") && !bench.path("out.gpkg").exists(), "{}", ran.stderr);
     let tolerant = |more| (WAYS[0].0, WAYS[0].1, WAYS[0].2, more);
     for (more, verdict) in [(", tolerate: 7", 0), (", tolerate: 1%", 1), (", tolerate: 4%", 0)] {
@@ -293,11 +286,11 @@ fn what_cannot_work_is_said_before_anything_is_asked() {
         ("services: { far: {} }\nsource: { service: far }", "services.far: it has no `url`"),
         (
             "services: { far: { url: \"http://127.0.0.1:1/x\" } }\nsource: { service: far }",
-            "does not show what it is",
+            "cannot detect the protocol",
         ),
         ("source: { file: a.csv, paging: { size: 5 } }", "only a service has pages"),
         ("services: { far: {} }\nsource: { service: far, file: a.csv }", "says both"),
-        ("services: { far: {} }\nsource: { service: far, tolerate: some }", "this is no tolerance"),
+        ("services: { far: {} }\nsource: { service: far, tolerate: some }", "this is not a tolerance"),
     ] {
         bench.manifest(&format!("{parts}\n{sink}"));
         bench.refused(says);

@@ -154,7 +154,7 @@ fn lookup_takes_fields_or_rejects() {
     let result = bench.runs(4);
     assert_eq!((&result["written"], &result["no_match"]), (&json!(2), &json!(0)));
     bench.write("owners.csv", "id,name,city\n1,Anna,Wien\n1,Bert,Graz\n");
-    bench.refused("the key \"1\" stands there twice");
+    bench.refused("duplicate key \"1\"");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn reproject_and_set_crs() {
     assert_eq!(bench.features("out.geojsonl")[0]["geometry"]["coordinates"], json!([8.9832, 47.3537]));
     bench
         .manifest("source: { file: in.csv }\nsteps:\n  - reproject: EPSG:4326\nsink: { file: out.geojsonl }");
-    bench.refused("the source does not say its coordinate reference system");
+    bench.refused("the source declares no coordinate reference system");
     bench.manifest("source: { file: in.csv, crs: EPSG:3857 }\nsink: { file: out.geojsonl }");
     bench.refused("add a step `reproject: EPSG:4326`");
 }
@@ -244,5 +244,5 @@ fn a_grid_of_the_manifest_is_used_and_told() {
     );
 
     manifest("grids: [nowhere]");
-    bench.refused("grids: there is no folder");
+    bench.refused("grids: directory");
 }

@@ -6,10 +6,11 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_chaos::{Config, Dialect, FaultKind, FaultRule, Service, spec};
+use tidegate_chaos::{Config, Dialect, FaultKind, Service, spec};
 
 use crate::bench::Bench;
-use crate::service::{chaos, layer};
+use crate::provider::{chaos, fault};
+use crate::service::layer;
 use crate::twin::Held;
 
 const N: u64 = 230;
@@ -113,7 +114,7 @@ fn calls(bench: &Bench, to: &str) -> u64 {
 
 #[test]
 fn calls_of_the_source_are_in_the_audit() {
-    let fails = |at: &&str| FaultRule { kind: FaultKind::Status(503), when: spec::when(at).unwrap() };
+    let fails = |at: &&str| fault(FaultKind::Status(503), at);
     let faults = ["@2", "@5", "@20", "@100"].iter().map(fails).collect();
     let server = chaos(Config { faults, ..layer(N) });
     let bench = Bench::new();
@@ -133,7 +134,7 @@ fn calls_of_the_source_are_in_the_audit() {
 
 #[test]
 fn calls_of_the_source_are_in_the_metrics() {
-    let fails = |at: &&str| FaultRule { kind: FaultKind::Status(503), when: spec::when(at).unwrap() };
+    let fails = |at: &&str| fault(FaultKind::Status(503), at);
     let faults = ["@2", "@5", "@20", "@100"].iter().map(fails).collect();
     let server = chaos(Config { faults, ..layer(N) });
     let bench = Bench::new();
@@ -164,7 +165,7 @@ fn calls_of_the_source_are_in_the_metrics() {
 
 #[test]
 fn calls_that_failed_are_in_the_audit_of_a_run_that_could_not_begin() {
-    let faults = vec![FaultRule { kind: FaultKind::Status(503), when: spec::when("1").unwrap() }];
+    let faults = vec![fault(FaultKind::Status(503), "1")];
     let server = chaos(Config { faults, ..layer(N) });
     let bench = Bench::new();
     bench.manifest(&both(&server.url(), ""));
@@ -265,7 +266,7 @@ fn a_service_that_declares_nothing_is_said_to_be_unknown() {
     assert_eq!((&plan["asked"][0]["source"]["requests"], &plan["calls"]), (&Value::Null, &Value::Null));
     assert_eq!(plan["predictions"], json!([]));
     let table = bench.tidegate(&["plan", "m.yaml"]).stdout;
-    assert!(table.contains("how many pages the source takes is not known"), "{table}");
+    assert!(table.contains("number of pages unknown"), "{table}");
     // Whoever knows can say it: the description, and 23 pages.
     let told = bench.tidegate(&["plan", "m.yaml", "--records", "230", "--format", "json"]).json();
     let opening = plan["asked"][0]["source"]["opening"].as_u64().unwrap();

@@ -1,16 +1,17 @@
 //! Files of web servers and buckets as sources, and buckets as sinks.
 
 use serde_json::json;
-use tidegate_chaos::{Config, FaultKind, FaultRule, spec};
+use tidegate_chaos::{Config, FaultKind};
 
 use crate::bench::Bench;
-use crate::service::{chaos, layer};
+use crate::provider::{chaos, fault};
+use crate::service::layer;
 
 const MANY: u64 = 3000;
 
 #[test]
 fn a_file_of_a_web_server_is_fetched_read_and_known_again() {
-    let faults = vec![FaultRule { kind: FaultKind::Cut, when: spec::when("first:1").unwrap() }];
+    let faults = vec![fault(FaultKind::Cut, "first:1")];
     let server = chaos(Config { faults, ..layer(MANY) });
     let bench = Bench::new();
     bench.manifest(&format!(
@@ -65,12 +66,12 @@ fn what_cannot_be_fetched_or_added_to_is_said() {
     for (parts, says) in [
         (
             "source: { file: \"http://127.0.0.1:1/a.shp\" }\nsink: { file: a.gpkg }",
-            "a Shapefile is several files",
+            "a Shapefile consists of several files",
         ),
-        ("source: { file: \"http://127.0.0.1:1/a\" }\nsink: { file: a.gpkg }", "no ending of a format"),
+        ("source: { file: \"http://127.0.0.1:1/a\" }\nsink: { file: a.gpkg }", "no supported file extension"),
         (
             "services: { w: { url: \"http://127.0.0.2:1/\" } }\nsource: { file: \"http://127.0.0.1:1/a.csv\", service: w }\nsink: { file: a.gpkg }",
-            "is not at the service",
+            "is not on the host of",
         ),
         (
             "source: { file: a.csv }\nsink: { file: \"s3://b/a.gpkg\", key: [id] }",

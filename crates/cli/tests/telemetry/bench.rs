@@ -1,11 +1,12 @@
 //! A directory to run in, and the servers that a run meets.
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::ops::Deref;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::canned::{Canned, MATCH, json};
 use crate::running::Ran;
+use crate::workdir::Workdir;
 
 /// A server that takes whatever comes.
 pub(crate) fn taking() -> Canned {
@@ -22,11 +23,18 @@ pub(crate) fn geocoder(status: impl Fn(usize) -> &'static str + Send + Sync + 's
 }
 
 /// A directory to run in.
-pub(crate) struct Bench(tempfile::TempDir);
+pub(crate) struct Bench(Workdir);
+
+impl Deref for Bench {
+    type Target = Workdir;
+    fn deref(&self) -> &Workdir {
+        &self.0
+    }
+}
 
 impl Bench {
     pub(crate) fn new() -> Bench {
-        Bench(tempfile::tempdir().unwrap())
+        Bench(Workdir::new())
     }
 
     /// With so many addresses in `in.csv`.
@@ -35,18 +43,6 @@ impl Bench {
         let rows: String = (0..n).map(|i| format!("{i},{i} Harbour Road\n")).collect();
         bench.write("in.csv", &format!("id,address\n{rows}"));
         bench
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    pub(crate) fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text).unwrap();
-    }
-
-    pub(crate) fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.path(name)).unwrap()
     }
 
     /// A manifest `m.yaml` with these parts, indented by two.
@@ -61,9 +57,8 @@ impl Bench {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        command.args(args).current_dir(self.0.path()).stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).env("NO_COLOR", "1");
+        let mut command = self.0.command(args);
+        command.env("NO_COLOR", "1");
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")) {
             command.env_remove(name);
         }

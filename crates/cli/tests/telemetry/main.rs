@@ -18,3 +18,5 @@ mod report;
 #[path = "../common/running.rs"]
 mod running;
 mod serve;
+#[path = "../common/workdir.rs"]
+mod workdir;

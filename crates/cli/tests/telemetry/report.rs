@@ -27,7 +27,7 @@ fn a_report_says_what_the_run_did() {
     for part in [
         "<h1>parcels</h1>",
         "30 read = 26 committed + 4 dead",
-        "It adds up: none lost, none doubled",
+        "All records accounted for: none lost, none duplicated",
         "class=\"dot\"",
         "class=\"cross\"",
         "<code>INVALID_GEOMETRY</code>",
@@ -47,7 +47,7 @@ fn a_report_says_what_the_run_did() {
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     let page = bench.read("halt.html");
     assert!(
-        page.contains("✗ halted the run") && page.contains("The run ended before these records did"),
+        page.contains("✗ halted the run") && page.contains("The run ended before all records were processed"),
         "{page}"
     );
 }

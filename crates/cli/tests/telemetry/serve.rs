@@ -40,7 +40,7 @@ impl Served {
         let mut served = Served { child, said, addr: String::new() };
         let at = served.wait("http://");
         served.addr = at.split("http://").nth(1).unwrap().trim_end_matches('/').to_owned();
-        served.wait("tidegate serve: watching");
+        served.wait("tidegate serve: monitoring");
         served
     }
 
@@ -173,7 +173,7 @@ fn what_is_served_is_what_is_there() {
     }
     assert!(!page.contains("<script") && !page.contains("16.37"));
     let map = served.get("/dead-letters");
-    assert!(map.contains("4 of 4 letters, places to a tenth of a degree"), "{map}");
+    assert!(map.contains("4 of 4 letters, coordinates rounded to 0.1 degrees"), "{map}");
     assert!(map.contains("Self-intersection[16.3 48.2]") && !map.contains("16.37"), "places are coarse");
     served.end();
 }
@@ -206,8 +206,8 @@ fn only_those_who_may_are_answered() {
     served.end();
     assert_eq!(bench.run(&["serve", "--check", "--listen", &addr], &[]).code, 1, "nobody is there any more");
     for (args, part) in [
-        (&["serve", "--state", "nowhere"][..], "there is nothing to watch"),
-        (&["serve", "--listen", "0.0.0.0:0", "--reveal", "ticket 7"], "loopback only"),
+        (&["serve", "--state", "nowhere"][..], "nothing to monitor"),
+        (&["serve", "--listen", "0.0.0.0:0", "--reveal", "ticket 7"], "requires a loopback address"),
         (&["serve", "--every", "10ms"], "--every"),
         (&["serve", "--dead-letters", "env:NOT_SET_ANYWHERE"], "NOT_SET_ANYWHERE"),
     ] {
@@ -230,7 +230,7 @@ fn retention_runs_at_the_start_and_again() {
     assert!(text.contains("tidegate_letter_purged_total{pipeline=\"letters:a\"} 1\n"), "{text}");
     // One that expires while it runs is gone with a later round.
     put(&bench, "a.db", &[letter(4, 61), letter(5, 61)]);
-    served.wait("2 letters of a.db were kept long enough and are purged");
+    served.wait("purged 2 letters past the retention period from a.db");
     served.until("tidegate_letter_purged_total{pipeline=\"letters:a\"} 3");
     served.end();
     let mut store = LetterStore::open(&LetterStoreLocation::File(bench.path("a.db"))).unwrap();
@@ -279,7 +279,7 @@ fn exact_places_are_audited_each_time() {
     let served = Served::start(&bench, &["--dead-letters", "a.db", "--reveal", "ticket 7"], &[]);
     for _ in 0..2 {
         let map = served.get("/dead-letters");
-        assert!(map.contains("exact places") && map.contains("16.3712"), "{map}");
+        assert!(map.contains("exact coordinates") && map.contains("16.3712"), "{map}");
     }
     assert!(!served.get("/").contains("16.3712"), "the overview shows none");
     served.end();
@@ -307,8 +307,8 @@ fn a_store_that_cannot_be_read_is_told_and_a_missing_one_is_not_made() {
     assert!(!text.contains("tidegate_letter_letters{pipeline=\"letters:broken\"}"), "{text}");
     assert!(text.contains("tidegate_letter_letters{pipeline=\"letters:later\"} 0\n"), "{text}");
     let page = served.get("/");
-    assert!(page.contains("✗ something cannot be read") && page.contains("It cannot be read"), "{page}");
-    assert!(page.contains("Not there yet"), "{page}");
+    assert!(page.contains("✗ read error") && page.contains("Cannot read the store"), "{page}");
+    assert!(page.contains("Empty: created with the first letter"), "{page}");
     assert!(served.get("/dead-letters").starts_with("HTTP/1.1 503 "));
     assert!(!bench.path("later.db").exists());
     // It is seen when it is there.

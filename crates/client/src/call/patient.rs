@@ -14,11 +14,11 @@ use tidegate_core::{Code, Wall};
 /// The other side wants more time than the run has: it ends with exit code 75.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Later {
-    /// Why: `QUOTA_EXHAUSTED`, `CIRCUIT_OPEN`, or the code of the answer that asked for the wait.
+    /// The reason: `QUOTA_EXHAUSTED`, `CIRCUIT_OPEN`, or the code of the answer that asked for the wait.
     pub code: Code,
-    /// When to come back.
+    /// The earliest time of the next call.
     pub until: Wall,
-    /// Who asked for it and how, in a sentence.
+    /// The origin of the wait, in a sentence.
     pub said: String,
 }
 

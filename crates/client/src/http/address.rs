@@ -85,9 +85,9 @@ fn class_v6(v6: Ipv6Addr) -> AddressClass {
 /// Which addresses may be connected to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// Private addresses too.
+    /// Whether private addresses are allowed.
     pub private: bool,
-    /// These, whatever they are.
+    /// Addresses that are allowed whatever their class.
     pub exact: Vec<IpAddr>,
 }
 

@@ -15,7 +15,7 @@ pub struct Allow {
     /// Names of hosts, in lower case: `example.org`, or `*.example.org` for all names below it.
     /// Empty allows every name.
     pub hosts: Vec<String>,
-    /// What the names may resolve to.
+    /// The addresses that the names may resolve to.
     pub addresses: Addresses,
 }
 

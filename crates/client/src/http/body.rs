@@ -17,9 +17,10 @@ use tidegate_core::signal::Network;
 /// How large an answer may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyLimits {
-    /// Bytes, unpacked.
+    /// The largest size of a body after decompression, in bytes.
     pub bytes_max: u64,
-    /// Bytes unpacked per byte packed. Bodies below 64 KiB are not judged by it.
+    /// The highest compression ratio: bytes after decompression per byte before. Bodies below 64 KiB are
+    /// exempt.
     pub ratio_max: u64,
 }
 

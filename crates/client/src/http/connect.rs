@@ -8,7 +8,7 @@
 use super::allow::{Allow, Forbidden};
 use super::failure::ConnectError;
 use super::resolve::Resolve;
-use super::{certificates, platform_tls};
+use super::{CertificateError, platform_tls};
 use rustls::pki_types::ServerName;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -89,7 +89,7 @@ impl Connector {
         }
         let name =
             ServerName::try_from(host.to_owned()).map_err(|_| ConnectError::Tls("no server name".into()))?;
-        let tls = self.tls().map_err(|e| ConnectError::Tls(certificates(&e)))?;
+        let tls = self.tls().map_err(|e| ConnectError::Tls(CertificateError(e).to_string()))?;
         let tls = tls.connect(name, stream).await.map_err(|e| ConnectError::Tls(e.to_string()))?;
         Ok(MaybeTlsStream::Tls(Box::new(tls)))
     }

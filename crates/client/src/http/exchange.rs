@@ -62,17 +62,17 @@ pub type Answered<T = ()> = Result<ParsedResponse<T>, HttpFailure>;
 
 /// Takes requests to one service. Clones share connections and lanes.
 pub struct Exchange<T = ()> {
-    /// Connections.
+    /// The HTTP client.
     pub client: Client,
-    /// Lanes.
+    /// The lanes of the calls.
     pub lanes: Lanes,
-    /// How the service speaks.
+    /// The dialect of the service.
     pub dialect: ServiceDialect<T>,
-    /// How often and how long to try.
+    /// The policy of calls: attempts, delays, deadline.
     pub policy: CallPolicy,
-    /// For what is said about attempts.
+    /// The redactor of secrets in messages about attempts.
     pub redactor: Arc<Redactor>,
-    /// What is traced of its calls.
+    /// Whether its calls are traced, and how.
     pub trace: Trace,
 }
 

@@ -23,6 +23,7 @@ mod body;
 mod connect;
 mod exchange;
 mod failure;
+mod message;
 mod pool;
 mod redirect;
 pub mod request;
@@ -44,6 +45,7 @@ use http_body_util::Full;
 use pool::Pool;
 use rustls_platform_verifier::BuilderVerifierExt;
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use url::Url;
@@ -51,17 +53,17 @@ use url::Url;
 /// The settings of a [`Client`].
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// What may be asked.
+    /// The hosts and addresses that may be asked.
     pub allow: Allow,
-    /// Time to resolve, connect and shake hands.
+    /// The timeout of name resolution, connection and TLS handshake together.
     pub connect_timeout: Duration,
-    /// An unused connection is kept this long.
+    /// The time after which an idle connection is closed.
     pub idle_timeout: Duration,
-    /// Limits of an answer.
+    /// The limits of the body of a response.
     pub body: BodyLimits,
-    /// Hops followed in one attempt.
+    /// The most redirects followed in one attempt.
     pub redirects_max: u32,
-    /// Sent when a request names no other.
+    /// The User-Agent of requests that name no other.
     pub user_agent: HeaderValue,
 }
 
@@ -89,7 +91,7 @@ pub struct Response {
     pub status: StatusCode,
     /// Its headers.
     pub headers: HeaderMap,
-    /// Its body, unpacked and complete. Empty if an error's body could not be read.
+    /// Its body, decompressed and complete. Empty if the body of an error could not be read.
     pub body: Bytes,
     /// The URL that gave it, without credentials.
     pub url: Url,
@@ -102,12 +104,14 @@ impl Response {
         self.headers.get(http::header::CONTENT_TYPE)?.to_str().ok()
     }
 
-    /// The beginning of the body as one line of text, for messages, secrets masked.
+    /// What the body says, as one line of text for messages, secrets masked: the message of an
+    /// error, if it has one, or else its beginning.
     #[must_use]
     pub fn excerpt(&self, chars_max: usize, redactor: &Redactor) -> String {
         // Masked before it is cut: half a secret would not be found.
         let start = self.body.get(..self.body.len().min(EXCERPT_BYTES_MAX)).unwrap_or_default();
-        let masked = redactor.bytes(start);
+        let said = message::message(start);
+        let masked = redactor.bytes(said.as_deref().map_or(start, str::as_bytes));
         let text = String::from_utf8_lossy(masked.get(..masked.len().min(chars_max * 4)).unwrap_or_default());
         let mut out: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
         if let Some((end, _)) = out.char_indices().nth(chars_max) {
@@ -140,7 +144,10 @@ impl Client {
     ///
     /// # Errors
     /// The operating system's certificates cannot be used.
-    pub fn new<'a>(config: ClientConfig, urls: impl IntoIterator<Item = &'a Url>) -> Result<Client, String> {
+    pub fn new<'a>(
+        config: ClientConfig,
+        urls: impl IntoIterator<Item = &'a Url>,
+    ) -> Result<Client, CertificateError> {
         let connector = Connector::new(
             config.allow.clone(),
             Arc::new(SystemResolver),
@@ -148,7 +155,7 @@ impl Client {
             config.connect_timeout,
         );
         if urls.into_iter().any(|url| url.scheme() == "https") {
-            connector.tls().map_err(|e| certificates(&e))?;
+            connector.tls().map_err(CertificateError)?;
         }
         Ok(Client::over(connector, config))
     }
@@ -208,8 +215,20 @@ impl Client {
     }
 }
 
-fn certificates(error: &rustls::Error) -> String {
-    format!("the system's certificates cannot be used: {error}")
+/// The certificates of the operating system cannot be used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CertificateError(rustls::Error);
+
+impl fmt::Display for CertificateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the system's certificates cannot be used: {}", self.0)
+    }
+}
+
+impl std::error::Error for CertificateError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
 }
 
 /// The trust of the operating system, by ring. It is read once: the certificates are more work than

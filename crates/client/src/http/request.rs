@@ -24,9 +24,9 @@ pub enum CredentialLocation {
 pub struct Credential {
     /// A name for lanes and logs, such as `env:GEO_KEY`.
     pub name: String,
-    /// Where it goes.
+    /// The header or query parameter that carries it.
     pub place: CredentialLocation,
-    /// The value.
+    /// The secret value.
     pub secret: Secret,
 }
 
@@ -34,17 +34,17 @@ pub struct Credential {
 /// behind when a redirect leaves the host that they are for.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// GET, POST and so on.
+    /// The HTTP method.
     pub method: Method,
     /// The URL without credentials.
     pub url: Url,
-    /// Headers without credentials.
+    /// The headers, without credentials.
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
-    /// Sent to the origin of `url` and to no other.
+    /// The credentials: sent to the origin of `url` and to no other.
     pub credentials: Vec<Credential>,
-    /// Sent as `Idempotency-Key`, which makes a repeat safe: the key of this request, see
+    /// The idempotency key, which makes a repeat safe, sent as `Idempotency-Key`: see
     /// [`Request::key_bytes`].
     pub idempotency_key: Option<[u8; 32]>,
 }

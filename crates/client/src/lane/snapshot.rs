@@ -8,21 +8,21 @@ use tidegate_core::{Code, Mono, Verdict, VerdictKind};
 /// Counted since the lane was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records that came for the first time.
+    /// Calls begun, counted at their first attempt.
     pub started: u64,
     /// Calls sent.
     pub sent: u64,
-    /// Calls that came back.
+    /// Calls whose verdict is known.
     pub settled: u64,
     /// Calls abandoned before an answer.
     pub released: u64,
-    /// Calls that found the lane busy and had to wait for it.
+    /// Calls that had to wait for a permit.
     pub waited: u64,
-    /// Answers that asked for fewer calls.
+    /// Throttled answers.
     pub throttled: u64,
-    /// Answers that carried any rate-limit header.
+    /// Answers with any rate-limit header.
     pub hinted: u64,
-    /// Rate-limit headers that could not be read.
+    /// Rate-limit headers that are malformed.
     pub malformed: u64,
     /// Answers per HTTP status; 0 counts the calls that got none.
     pub statuses: Vec<(u16, u64)>,
@@ -52,7 +52,7 @@ impl Counts {
 /// The next time at which a lane sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// Not before.
+    /// The earliest time of the next permit.
     pub at: Mono,
     /// `CIRCUIT_OPEN` or `QUOTA_EXHAUSTED`; `None` for pace or a wait that the server asked for.
     pub shut: Option<Code>,
@@ -61,26 +61,26 @@ pub struct Due {
 /// A lane at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Which lane.
+    /// The key of the lane.
     pub key: LaneKey,
-    /// When this was taken.
+    /// The time of the snapshot.
     pub now: Mono,
-    /// Calls per second that the lane has learned or was given; `None` while it knows none.
+    /// The rate, learned or configured, in calls per second; `None` while it is unknown.
     pub rate: Option<f64>,
-    /// Calls out.
+    /// Calls in flight.
     pub in_flight: u32,
-    /// Calls that may be out at once.
+    /// The most calls in flight.
     pub cap: u32,
-    /// The server asked for no call before this; in the past when it asks for nothing.
+    /// The earliest time of the next call that the server asked for; in the past when it asks for nothing.
     pub gate: Mono,
-    /// Calls that wait for the lane.
+    /// Calls that wait for a permit.
     pub waiting: usize,
-    /// What the waiting ones wait for; `None` when they wait for a call to come back.
+    /// The next permit of the waiting calls; `None` when they wait for a call in flight to end.
     pub due: Option<Due>,
-    /// The breaker.
+    /// The state of the breaker.
     pub breaker: BreakerState,
-    /// How often the breaker has changed its state.
+    /// The number of state changes of the breaker.
     pub breaker_changes: u32,
-    /// Since the start.
+    /// The counters since the start.
     pub counts: Counts,
 }

@@ -12,13 +12,14 @@
 //! A file that cannot be read is reported and left out; the next write replaces it.
 
 use super::{Clock, LaneKey};
+use crate::durable;
 use crate::lock::lock;
 use crate::secret::Secret;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, Weak};
@@ -249,7 +250,7 @@ fn read(dir: &Path) -> Result<BTreeMap<String, LaneStateRecord>, String> {
 /// Merges with what others wrote meanwhile, drops what has passed, and replaces the file.
 fn write(dir: &Path, lanes: BTreeMap<String, LaneStateRecord>, now: Wall) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    let lock = private(&dir.join("lanes.lock"))?;
+    let lock = durable::private(&dir.join("lanes.lock"))?;
     lock.lock()?;
     // A damaged file was told of when it was opened.
     let mut all = read(dir).unwrap_or_default();
@@ -262,30 +263,8 @@ fn write(dir: &Path, lanes: BTreeMap<String, LaneStateRecord>, now: Wall) -> io:
         state.not_before().map(|_| (id, LaneStateRecord::of(&entry.host, &state)))
     });
     let form = LaneStateFile { version: VERSION, lanes: all.collect() };
-    let (new, path) = (dir.join("lanes.json.new"), dir.join(FILE));
-    let mut file = private(&new)?;
-    file.set_len(0)?;
-    file.write_all(format!("{}\n", serde_json::to_string_pretty(&form)?).as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, &path)?;
-    sync_dir(dir)
-}
-
-/// A file that only its owner may read.
-fn private(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.create(true).write(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
-}
-
-fn sync_dir(dir: &Path) -> io::Result<()> {
-    #[cfg(unix)]
-    File::open(dir)?.sync_all()?;
-    #[cfg(not(unix))]
-    let _ = dir;
-    Ok(())
+    let text = format!("{}\n", serde_json::to_string_pretty(&form)?);
+    durable::replace(&dir.join(FILE), text.as_bytes())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use super::form::{Endpoint, RequestMethod};
 use super::template::{Placeholder, PlaceholderValues, Template, percent};
 use super::value::{Pairs, Url};
-use super::{Profile, Refusal};
+use super::{Profile, ProfileError, Refusal};
 use std::fmt;
 use std::ops::Range;
 
@@ -67,16 +67,16 @@ pub struct SendHeader {
     pub name: String,
     /// Its value.
     pub value: String,
-    /// It holds the credential.
+    /// Whether it holds the credential.
     pub secret: bool,
 }
 
 /// A request to be sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RequestTemplate {
-    /// The method.
+    /// The HTTP method.
     pub method: RequestMethod,
-    /// The address, credential included.
+    /// The URL, credential included.
     pub url: String,
     /// The headers.
     pub headers: Vec<SendHeader>,
@@ -230,7 +230,10 @@ impl Profile {
     /// This profile at another address: a base such as `http://127.0.0.1:8080`, or a whole
     /// template such as `https://host/find?q={address}&token={key}`, which then replaces path,
     /// query and credential parameter of the endpoints whose placeholders it has.
-    pub fn at(&self, url: &str) -> Result<Profile, String> {
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn at(&self, url: &str) -> Result<Profile, ProfileError> {
         let mut form = self.form.clone();
         if !url.contains(['{', '?']) {
             form.url = Some(Url::try_from(url.to_owned())?);
@@ -267,7 +270,10 @@ impl Profile {
         match (has(Placeholder::Address), has(Placeholder::Lat) && has(Placeholder::Lon)) {
             (true, false) => form.forward = Some(endpoint),
             (false, true) => form.reverse = Some(endpoint),
-            _ => return Err(format!("`{url}` needs either {{address}}, or {{lat}} and {{lon}}")),
+            _ => {
+                let reason = format!("`{url}` needs either {{address}}, or {{lat}} and {{lon}}");
+                return Err(ProfileError::Invalid(reason));
+            }
         }
         Ok(Profile { form, ..self.clone() })
     }

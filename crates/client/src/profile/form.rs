@@ -63,6 +63,9 @@ form! {
     sniff: Vec<SniffRule>,
     /// How to read an answer. The first shape that the body has counts.
     answers: Vec<AnswerShape>,
+    /// Where a text beside an empty list of answers tells a failure. It is no match only if there
+    /// is none, or if it says that nothing was found.
+    doubt: Pointers,
     /// The pace to begin with: 1 per second and a burst of 1 without it.
     rate: Rate,
     /// Calls under way at once: 8 without it.
@@ -89,16 +92,16 @@ form! {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
-    /// The query parameter.
+    /// The name of the query parameter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<Name>,
-    /// The header.
+    /// The name of the header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
-    /// The word before the credential in the header, such as `Bearer`.
+    /// The authentication scheme: the word before the credential in the header, such as `Bearer`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheme: Option<Name>,
-    /// It also answers without a credential.
+    /// Whether the service also answers without a credential.
     #[serde(default)]
     pub optional: bool,
 }
@@ -107,7 +110,7 @@ pub struct Auth {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Endpoint {
-    /// `GET` without it, or `POST`.
+    /// The HTTP method, `GET` or `POST`; `GET` by default.
     #[serde(default)]
     pub method: RequestMethod,
     /// The address of this endpoint, where it is not the profile's `url`.
@@ -149,7 +152,7 @@ impl RequestMethod {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchEndpoint {
-    /// The method.
+    /// The HTTP method.
     pub method: RequestMethod,
     /// The path, joined to the profile's `url`.
     pub path: Template,
@@ -173,10 +176,10 @@ pub enum BatchFormat {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HintSpec {
-    /// The unit of a bare number in Retry-After: `s` without it.
+    /// The unit of a bare number in Retry-After; `s` by default.
     #[serde(default)]
     pub retry_after_unit: Unit,
-    /// A wait that a header asks for is never taken to be shorter than this.
+    /// The shortest wait: a shorter one that a header asks for is lengthened to this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor: Option<TimeSpan>,
     /// Headers that only this service sends, and what they mean.
@@ -231,16 +234,16 @@ pub enum HeaderMeans {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Statuses {
-    /// Fewer calls, please; 429 always is.
+    /// Statuses that throttle; 429 always does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttle: Vec<Status>,
-    /// The quota is spent; 402 always is.
+    /// Statuses of a spent quota; 402 always is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quota: Vec<Status>,
-    /// Can heal, besides 408, 425, 429, 500, 502, 503 and 504.
+    /// Retryable statuses, besides 408, 425, 429, 500, 502, 503 and 504.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retryable: Vec<Status>,
-    /// Cannot heal, although the usual table says so.
+    /// Statuses that are not retried, although the usual table says so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub terminal: Vec<Status>,
 }
@@ -273,13 +276,13 @@ pub struct AnswerShape {
     /// The address as the service writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<Pointers>,
-    /// How sure the service is.
+    /// The confidence score.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Pointers>,
-    /// The score of a perfect answer: 1 without it. Scores are divided by it.
+    /// The score of a perfect answer; 1 by default. Scores are divided by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score_max: Option<Positive>,
-    /// What was found: a house, a street, a town.
+    /// The match type: a house, a street, a town.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Pointers>,
 }
@@ -290,7 +293,7 @@ pub struct AnswerShape {
 pub struct Rate {
     /// Calls per second.
     pub per_second: Positive,
-    /// Calls at once after a rest: 1 without it.
+    /// The burst, in calls; 1 by default.
     #[serde(default = "one")]
     pub burst: u32,
 }
@@ -303,9 +306,9 @@ const fn one() -> u32 {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserAgent {
-    /// It must name the caller, not the HTTP library.
+    /// Whether the User-Agent must name the caller, not the HTTP library.
     pub required: bool,
-    /// What to tell a person who did not set it.
+    /// The advice to a person who did not set it.
     pub say: String,
 }
 
@@ -326,10 +329,10 @@ pub enum Repeat {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// For a thousand calls.
+    /// The price of a thousand calls.
     pub per_1000: Positive,
     /// The currency, such as `USD`.
     pub currency: Name,
-    /// When this was so, such as `2026-03`.
+    /// The date of the price, such as `2026-03`.
     pub as_of: Name,
 }

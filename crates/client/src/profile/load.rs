@@ -1,7 +1,7 @@
 //! Where profiles come from, and what is said when one is wrong.
 
-use super::Profile;
 use super::form::ProfileSpec;
+use super::{Profile, ProfileError};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -28,7 +28,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct ProfileProblem {
     /// The file, or the name of an embedded profile.
     pub file: String,
-    /// The line, from 1, where one is to blame.
+    /// The line, from 1, if one is to blame.
     pub line: Option<u64>,
     /// The column, from 1.
     pub column: Option<u64>,
@@ -83,13 +83,13 @@ impl Profiles {
     ///
     /// # Errors
     /// There is none, or one that had to be read is wrong.
-    pub fn one(name: &str, path: Option<&Path>) -> Result<Profile, String> {
+    pub fn one(name: &str, path: Option<&Path>) -> Result<Profile, ProfileError> {
         match (path, Profiles::embedded_one(name)) {
-            (None, Some(profile)) => profile.map_err(|e| e.to_string()),
+            (None, Some(profile)) => Ok(profile?),
             (path, _) => {
-                let mut all = Profiles::embedded().map_err(|e| e.to_string())?;
+                let mut all = Profiles::embedded()?;
                 if let Some(path) = path {
-                    all = all.with(path).map_err(|e| e.to_string())?;
+                    all = all.with(path)?;
                 }
                 all.get(name).cloned()
             }
@@ -168,13 +168,19 @@ impl Profiles {
         self.all.values().map(|l| &l.profile)
     }
 
-    /// The one of this name, or a sentence that says which there are.
-    pub fn get(&self, name: &str) -> Result<&Profile, String> {
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// There is none; the message lists the names.
+    pub fn get(&self, name: &str) -> Result<&Profile, ProfileError> {
         self.loaded(name).map(|l| &l.profile)
     }
 
     /// The YAML of the one of this name.
-    pub fn source(&self, name: &str) -> Result<&str, String> {
+    ///
+    /// # Errors
+    /// There is none; the message lists the names.
+    pub fn source(&self, name: &str) -> Result<&str, ProfileError> {
         self.loaded(name).map(|l| l.source.as_str())
     }
 
@@ -184,16 +190,15 @@ impl Profiles {
         self.all.get(name)?.file.as_deref()
     }
 
-    fn loaded(&self, name: &str) -> Result<&Loaded, String> {
-        self.all.get(name).ok_or_else(|| {
-            let names = self.names();
-            format!("there is no profile `{name}`{}; there are {}", question(name, &names), names.join(", "))
-        })
+    fn loaded(&self, name: &str) -> Result<&Loaded, ProfileError> {
+        let unknown =
+            || ProfileError::Unknown { name: name.to_owned(), known: self.all.keys().cloned().collect() };
+        self.all.get(name).ok_or_else(unknown)
     }
 }
 
 fn ready(label: &str, form: ProfileSpec) -> Result<Profile, ProfileProblem> {
-    Profile::new(form).map_err(|what| problem(label, what))
+    Profile::new(form).map_err(|e| problem(label, e.to_string()))
 }
 
 fn problem(file: &str, what: String) -> ProfileProblem {

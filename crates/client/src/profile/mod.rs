@@ -16,13 +16,14 @@
 //! |---|---|
 //! | `form` | the keys of a profile |
 //! | `value`, [`template`], [`mod@pointer`], `rule` | its values, checked |
-//! | `load` | embedded and own files, complaints |
+//! | `load`, `error` | embedded and own files, complaints |
 //! | `ask` | from question to request |
 //! | `read` | from response to finding and answers |
 //! | `pull`, `xml` | the few values that are wanted out of a body |
 //! | `show` | `tidegate profiles ls` and `show` |
 
 mod ask;
+mod error;
 pub mod form;
 mod load;
 pub mod pointer;
@@ -36,6 +37,7 @@ pub mod value;
 mod xml;
 
 pub use ask::{GeocodeInput, GeocodeQuery, RequestTemplate, SendHeader};
+pub use error::{ProfileError, ProfileRequestError};
 pub use load::{EMBEDDED, ProfileProblem, Profiles};
 pub use read::{GeocodeCandidate, Sniffed};
 pub use rule::SniffRule;
@@ -58,6 +60,8 @@ pub struct Profile {
     plan: pull::PointerTrie,
     rules: Vec<CompiledRule>,
     shapes: Vec<CompiledShape>,
+    /// The indexes of the texts that make an empty answer doubtful.
+    doubts: Vec<usize>,
     attributes: Vec<String>,
     elements: Vec<String>,
 }
@@ -88,8 +92,8 @@ struct CompiledShape {
 
 impl Profile {
     /// A profile of a whole form, or why it is none.
-    pub fn new(form: ProfileSpec) -> Result<Profile, String> {
-        check(&form)?;
+    pub fn new(form: ProfileSpec) -> Result<Profile, ProfileError> {
+        check(&form).map_err(ProfileError::Invalid)?;
         let mut plan = pull::PointerTrie::default();
         let (mut attributes, mut elements) = (Vec::new(), Vec::new());
         let rules = form.sniff.iter().flatten().map(|rule| {
@@ -120,8 +124,9 @@ impl Profile {
             }
         });
         let shapes = shapes.collect();
+        let doubts = form.doubt.iter().flat_map(Pointers::iter).map(|p| plan.leaf(p)).collect();
         let formats = form.formats.clone().unwrap_or_else(|| vec![BodyFormat::Any]);
-        Ok(Profile { formats, plan, rules, shapes, attributes, elements, form })
+        Ok(Profile { formats, plan, rules, shapes, doubts, attributes, elements, form })
     }
 
     /// The name by which it is chosen.
@@ -311,16 +316,16 @@ pub enum Refusal {
     Blank,
     /// The place is none.
     OffTheGlobe {
-        /// Longitude as given.
+        /// Longitude in degrees, as given.
         lon: f64,
-        /// Latitude as given.
+        /// Latitude in degrees, as given.
         lat: f64,
     },
     /// The service does not answer such questions.
     NoEndpoint {
-        /// The profile.
+        /// The name of the profile.
         profile: String,
-        /// From address to place?
+        /// Whether it is forward geocoding, from address to coordinate.
         forward: bool,
     },
     /// The profile names no address.
@@ -329,9 +334,9 @@ pub enum Refusal {
     NoKey(String),
     /// The service demands a User-Agent that names the caller.
     UserAgent {
-        /// The profile.
+        /// The name of the profile.
         profile: String,
-        /// What to set.
+        /// The advice: which User-Agent to set.
         say: String,
     },
     /// The value cannot stand in this header.
@@ -342,7 +347,9 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::Blank => f.write_str("the address is blank"),
-            Refusal::OffTheGlobe { lon, lat } => write!(f, "lon {lon}, lat {lat} is no place on the globe"),
+            Refusal::OffTheGlobe { lon, lat } => {
+                write!(f, "lon {lon}, lat {lat} is not a place on the globe")
+            }
             Refusal::NoEndpoint { profile, forward } => {
                 let way = if *forward { "forward" } else { "reverse" };
                 write!(f, "profile {profile} has no {way} endpoint")

@@ -1,5 +1,6 @@
 //! JSON Pointer (RFC 6901), checked when a profile is loaded.
 
+use super::ProfileError;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -64,18 +65,17 @@ impl<'de> Deserialize<'de> for Pointers {
 }
 
 impl TryFrom<String> for Pointer {
-    type Error = String;
+    type Error = ProfileError;
 
-    fn try_from(source: String) -> Result<Pointer, String> {
+    fn try_from(source: String) -> Result<Pointer, ProfileError> {
         let mut steps = Vec::new();
         if !source.is_empty() {
             let Some(rest) = source.strip_prefix('/') else {
-                return Err(format!("`{source}` is no JSON pointer; one starts with `/` or is empty"));
+                return Err(invalid(&source, "one starts with `/` or is empty"));
             };
             for step in rest.split('/') {
-                steps.push(unescape(step).ok_or_else(|| {
-                    format!("`{source}` is no JSON pointer; after `~` only 0 or 1 may stand")
-                })?);
+                let unescaped = unescape(step);
+                steps.push(unescaped.ok_or_else(|| invalid(&source, "after `~` only 0 or 1 may stand"))?);
             }
         }
         Ok(Pointer { source, steps })
@@ -86,6 +86,10 @@ impl From<Pointer> for String {
     fn from(pointer: Pointer) -> String {
         pointer.source
     }
+}
+
+fn invalid(source: &str, rule: &str) -> ProfileError {
+    ProfileError::Invalid(format!("`{source}` is not a JSON pointer; {rule}"))
 }
 
 fn unescape(step: &str) -> Option<String> {
@@ -110,12 +114,12 @@ mod tests {
 
     #[test]
     fn pointers_are_read_as_the_rfc_says() {
-        let steps = |s: &str| Pointer::try_from(s.to_owned()).map(|p| p.steps);
-        assert_eq!(steps(""), Ok(vec![]));
-        assert_eq!(steps("/"), Ok(vec![String::new()]));
-        assert_eq!(steps("/a~1b/m~0n/0"), Ok(vec!["a/b".into(), "m~n".into(), "0".into()]));
+        let steps = |s: &str| Pointer::try_from(s.to_owned()).ok().map(|p| p.steps);
+        assert_eq!(steps(""), Some(vec![]));
+        assert_eq!(steps("/"), Some(vec![String::new()]));
+        assert_eq!(steps("/a~1b/m~0n/0"), Some(vec!["a/b".into(), "m~n".into(), "0".into()]));
         for bad in ["a", "/~2", "/~"] {
-            assert!(steps(bad).is_err(), "{bad}");
+            assert!(steps(bad).is_none(), "{bad}");
         }
     }
 }

@@ -12,6 +12,7 @@
 //! | well-formed, but no shape of `answers` fits | permanent | `UNEXPECTED_BODY` |
 //! | a coordinate that is missing, not a number or off the globe | permanent | `UNEXPECTED_BODY` |
 //! | an empty list of answers, or 204 | no match | `NO_MATCH` |
+//! | an empty list of answers beside a text of `doubt` that tells a failure | permanent | `UNEXPECTED_BODY` |
 //!
 //! A page in the way passes, so it can heal; a well-formed document that lacks what it promises
 //! will lack it again. A latitude of 120 is most likely a swapped pair, and one swapped answer
@@ -34,7 +35,7 @@ const LABEL_BYTES_MAX: usize = 4096;
 /// What a response says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sniffed {
-    /// What outranks the status, if anything does.
+    /// The finding in the body, which outranks the status.
     pub finding: Option<Finding>,
     /// The answers in the service's order; none unless the response is a success.
     pub answers: Vec<GeocodeCandidate>,
@@ -198,13 +199,35 @@ impl Profile {
                 }
             };
             if items.is_empty() {
-                return only(Means::NoMatch, Code::NO_MATCH);
+                let failed = self.doubts.iter().any(|at| tells_failure(pulled.leaf(*at)));
+                return if failed { strange } else { only(Means::NoMatch, Code::NO_MATCH) };
             }
             let answers: Option<Vec<GeocodeCandidate>> =
                 items.iter().map(|i| answer(i, shape.score_max)).collect();
             return answers.map_or(strange, |answers| Sniffed { finding: None, answers });
         }
         strange
+    }
+}
+
+/// Words of a service that found nothing and is well.
+const FOUND_NOTHING: [&str; 9] =
+    ["ok", "success", "zero", "no result", "no match", "no address", "no location", "not found", "nothing"];
+
+/// Whether the text beside an empty answer is about a failure.
+fn tells_failure(leaf: &JsonLeaf<'_>) -> bool {
+    match leaf {
+        JsonLeaf::Text(text) => {
+            let text = text.trim().to_ascii_lowercase().replace('_', " ");
+            !text.is_empty()
+                && !FOUND_NOTHING
+                    .iter()
+                    .any(|words| text.starts_with(words) || text.contains(words) && words.len() > 4)
+        }
+        // A status of HTTP or of the service itself, 0 where there is nothing wrong.
+        JsonLeaf::Number(n) => *n >= 400.0 || *n < 0.0,
+        JsonLeaf::Many(n) => *n > 0,
+        JsonLeaf::Absent | JsonLeaf::Null | JsonLeaf::Bool(_) => false,
     }
 }
 

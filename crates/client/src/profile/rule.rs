@@ -5,6 +5,7 @@
 //! that fits counts. A rule that means an answer (`done`, `no_match`) is held to 2xx unless it
 //! names statuses itself: an empty list under a 402 is no answer.
 
+use super::ProfileError;
 use super::pointer::Pointer;
 use super::value::{Name, Status};
 use serde::de::{Deserializer, Visitor};
@@ -93,41 +94,42 @@ impl SniffRule {
 }
 
 impl TryFrom<SniffRuleSpec> for SniffRule {
-    type Error = String;
+    type Error = ProfileError;
 
-    fn try_from(w: SniffRuleSpec) -> Result<SniffRule, String> {
+    fn try_from(w: SniffRuleSpec) -> Result<SniffRule, ProfileError> {
+        let invalid = |reason: &str| Err(ProfileError::Invalid(reason.to_owned()));
         let looks = usize::from(w.json.is_some())
             + usize::from(w.xml.is_some())
             + usize::from(w.text.is_some())
             + usize::from(w.html);
         if looks > 1 {
-            return Err("a rule looks at one of json, xml, text and html".into());
+            return invalid("a rule looks at one of json, xml, text and html");
         }
         if w.xml.is_none() && (w.attribute.is_some() || w.element.is_some()) {
-            return Err("attribute and element need xml, the name of the root".into());
+            return invalid("attribute and element need xml, the name of the root");
         }
         let look = match (&w.json, &w.xml, &w.text, w.html) {
             (Some(pointer), ..) => Look::Json(pointer.clone()),
             (_, Some(root), ..) => match (&w.attribute, &w.element) {
-                (Some(_), Some(_)) => return Err("a rule looks at attribute or element, not at both".into()),
+                (Some(_), Some(_)) => return invalid("a rule looks at attribute or element, not at both"),
                 (Some(a), None) => Look::XmlAttribute(root.clone(), a.clone()),
                 (None, Some(e)) => Look::XmlElement(root.clone(), e.clone()),
                 (None, None) => Look::XmlRoot(root.clone()),
             },
-            (_, _, Some(text), _) if text.is_empty() => return Err("text is empty".into()),
+            (_, _, Some(text), _) if text.is_empty() => return invalid("text is empty"),
             (_, _, Some(text), _) => Look::Text(text.to_ascii_lowercase()),
             (_, _, _, true) => Look::Html,
-            _ if w.status.is_empty() => return Err("a rule looks at json, xml, text, html or status".into()),
+            _ if w.status.is_empty() => return invalid("a rule looks at json, xml, text, html or status"),
             _ => Look::Status,
         };
         let wants =
             usize::from(!w.one_of.is_empty()) + usize::from(!w.contains.is_empty()) + usize::from(w.empty);
         if wants > 1 {
-            return Err("a rule wants one of in, contains and empty".into());
+            return invalid("a rule wants one of in, contains and empty");
         }
         let valued = matches!(look, Look::Json(_) | Look::XmlAttribute(..) | Look::XmlElement(..));
         if wants > 0 && !valued {
-            return Err("in, contains and empty go with json, attribute or element".into());
+            return invalid("in, contains and empty go with json, attribute or element");
         }
         let want = if w.empty {
             Want::Empty
@@ -181,11 +183,12 @@ impl Default for MeansName {
 }
 
 impl TryFrom<String> for MeansName {
-    type Error = String;
-    fn try_from(name: String) -> Result<MeansName, String> {
+    type Error = ProfileError;
+    fn try_from(name: String) -> Result<MeansName, ProfileError> {
         MEANS.iter().find(|(known, _)| *known == name).map(|(_, m)| MeansName(*m)).ok_or_else(|| {
             let names: Vec<&str> = MEANS.iter().map(|(n, _)| *n).collect();
-            format!("`{name}` is no meaning{}", tidegate_core::suggest::question(&name, &names))
+            let guess = tidegate_core::suggest::question(&name, &names);
+            ProfileError::Invalid(format!("`{name}` is not a meaning{guess}"))
         })
     }
 }
@@ -201,9 +204,9 @@ impl From<MeansName> for String {
 struct CodeName(Code);
 
 impl TryFrom<String> for CodeName {
-    type Error = String;
-    fn try_from(name: String) -> Result<CodeName, String> {
-        name.parse().map(CodeName).map_err(|e| format!("`{name}`: {e}"))
+    type Error = ProfileError;
+    fn try_from(name: String) -> Result<CodeName, ProfileError> {
+        name.parse().map(CodeName).map_err(|e| ProfileError::Invalid(format!("`{name}`: {e}")))
     }
 }
 

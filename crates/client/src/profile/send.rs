@@ -2,10 +2,11 @@
 
 use super::form::RequestMethod;
 use super::template;
-use super::{GeocodeQuery, Profile, Refusal, Sniffed};
+use super::{GeocodeQuery, Profile, ProfileRequestError, Refusal, Sniffed};
 use crate::http::{Credential, CredentialLocation, Request, Response, ServiceDialect};
-use crate::secret::Secret;
+use crate::secret::{NamedSecret, Secret};
 use bytes::Bytes;
+use http::header::InvalidHeaderName;
 use http::{HeaderName, HeaderValue};
 use std::sync::Arc;
 use url::Url;
@@ -29,41 +30,44 @@ impl Profile {
     ///
     /// # Errors
     /// It has none: one must be given.
-    pub fn base_url(&self) -> Result<Url, String> {
+    pub fn base_url(&self) -> Result<Url, ProfileRequestError> {
         let endpoint = self.form.forward.as_ref().or(self.form.reverse.as_ref());
         let url = endpoint.and_then(|e| e.url.as_ref()).or(self.form.url.as_ref());
-        let text = url.ok_or_else(|| Refusal::NoUrl(self.name().into()).to_string())?;
-        Url::parse(text.as_str()).map_err(|e| format!("{}: {e}", text.as_str()))
+        let text = url.ok_or_else(|| Refusal::NoUrl(self.name().into()))?.as_str();
+        Url::parse(text).map_err(|source| ProfileRequestError::BaseUrl { text: text.to_owned(), source })
     }
 
     /// This key, at the place where the service wants it.
     ///
     /// # Errors
     /// The service needs a key and there is none, or its header cannot be sent.
-    pub fn credentials(&self, key: Option<&(String, Secret)>) -> Result<Vec<Credential>, String> {
+    pub fn credentials(&self, key: Option<&NamedSecret>) -> Result<Vec<Credential>, ProfileRequestError> {
         let Some(auth) = &self.form.auth else { return Ok(Vec::new()) };
-        let Some((name, secret)) = key else {
-            let needed = Refusal::NoKey(self.name().into()).to_string();
-            return if auth.optional { Ok(Vec::new()) } else { Err(needed) };
+        let Some(NamedSecret { name, secret }) = key else {
+            let needed = Refusal::NoKey(self.name().into());
+            return if auth.optional { Ok(Vec::new()) } else { Err(needed.into()) };
         };
         let place = match (&auth.query, &auth.header) {
             (Some(query), _) => CredentialLocation::Query(query.as_str().to_owned()),
             (None, Some(header)) => {
-                let header: HeaderName =
-                    header.as_str().parse().map_err(|e| format!("{}: {e}", header.as_str()))?;
+                let header: HeaderName = header.as_str().parse().map_err(|e: InvalidHeaderName| {
+                    ProfileRequestError::KeyHeader { name: header.to_string(), reason: e.to_string() }
+                })?;
                 let prefix = auth.scheme.as_ref().map_or(String::new(), |s| format!("{} ", s.as_str()));
                 CredentialLocation::Header(header, prefix)
             }
-            (None, None) => return Err(format!("profile {}: its key has no place", self.name())),
+            (None, None) => {
+                return Err(ProfileRequestError::KeyLocation { profile: self.name().to_owned() });
+            }
         };
         Ok(vec![Credential { name: name.clone(), place, secret: secret.clone() }])
     }
 
-    /// An asker with this key: the name of its origin, such as `env:GEO_KEY`, and its value.
+    /// An asker with this key.
     ///
     /// # Errors
     /// The service needs a key and there is none, or its header cannot be sent.
-    pub fn asker(&self, key: Option<&(String, Secret)>) -> Result<ProfileRequestBuilder, String> {
+    pub fn asker(&self, key: Option<&NamedSecret>) -> Result<ProfileRequestBuilder, ProfileRequestError> {
         let mut bare = self.clone();
         bare.form.auth = None;
         let templated = [&self.form.forward, &self.form.reverse].into_iter().flatten().any(|endpoint| {
@@ -71,7 +75,7 @@ impl Profile {
             endpoint.path.places().chain(query).any(|place| place == template::Placeholder::Key)
         });
         let credentials = self.credentials(key)?;
-        let in_url = templated.then(|| key.map(|(_, secret)| secret.clone())).flatten();
+        let in_url = templated.then(|| key.map(|key| key.secret.clone())).flatten();
         let idempotent = bare.form.idempotency_header.take().is_some();
         let fixed = [&self.form.forward, &self.form.reverse].into_iter().flatten().filter_map(|endpoint| {
             Url::parse(&format!("{}{}", self.base(endpoint).ok()?, endpoint.path.as_str())).ok()
@@ -86,10 +90,10 @@ impl ProfileRequestBuilder {
     ///
     /// # Errors
     /// Says why it cannot be asked.
-    pub fn request(&self, ask: &GeocodeQuery<'_>) -> Result<Request, String> {
+    pub fn request(&self, ask: &GeocodeQuery<'_>) -> Result<Request, ProfileRequestError> {
         let key = self.in_url.as_ref().map(Secret::reveal);
-        let made = self.bare.request(&GeocodeQuery { key, ..*ask }).map_err(|e| e.to_string())?;
-        let url = self.url(&made.url).map_err(|e| format!("the request has no valid address: {e}"))?;
+        let made = self.bare.request(&GeocodeQuery { key, ..*ask })?;
+        let url = self.url(&made.url).map_err(ProfileRequestError::RequestUrl)?;
         let method = match made.method {
             RequestMethod::Get => http::Method::GET,
             RequestMethod::Post => http::Method::POST,
@@ -97,8 +101,9 @@ impl ProfileRequestBuilder {
         let mut request = Request::new(method, url, made.body.map_or_else(Bytes::new, Bytes::from));
         for header in made.headers {
             let name: HeaderName =
-                header.name.parse().map_err(|_| format!("{} is no header", header.name))?;
-            let value = HeaderValue::from_str(&header.value).map_err(|_| format!("{name} cannot be sent"))?;
+                header.name.parse().map_err(|_| ProfileRequestError::HeaderName(header.name.clone()))?;
+            let value = HeaderValue::from_str(&header.value)
+                .map_err(|_| ProfileRequestError::HeaderValue(name.to_string()))?;
             request.headers.insert(name, value);
         }
         request.credentials.clone_from(&self.credentials);
@@ -120,6 +125,20 @@ impl ProfileRequestBuilder {
 }
 
 impl Profile {
+    /// How the service speaks, for requests whose answers are not read by the profile: statuses,
+    /// headers, and what bodies say of failures.
+    #[must_use]
+    pub fn plain_dialect(&self) -> ServiceDialect {
+        let profile = self.clone();
+        ServiceDialect {
+            classifier: self.classifier(),
+            hints: self.hints(),
+            read: Arc::new(move |response: &Response| {
+                (profile.sniff(response.status.as_u16(), response.content_type(), &response.body), ())
+            }),
+        }
+    }
+
     /// How the service speaks: statuses, headers and bodies.
     #[must_use]
     pub fn dialect(&self) -> ServiceDialect<Sniffed> {

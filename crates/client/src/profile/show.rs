@@ -4,7 +4,7 @@
 //! YAML, which is the file itself with its comments.
 
 use super::form::{Auth, Repeat};
-use super::{Profile, Profiles};
+use super::{Profile, ProfileError, Profiles};
 use std::fmt::Write;
 
 /// The output format of a profile.
@@ -20,14 +20,17 @@ pub enum ProfileOutputFormat {
 }
 
 /// All profiles, one line each.
-pub fn ls(profiles: &Profiles, view: ProfileOutputFormat) -> Result<String, String> {
+///
+/// # Errors
+/// A profile cannot be written as JSON.
+pub fn ls(profiles: &Profiles, view: ProfileOutputFormat) -> Result<String, ProfileError> {
     match view {
         ProfileOutputFormat::Json => {
             let forms: Vec<_> = profiles.iter().map(Profile::form).collect();
-            serde_json::to_string_pretty(&forms).map(|s| s + "\n").map_err(|e| e.to_string())
+            serde_json::to_string_pretty(&forms).map(|s| s + "\n").map_err(ProfileError::Json)
         }
         ProfileOutputFormat::Yaml => {
-            let sources: Result<Vec<&str>, String> =
+            let sources: Result<Vec<&str>, ProfileError> =
                 profiles.names().iter().map(|n| profiles.source(n)).collect();
             Ok(sources?.join("---\n"))
         }
@@ -41,11 +44,14 @@ pub fn ls(profiles: &Profiles, view: ProfileOutputFormat) -> Result<String, Stri
 }
 
 /// One profile in full.
-pub fn show(profiles: &Profiles, name: &str, view: ProfileOutputFormat) -> Result<String, String> {
+///
+/// # Errors
+/// There is no profile of this name, or it cannot be written as JSON.
+pub fn show(profiles: &Profiles, name: &str, view: ProfileOutputFormat) -> Result<String, ProfileError> {
     let profile = profiles.get(name)?;
     match view {
         ProfileOutputFormat::Json => {
-            serde_json::to_string_pretty(profile.form()).map(|s| s + "\n").map_err(|e| e.to_string())
+            serde_json::to_string_pretty(profile.form()).map(|s| s + "\n").map_err(ProfileError::Json)
         }
         ProfileOutputFormat::Yaml => profiles.source(name).map(str::to_owned),
         ProfileOutputFormat::Table => Ok(words(profile, profiles.file(name))),

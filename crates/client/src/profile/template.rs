@@ -8,6 +8,7 @@
 //! Why a place without a value drops its whole parameter: `language=` is not the same question as
 //! no language at all, and several services refuse the former.
 
+use super::ProfileError;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::ops::Range;
@@ -140,22 +141,20 @@ impl Template {
 }
 
 impl TryFrom<String> for Template {
-    type Error = String;
+    type Error = ProfileError;
 
-    fn try_from(source: String) -> Result<Template, String> {
+    fn try_from(source: String) -> Result<Template, ProfileError> {
         let mut parts = Vec::new();
         let mut rest = source.as_str();
         while let Some(open) = rest.find('{') {
             let (before, from) = rest.split_at(open);
             let Some(close) = from.find('}') else {
-                return Err(format!("`{source}`: a `{{` without its `}}`"));
+                return Err(ProfileError::Invalid(format!("`{source}`: a `{{` without its `}}`")));
             };
             let name = from.get(1..close).unwrap_or_default();
             let Some((_, place)) = PLACES.iter().find(|(known, _)| *known == name) else {
-                return Err(format!(
-                    "`{{{name}}}` is no placeholder{}",
-                    tidegate_core::suggest::question(name, &names())
-                ));
+                let guess = tidegate_core::suggest::question(name, &names());
+                return Err(ProfileError::Invalid(format!("`{{{name}}}` is not a placeholder{guess}")));
             };
             if !before.is_empty() {
                 parts.push(TemplatePart::Text(before.to_owned()));
@@ -171,7 +170,8 @@ impl TryFrom<String> for Template {
             if let TemplatePart::Text(text) = part
                 && let Some(bad) = text.chars().find(|c| !plain(*c))
             {
-                return Err(format!("`{source}`: {bad:?} cannot stand in a URL; write it percent-encoded"));
+                let reason = format!("`{source}`: {bad:?} cannot stand in a URL; write it percent-encoded");
+                return Err(ProfileError::Invalid(reason));
             }
         }
         Ok(Template { source, parts })
@@ -223,8 +223,8 @@ mod tests {
 
     #[test]
     fn a_place_must_be_known_and_a_letter_fit() {
-        let refuse = |t: &str| Template::try_from(t.to_owned()).unwrap_err();
-        assert_eq!(refuse("q={adress}"), "`{adress}` is no placeholder; did you mean `address`?");
+        let refuse = |t: &str| Template::try_from(t.to_owned()).unwrap_err().to_string();
+        assert_eq!(refuse("q={adress}"), "`{adress}` is not a placeholder; did you mean `address`?");
         assert_eq!(refuse("{lat"), "`{lat`: a `{` without its `}`");
         for bad in ["a b", "a}b", "ü", "a#b", "a\nb"] {
             assert!(refuse(bad).contains("cannot stand in a URL"), "{bad}");

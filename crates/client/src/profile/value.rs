@@ -1,5 +1,6 @@
 //! The small values of a profile, each checked where it is read.
 
+use super::ProfileError;
 use super::template::{Template, percent};
 use crate::duration;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
@@ -24,10 +25,14 @@ macro_rules! text {
         }
 
         impl TryFrom<String> for $name {
-            type Error = String;
-            fn try_from(text: String) -> Result<$name, String> {
+            type Error = ProfileError;
+            fn try_from(text: String) -> Result<$name, ProfileError> {
                 let check: fn(&str) -> bool = $check;
-                if check(&text) { Ok($name(text)) } else { Err(format!(concat!("`{}` ", $say), text)) }
+                if check(&text) {
+                    Ok($name(text))
+                } else {
+                    Err(ProfileError::Invalid(format!(concat!("`{}` ", $say), text)))
+                }
             }
         }
 
@@ -51,11 +56,11 @@ fn is_token(text: &str) -> bool {
 
 text!(
     /// A plain name.
-    Name, is_token, "is no name; letters, digits, `-`, `.` and `_` may stand here"
+    Name, is_token, "is not a name; letters, digits, `-`, `.` and `_` may stand here"
 );
 text!(
     /// The name of a header.
-    Header, is_token, "is no header name"
+    Header, is_token, "is not a header name"
 );
 text!(
     /// The address of a service: scheme, host and perhaps a path.
@@ -78,12 +83,12 @@ fn is_base(text: &str) -> bool {
 pub struct Status(u16);
 
 impl TryFrom<u16> for Status {
-    type Error = String;
-    fn try_from(status: u16) -> Result<Status, String> {
+    type Error = ProfileError;
+    fn try_from(status: u16) -> Result<Status, ProfileError> {
         if (100..600).contains(&status) {
             Ok(Status(status))
         } else {
-            Err(format!("{status} is no HTTP status; they go from 100 to 599"))
+            Err(ProfileError::Invalid(format!("{status} is not an HTTP status; they go from 100 to 599")))
         }
     }
 }
@@ -108,9 +113,13 @@ impl Positive {
 }
 
 impl TryFrom<f64> for Positive {
-    type Error = String;
-    fn try_from(n: f64) -> Result<Positive, String> {
-        if n.is_finite() && n > 0.0 { Ok(Positive(n)) } else { Err(format!("{n} is not above zero")) }
+    type Error = ProfileError;
+    fn try_from(n: f64) -> Result<Positive, ProfileError> {
+        if n.is_finite() && n > 0.0 {
+            Ok(Positive(n))
+        } else {
+            Err(ProfileError::Invalid(format!("{n} is not above zero")))
+        }
     }
 }
 
@@ -134,11 +143,14 @@ impl TimeSpan {
 }
 
 impl TryFrom<String> for TimeSpan {
-    type Error = String;
-    fn try_from(text: String) -> Result<TimeSpan, String> {
+    type Error = ProfileError;
+    fn try_from(text: String) -> Result<TimeSpan, ProfileError> {
         match duration::parse(&text) {
             Some(span) if !span.is_zero() => Ok(TimeSpan(span)),
-            _ => Err(format!("`{text}` is no time span; write for example 500ms, 30s, 5m or 1h")),
+            _ => {
+                let reason = format!("`{text}` is not a time span; write for example 500ms, 30s, 5m or 1h");
+                Err(ProfileError::Invalid(reason))
+            }
         }
     }
 }
@@ -185,7 +197,7 @@ impl<'de> Deserialize<'de> for Pairs {
                     let mut plain = String::new();
                     percent(&mut plain, &name);
                     if plain != name || name.is_empty() {
-                        return Err(A::Error::custom(format!("`{name}` is no name of a parameter")));
+                        return Err(A::Error::custom(format!("`{name}` is not a name of a parameter")));
                     }
                     pairs.push(name, template);
                 }
@@ -212,11 +224,11 @@ mod tests {
 
     #[test]
     fn spans_need_a_unit() {
-        let read = |t: &str| TimeSpan::try_from(t.to_owned()).map(|s| s.get().as_millis());
-        assert_eq!(read("500ms"), Ok(500));
-        assert_eq!(read("5m"), Ok(300_000));
+        let read = |t: &str| TimeSpan::try_from(t.to_owned()).ok().map(|s| s.get().as_millis());
+        assert_eq!(read("500ms"), Some(500));
+        assert_eq!(read("5m"), Some(300_000));
         for bad in ["5", "0s", "s", "-1s", "1s5m", "99999999999999999999999s"] {
-            assert!(read(bad).is_err(), "{bad}");
+            assert!(read(bad).is_none(), "{bad}");
         }
     }
 

@@ -3,8 +3,9 @@
 //! An OGC service answers a failed request with 200 and an exception report, and a cut body with
 //! 200 and half a feature collection. Both show without building the document: the root's name,
 //! one attribute or element near it, and whether every tag was closed. Depth and tag length are
-//! bounded, and a document type is refused: no service of ours sends one, and entities are how
-//! XML is used to attack its reader.
+//! bounded. A document type may name its DTD, as old OGC services do, and nothing of it is fetched;
+//! one that declares something itself is refused, because entities are how XML is used to attack
+//! its reader.
 
 use super::Broken;
 use quick_xml::Reader;
@@ -82,9 +83,9 @@ pub(super) fn scan(body: &[u8], attributes: &[String], elements: &[String]) -> R
                 keep(&mut found, open, bytes);
             }
             Event::CData(text) => keep(&mut found, open, &text),
-            Event::DocType(_) => return Err(Broken::Bad),
+            Event::DocType(declared) if declared.contains(&b'[') => return Err(Broken::Bad),
             Event::Eof => break,
-            Event::Decl(_) | Event::PI(_) | Event::Comment(_) | Event::GeneralRef(_) => {}
+            Event::DocType(_) | Event::Decl(_) | Event::PI(_) | Event::Comment(_) | Event::GeneralRef(_) => {}
         }
     }
     if depth > 0 || !rooted { Err(Broken::Cut) } else { Ok(found) }
@@ -143,6 +144,10 @@ mod tests {
             (f.root.as_str(), f.attributes[0].as_deref()),
             ("ExceptionReport", Some("NoApplicableCode"))
         );
+        let old = r#"<?xml version='1.0' encoding="ISO-8859-1" standalone="no"?>
+            <!DOCTYPE ServiceExceptionReport SYSTEM "http://schemas.opengis.net/wms/1.1.1/exception_1_1_1.dtd">
+            <ServiceExceptionReport version="1.1.1"><ServiceException code="LayerNotDefined">x</ServiceException></ServiceExceptionReport>"#;
+        assert_eq!(found(old).unwrap().root, "ServiceExceptionReport");
         let s3 = "<Error><Code>SlowDown</Code><Message>m</Message></Error>\n";
         assert_eq!(found(s3).unwrap().elements[0].as_deref(), Some("SlowDown"));
     }

@@ -47,6 +47,15 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// A secret and where it was found.
+#[derive(Clone, Debug)]
+pub struct NamedSecret {
+    /// The reference, such as `env:GEO_KEY`.
+    pub name: String,
+    /// The value.
+    pub secret: Secret,
+}
+
 /// The secrets that this process has fetched, for its log.
 static KNOWN: LazyLock<Mutex<Redactor>> = LazyLock::new(Mutex::default);
 

@@ -93,7 +93,7 @@ fn embedded(error: &object_store::Error) -> (Finding, String) {
         E::AlreadyExists { .. } => "it exists already",
         E::Precondition { .. } | E::NotModified { .. } => "it has changed meanwhile",
         E::NotSupported { .. } | E::NotImplemented { .. } => "this store cannot do that",
-        E::InvalidPath { .. } => "the store holds a name that is no key",
+        E::InvalidPath { .. } => "the store holds a name that is not a key",
         _ => "the store refused the request",
     };
     (finding, words.to_owned())
@@ -116,15 +116,15 @@ fn of_io(error: &io::Error) -> Finding {
 /// Why the store did not do what it was asked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreError {
-    /// The object, or the prefix of a list.
+    /// The key of the object, or the prefix of a list.
     pub key: Box<str>,
     /// The last verdict.
     pub verdict: Verdict,
-    /// What the call decided: parked or given up.
+    /// The decision of the core: parked or given up.
     pub next: Next,
-    /// Attempts sent.
+    /// The number of attempts sent.
     pub attempts: u32,
-    /// The status and the service's word for it, or the operating system's.
+    /// The status and the error code of the service, or the operating system's message.
     pub words: Box<str>,
 }
 

@@ -33,15 +33,15 @@ pub enum KeySpread {
 /// Why a text is no key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadKey {
-    /// The text.
+    /// The key as given.
     pub key: String,
-    /// What is wrong with it.
+    /// The broken rule.
     pub why: &'static str,
 }
 
 impl fmt::Display for BadKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no key: {}", self.key, self.why)
+        write!(f, "{:?} is not a key: {}", self.key, self.why)
     }
 }
 

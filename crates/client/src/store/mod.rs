@@ -71,11 +71,11 @@ const LANES_MAX: usize = 4096;
 pub struct Meta {
     /// Its key, as it was put.
     pub key: String,
-    /// Bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// When it was last written.
+    /// The time of the last write.
     pub modified: Wall,
-    /// The store's mark of this very content.
+    /// Its ETag, which identifies the content.
     pub etag: Option<String>,
 }
 
@@ -280,7 +280,7 @@ impl ObjectStoreClient {
 
 /// The library's form of a physical key.
 fn path(key: &str, physical_key: &str) -> Result<Path, StoreError> {
-    Path::parse(physical_key).map_err(|_| StoreError::local(key, Code::BAD_REQUEST, "it is no key"))
+    Path::parse(physical_key).map_err(|_| StoreError::local(key, Code::BAD_REQUEST, "it is not a key"))
 }
 
 fn meta(key: &str, found: &object_store::ObjectMeta) -> Meta {

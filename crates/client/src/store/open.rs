@@ -34,27 +34,28 @@ use url::{Host, Url};
 /// The settings of a store.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
-    /// Where entropy goes in a key.
+    /// The place of the entropy in a physical key.
     pub key_spread: KeySpread,
-    /// Folders of a physical key, after the base, that name its lane. 0 gives the store one lane.
+    /// The number of folders of a physical key, after the base, that name its lane. 0 gives the store one
+    /// lane.
     pub lane_segments: usize,
     /// The smallest part of an upload in parts, in bytes; at least 5 MiB, as S3 wants it.
     pub part_bytes: usize,
-    /// Parts of one upload on their way at once. Memory for an upload is one more than this.
+    /// The most parts of one upload in flight. An upload holds one more than this in memory.
     pub parts_at_once: usize,
-    /// Make the directory of a local store if there is none.
+    /// Whether to create the directory of a local store.
     pub create: bool,
-    /// How often and how long to try.
+    /// The policy of calls: attempts, delays, deadline.
     pub policy: CallPolicy,
-    /// A longer wait than this is not waited for: try later.
+    /// The longest wait; a call that would wait longer fails with the time to try again.
     pub patience: Duration,
-    /// Where lanes of its own keep what the store asks for; `None` keeps nothing.
+    /// The directory of the saved lane state; `None` saves nothing.
     pub lane_state: Option<PathBuf>,
-    /// The settings of the lanes.
+    /// The configuration of the lanes.
     pub lane: LaneConfig,
-    /// For buckets.
+    /// The settings of buckets.
     pub s3: S3Settings,
-    /// Decides all jitter.
+    /// The seed of the jitter.
     pub seed: u64,
 }
 
@@ -95,18 +96,18 @@ impl Default for StoreSettings {
 /// How to reach a bucket.
 #[derive(Clone, Debug, Default)]
 pub struct S3Settings {
-    /// The address of the service, without the bucket; none means AWS.
+    /// The URL of the service, without the bucket; `None` means AWS.
     pub endpoint: Option<Url>,
     /// The region; `us-east-1` if none is given.
     pub region: Option<String>,
-    /// Where the access key is found; with `secret_key`, or neither.
+    /// The reference to the access key; with `secret_key`, or neither.
     pub access_key: Option<SecretRef>,
-    /// Where the secret key is found.
+    /// The reference to the secret key.
     pub secret_key: Option<SecretRef>,
-    /// Where a session token is found.
+    /// The reference to a session token.
     pub session_token: Option<SecretRef>,
-    /// The names of the endpoint may lead to private addresses. An endpoint that is itself such an
-    /// address, or `localhost`, needs no leave.
+    /// Whether the name of the endpoint may resolve to private addresses. An endpoint that is itself such
+    /// an address, or `localhost`, is always allowed.
     pub private: bool,
 }
 
@@ -268,7 +269,7 @@ fn directory(address: &str) -> Result<PathBuf, OpenError> {
     }
     match address.split_once("://") {
         Some((scheme, _)) => wrong(format!(
-            "{scheme}:// is no store; there are s3://bucket, file:///dir and plain directories"
+            "{scheme}:// is not a store; there are s3://bucket, file:///dir and plain directories"
         )),
         None => Ok(PathBuf::from(address)),
     }
@@ -351,5 +352,5 @@ fn client(endpoint: &Url, private: bool) -> Result<Client, OpenError> {
     let allow = Allow { hosts: vec![name], addresses: Addresses { private, exact } };
     allow.url(endpoint).map_err(|why| wrong(why.to_string()))?;
     let config = ClientConfig { allow, ..ClientConfig::default() };
-    Client::new(config, [endpoint]).map_err(wrong)
+    Client::new(config, [endpoint]).map_err(|e| wrong(e.to_string()))
 }

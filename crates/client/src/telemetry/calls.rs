@@ -28,9 +28,9 @@ pub struct Calls {
     retries: AtomicU64,
     cached: AtomicU64,
     shared: AtomicU64,
-    /// Retries of each call.
+    /// The number of retries of each call.
     pub retries_per_call: Histogram,
-    /// Waits between attempts, in seconds.
+    /// The delays between attempts, in seconds.
     pub backoff_seconds: Histogram,
     call_nanos: AtomicU64,
 }

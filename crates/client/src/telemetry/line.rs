@@ -36,29 +36,29 @@ impl ServiceMetrics {
 pub struct HostState {
     /// Calls sent.
     pub sent: u64,
-    /// Answers that asked for fewer calls.
+    /// Throttled answers.
     pub throttled: u64,
-    /// Answers that carried a rate-limit header.
+    /// Answers with a rate-limit header.
     pub hinted: u64,
-    /// Answers.
+    /// Answers with an HTTP status.
     pub responses: u64,
-    /// Calls that failed: a status of 500 or more, or none.
+    /// Failed calls: a status of 500 or more, or none.
     pub failed: u64,
-    /// Rate-limit headers that could not be read.
+    /// Rate-limit headers that are malformed.
     pub malformed: u64,
-    /// Calls per second; none while no lane knows.
+    /// The rate in calls per second; `None` while no lane knows one.
     pub rate: Option<f64>,
-    /// Calls out.
+    /// Calls in flight.
     pub in_flight: u32,
-    /// Calls that may be out.
+    /// The most calls in flight.
     pub cap: u32,
-    /// Calls that wait for the lane.
+    /// Calls that wait for a permit.
     pub waiting: usize,
-    /// Seconds until the server wants the next call.
+    /// The time until the next call that the server asked for, in seconds.
     pub wait: f64,
-    /// 0 closed, 1 half open, 2 open: the worst of them.
+    /// The worst state of its breakers: 0 closed, 1 half open, 2 open.
     pub breaker: u8,
-    /// Changes of the breakers.
+    /// The number of state changes of its breakers.
     pub breaker_changes: u32,
 }
 

@@ -35,13 +35,13 @@ impl MetricKind {
 pub struct Metric {
     /// Its name.
     pub name: &'static str,
-    /// How it moves.
+    /// Its kind: counter, gauge or histogram.
     pub kind: MetricKind,
     /// Its unit, as UCUM writes it: `s`, `By`, `1` for a share, `{record}` for things counted.
     pub unit: &'static str,
     /// The names of its labels.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// Its description.
     pub help: &'static str,
 }
 
@@ -133,7 +133,7 @@ mod tests {
             assert_eq!(m.unit == "s", m.name.contains("seconds"), "{}: the unit is in the name", m.name);
             assert!(ALL[..i].iter().all(|other| other.name != m.name), "{} is there twice", m.name);
             for free in ["url", "path", "address", "lon", "lat", "record", "key"] {
-                assert!(!m.labels.contains(&free), "{}: {free} is no label", m.name);
+                assert!(!m.labels.contains(&free), "{}: {free} is not a label", m.name);
             }
         }
     }

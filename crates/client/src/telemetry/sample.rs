@@ -6,11 +6,11 @@ use std::fmt::Write;
 /// One reading of one series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// Of what.
+    /// The metric.
     pub metric: &'static Metric,
-    /// The values of its labels, in their order.
+    /// The values of its labels, in the order of their names.
     pub labels: Vec<String>,
-    /// What it reads.
+    /// The value.
     pub value: SampleValue,
 }
 
@@ -21,7 +21,7 @@ pub enum SampleValue {
     Number(f64),
     /// A histogram: the upper bounds of the buckets with the count in each; the last bucket has no bound.
     Histogram {
-        /// The upper bounds.
+        /// The upper bounds of the buckets.
         ends: Vec<f64>,
         /// The count of each bucket: one more than there are bounds.
         counts: Vec<u64>,

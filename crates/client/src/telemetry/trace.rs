@@ -61,12 +61,12 @@ pub enum TraceSpan {
         at: (u64, u64),
         /// The outcome of the run.
         outcome: String,
-        /// Whether that is a failure.
+        /// Whether the outcome is a failure.
         failed: bool,
     },
     /// A batch, from its first step to its commit.
     Batch {
-        /// Its number.
+        /// Its span id.
         id: u64,
         /// Start and end, in nanoseconds since 1970.
         at: (u64, u64),
@@ -82,25 +82,25 @@ pub enum TraceSpan {
 /// A call with its attempts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallSpan {
-    /// Its number.
+    /// Its span id.
     pub id: u64,
-    /// The span it belongs to.
+    /// The id of its parent span.
     pub parent: u64,
-    /// The service.
+    /// The host of the service.
     pub host: String,
-    /// GET, POST and so on.
+    /// The HTTP method.
     pub method: &'static str,
-    /// Where in time.
+    /// Start and end, in nanoseconds since 1970.
     pub at: (u64, u64),
-    /// How it ended, in one word.
+    /// The outcome, in one word.
     pub outcome: String,
-    /// Whether that is a failure.
+    /// Whether the outcome is a failure.
     pub failed: bool,
-    /// Where its time went.
+    /// The parts of its time.
     pub spans: Spans,
     /// Its attempts.
     pub attempts: Vec<Attempt>,
-    /// What must be added to the monotonic clock to get nanoseconds since 1970.
+    /// The offset from the monotonic clock to nanoseconds since 1970, in nanoseconds.
     pub offset: i128,
 }
 

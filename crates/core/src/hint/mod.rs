@@ -52,15 +52,16 @@ pub struct Quota {
     /// Time from the receipt of the response until the quota is restored (for a bucket: until it
     /// is whole or until the next token, servers differ; never assume a full refill).
     pub reset: Option<Duration>,
-    /// How coarse `reset` is: the truth lies in `(reset - reset_step, reset]`. A header in whole
-    /// seconds is right only to one second; an epoch less a Date, to two.
+    /// The resolution of `reset`: the true value lies in `(reset - reset_step, reset]`. It is one second
+    /// for a header in whole seconds, and two for an epoch less a Date.
     pub reset_step: Duration,
 }
 
 /// Everything that one response's headers said.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Hints {
-    /// Not before this long after the receipt (Retry-After and its kin; the latest of several).
+    /// The wait after the receipt that the server asks for (Retry-After and its kin; the longest of
+    /// several).
     pub retry_after: Option<Duration>,
     /// Up to four quotas, the most restrictive ones, the tightest first.
     pub quotas: [Option<Quota>; 4],
@@ -118,8 +119,9 @@ pub enum Meaning {
 pub struct HintProfile {
     /// The unit of a bare number in Retry-After.
     pub retry_after_unit: TimeUnit,
-    /// A wait that is asked for is never taken to be shorter than this.
+    /// The shortest wait: a shorter one that a header asks for is lengthened to this.
     pub floor: Duration,
-    /// Headers by name, in any case. They go before the names known to everybody.
+    /// Further headers by name, in any case, and their meaning. They take precedence over the names known
+    /// to everybody.
     pub extra: Vec<(String, Meaning)>,
 }

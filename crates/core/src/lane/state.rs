@@ -20,25 +20,25 @@ use core::time::Duration;
 /// A wait that the server asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HintState {
-    /// No call before this.
+    /// The earliest time of the next call.
     pub until: Wall,
-    /// How long the server asked us to wait, in seconds, as it said it.
+    /// The wait as the server sent it, in seconds.
     pub asked_seconds: u64,
-    /// The code of the answer that said so.
+    /// The code of the answer that asked for it.
     pub code: Code,
-    /// It was said by Retry-After or its kin, and not by the reset of a quota.
+    /// Whether it was sent as Retry-After or its kin, and not as the reset of a quota.
     pub retry_after: bool,
 }
 
 /// What a server asked of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneState {
-    /// The latest wait that it asked for.
+    /// The latest wait that the server asked for.
     pub hint: Option<HintState>,
-    /// The quota is spent until then, as the server said. A quota without an end is not kept: how
-    /// long to wait for it is our guess, and a person may just have paid.
+    /// The end of a spent quota, as the server sent it. A quota without an end is not kept: how long to
+    /// wait for it is our guess, and a person may just have paid.
     pub quota_until: Option<Wall>,
-    /// The breaker is open until then.
+    /// The end of the cooldown of an open breaker.
     pub breaker_until: Option<Wall>,
 }
 

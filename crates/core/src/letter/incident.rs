@@ -9,9 +9,9 @@ use super::fingerprint::Fingerprint;
 /// When a batch is an incident.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
-    /// Share (0 to 1) of the batch that fails with one fingerprint, exceeded.
+    /// The share (0 to 1) of the batch that must be exceeded by the records of one fingerprint.
     pub share: f64,
-    /// Fewest records that fail with it.
+    /// The fewest records of one fingerprint.
     pub least: u64,
 }
 

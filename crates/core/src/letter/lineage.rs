@@ -14,9 +14,9 @@ use sha2::{Digest, Sha256};
 /// What is replayed.
 #[derive(Clone, Copy, Debug)]
 pub struct Replayed<'a> {
-    /// The key of the first letter of the line.
+    /// The idempotency key of the first letter of the line.
     pub root_key: &'a str,
-    /// How often the record has died before this replay.
+    /// The number of times that the record has died before this replay.
     pub generation: u32,
     /// The name of the rule that changed the payload, or `edit`.
     pub rule: &'a str,

@@ -53,11 +53,11 @@ use token_bucket::TokenBucket;
 /// What the user fixes; everything else is learned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LimitConfig {
-    /// Most calls per second.
+    /// The highest rate, in calls per second.
     pub rate_max: Option<f64>,
-    /// Burst under `rate_max`, in calls.
+    /// The burst under `rate_max`, in calls.
     pub burst: Option<f64>,
-    /// Most calls in flight.
+    /// The most calls in flight.
     pub in_flight_max: u32,
     /// Whether to learn from refusals and headers.
     pub learn: bool,
@@ -122,12 +122,12 @@ pub enum Feedback {
     Accepted,
     /// Too many calls; not before `until`, if the server said.
     Throttled {
-        /// Not before.
+        /// The earliest time of the next call, if the server said.
         until: Option<Mono>,
     },
     /// A server error or a network failure; not before `until`, if the server said.
     Failed {
-        /// Not before.
+        /// The earliest time of the next call, if the server said.
         until: Option<Mono>,
     },
 }

@@ -34,9 +34,9 @@ pub enum Jitter {
     Decorrelated,
     /// The whole window and a little more.
     Additive {
-        /// The least that is added.
+        /// The shortest time that is added.
         min: Duration,
-        /// The most that is added.
+        /// The longest time that is added.
         max: Duration,
     },
 }

@@ -31,7 +31,7 @@ pub struct BudgetConfig {
     pub floor_per_second: f64,
     /// Size of the budget, in tokens; it starts full.
     pub size: f64,
-    /// What an empty budget means.
+    /// Whether a retry waits or is refused when the budget is empty.
     pub on_empty: OnEmpty,
 }
 

@@ -154,7 +154,8 @@ pub fn convert_with(
         if several {
             options.layer.clone_from(&name);
         }
-        let reader = format::open(from, &ReadOptions { layer: name, ..steps.read.clone() })?;
+        let crs = steps.from_crs.clone();
+        let reader = format::open(from, &ReadOptions { layer: name, crs, ..steps.read.clone() })?;
         let (work, schema, target) = prepare(&*reader, format, steps)?;
         match &mut writer {
             None => writer = Some(format::create(to, &schema, &target, &options)?),
@@ -180,11 +181,20 @@ fn prepare(
             "the source does not say its coordinate reference system; name it (--from-crs EPSG:4326)";
         return Err(Problem::new(Code::CRS_NOT_FOUND, message).into());
     };
+    if let Some(asked) = steps.from_crs.as_ref().filter(|asked| !is_same(asked, &crs)) {
+        let message = format!("the source says that it is in {crs}, and --from-crs says {asked}");
+        return Err(Problem::new(Code::CRS_MISMATCH, message).into());
+    }
     let only_wgs84 = format.is_some_and(Format::is_only_wgs84);
     let target = steps.to_crs.clone().unwrap_or_else(|| if only_wgs84 { Crs::wgs84() } else { crs.clone() });
     let work = Work::new(layer, &crs, &target, steps)?;
     let schema = work.schema().clone();
     Ok((work, schema, target))
+}
+
+/// Whether coordinates in both are the same numbers.
+fn is_same(a: &Crs, b: &Crs) -> bool {
+    a == b || (a.is_wgs84() && b.is_wgs84())
 }
 
 /// Reads and works on one thread, writes on this one.

@@ -39,8 +39,11 @@ pub(super) struct Work {
 
 impl Work {
     pub(super) fn new(layer: &Layer, crs: &Crs, target: &Crs, steps: &Steps) -> Result<Work, Error> {
-        let same = target == crs || (target.is_wgs84() && crs.is_wgs84());
-        let transform = if same { None } else { Some(Transform::with_grids(crs, target, &steps.grids)?) };
+        let transform = if super::is_same(target, crs) {
+            None
+        } else {
+            Some(Transform::with_grids(crs, target, &steps.grids)?)
+        };
         if let (Some(transform), Some(max)) = (&transform, steps.accuracy_max) {
             accurate_enough(transform.operation(), max)?;
         }
@@ -153,7 +156,7 @@ impl Work {
         let mut out = Vec::with_capacity(wkb.len());
         match repair::make_valid_by(wkb, method, &mut self.checker, &mut out) {
             Outcome::Valid => {}
-            Outcome::Hopeless(flaw) => return Err(Problem::new(Code::INVALID_GEOMETRY, flaw.to_string())),
+            Outcome::Hopeless(flaw) => return Err(Problem::new(flaw.reason.code(), flaw.to_string())),
             Outcome::Repaired(repaired) => {
                 let sum = &mut self.repaired;
                 sum.geometries += 1;

@@ -18,17 +18,62 @@ const SMALL: f64 = 0.003;
 /// How far a latitude may lie beyond a pole; it is then refused or not by the projection.
 const LATITUDE_MAX: f64 = 1.001 * FRAC_PI_2;
 
+/// Nearer to the middle of the earth, in metres, the formulas lead nowhere.
+const CORE: f64 = 100_000.0;
+
 const WGS84: Ellipsoid = Ellipsoid { a: 6_378_137.0, b: 6_356_752.314_245_179 };
 /// Below this difference of squared eccentricities GRS 80 and WGS 84 are one ellipsoid.
 const SAME: f64 = 5e-11;
 
 #[derive(Clone, Copy, Debug)]
-struct Ellipsoid {
+pub(super) struct Ellipsoid {
     a: f64,
     b: f64,
 }
 
 impl Ellipsoid {
+    /// The ellipsoid of a definition.
+    pub(super) fn of(proj: &Proj) -> Ellipsoid {
+        let (a, b) = proj.ellipse_parameters();
+        Ellipsoid { a, b }
+    }
+
+    /// Longitude, latitude and height, in radians and metres, to metres from the middle of the earth.
+    pub(super) fn out_of(self, lon: f64, lat: f64, height: f64) -> (f64, f64, f64) {
+        let ((sin_lon, cos_lon), (sin, cos)) = (lon.sin_cos(), lat.sin_cos());
+        let square = self.square();
+        let radius = self.a / (1.0 - square * sin * sin).sqrt();
+        let out = (radius + height) * cos;
+        (out * cos_lon, out * sin_lon, ((1.0 - square) * radius + height) * sin)
+    }
+
+    /// The inverse of [`Ellipsoid::out_of`], by Bowring's formula until it stands still; NaN in the middle of
+    /// the earth, which has no latitude.
+    pub(super) fn upon(self, x: f64, y: f64, z: f64) -> (f64, f64, f64) {
+        const ROUNDS_MAX: usize = 8;
+        let Ellipsoid { a, b } = self;
+        let square = self.square();
+        let out = x.hypot(y);
+        if out.hypot(z) < CORE {
+            return (f64::NAN, f64::NAN, f64::NAN);
+        }
+        // The latitude on the sphere around the ellipsoid.
+        let mut around = (a * z).atan2(b * out);
+        let mut lat = f64::NAN;
+        for _ in 0..ROUNDS_MAX {
+            let (sin, cos) = around.sin_cos();
+            let next = (z + square / (1.0 - square) * b * sin.powi(3)).atan2(out - square * a * cos.powi(3));
+            let moved = (next - lat).abs();
+            lat = next;
+            if moved < 1e-15 {
+                break;
+            }
+            around = (b * lat.sin()).atan2(a * lat.cos());
+        }
+        let (sin, cos) = lat.sin_cos();
+        (y.atan2(x), lat, out * cos + z * sin - a * (1.0 - square * sin * sin).sqrt())
+    }
+
     /// The square of the eccentricity.
     fn square(self) -> f64 {
         1.0 - (self.b / self.a) * (self.b / self.a)
@@ -57,13 +102,12 @@ impl Datum {
     /// The datum of a definition; `None` if nothing is shifted: it tells no parameters, or those of WGS 84
     /// itself.
     pub(super) fn of(proj: &Proj, definition: &str) -> Option<Datum> {
-        let (a, b) = proj.ellipse_parameters();
-        let here = Ellipsoid { a, b };
+        let here = Ellipsoid::of(proj);
         let parameters =
             definition.split_ascii_whitespace().find_map(|word| word.strip_prefix("+towgs84="))?;
         let parameters: Vec<f64> =
             parameters.split(',').map(|number| number.parse().unwrap_or(0.0)).collect();
-        let same = a == WGS84.a && (here.square() - WGS84.square()).abs() < SAME;
+        let same = here.a == WGS84.a && (here.square() - WGS84.square()).abs() < SAME;
         if same && parameters.iter().all(|number| *number == 0.0) {
             return None;
         }
@@ -83,31 +127,48 @@ impl Datum {
         })
     }
 
-    /// Longitudes and latitudes in radians to WGS 84, at height 0; NaN beyond the poles.
-    pub(super) fn forward(&self, x: &mut [f64], y: &mut [f64]) {
-        self.to_wgs84.all(x, y);
+    /// Longitudes and latitudes in radians to WGS 84, at their heights or at height 0; NaN beyond the poles.
+    pub(super) fn forward(&self, x: &mut [f64], y: &mut [f64], z: Option<&mut [f64]>) {
+        self.to_wgs84.all(x, y, z);
     }
 
     /// The inverse of [`Datum::forward`].
-    pub(super) fn inverse(&self, x: &mut [f64], y: &mut [f64]) {
-        self.from_wgs84.all(x, y);
+    pub(super) fn inverse(&self, x: &mut [f64], y: &mut [f64], z: Option<&mut [f64]>) {
+        self.from_wgs84.all(x, y, z);
     }
 }
 
 impl Helmert {
-    fn all(&self, x: &mut [f64], y: &mut [f64]) {
-        in_blocks(x, y, |x, y| self.block(x, y), |x, y| self.block(x, y));
+    fn all(&self, x: &mut [f64], y: &mut [f64], z: Option<&mut [f64]>) {
+        let Some(z) = z else {
+            return in_blocks(x, y, |x, y| self.level(x, y), |x, y| self.level(x, y));
+        };
+        for ((x, y), z) in x.iter_mut().zip(y).zip(z) {
+            (Simd([*x]), Simd([*y]), Simd([*z])) = self.block(Simd([*x]), Simd([*y]), Simd([*z]));
+        }
+    }
+
+    /// At height 0.
+    #[inline]
+    fn level<const N: usize>(&self, lon: Simd<N>, lat: Simd<N>) -> (Simd<N>, Simd<N>) {
+        let (lon, lat, _) = self.block(lon, lat, Simd([0.0; N]));
+        (lon, lat)
     }
 
     #[inline]
-    fn block<const N: usize>(&self, lon: Simd<N>, lat: Simd<N>) -> (Simd<N>, Simd<N>) {
+    fn block<const N: usize>(
+        &self,
+        lon: Simd<N>,
+        lat: Simd<N>,
+        height: Simd<N>,
+    ) -> (Simd<N>, Simd<N>, Simd<N>) {
         let (sin_lon, cos_lon) = lon.sin_cos();
         let (sin, cos) = lat.sin_cos();
         // Out into space.
         let square = self.from.square();
         let radius = self.from.a / (1.0 - square * (sin * sin)).map(f64::sqrt);
-        let out = radius * cos;
-        let (x, y, z) = (out * cos_lon, out * sin_lon, (1.0 - square) * radius * sin);
+        let out = (radius + height) * cos;
+        let (x, y, z) = (out * cos_lon, out * sin_lon, ((1.0 - square) * radius + height) * sin);
         let [to_x, to_y, to_z] = [0, 1, 2].map(|i| {
             let row = self.matrix[i];
             row[0] * x + row[1] * y + row[2] * z + self.step[i]
@@ -124,7 +185,10 @@ impl Helmert {
         let along = out - square * a * (along * along * along);
         let turned_lat = small_angle(up * cos - along * sin, along * cos + up * sin);
         let placed = |angle: Simd<N>| angle.only(lat, |lat| lat.abs() <= LATITUDE_MAX);
-        (placed((lon + turned_lon).map(around)), placed(lat + turned_lat))
+        let (to_lon, to_lat) = (placed((lon + turned_lon).map(around)), placed(lat + turned_lat));
+        let (sin, cos) = (lat + turned_lat).sin_cos();
+        let height = out * cos + to_z * sin - a * (1.0 - square * (sin * sin)).map(f64::sqrt);
+        (to_lon, to_lat, height)
     }
 }
 

@@ -133,13 +133,17 @@ impl Numbers {
         let ellipsoid = datum.and_then(|datum| datum.node(&["SPHEROID", "ELLIPSOID"]));
         let meridian = geographic.and_then(|geographic| geographic.node(&["PRIMEM"]));
         let parameters = system.nodes.iter().filter(|node| node.keyword == "PARAMETER");
+        let mut parameters: Vec<(String, f64)> =
+            parameters.filter_map(|node| Some((parameter(node.name()), node.number(1)?))).collect();
+        let method = system.node(&["PROJECTION"]).map_or_else(String::new, |node| method(node.name()));
+        if ["lambertconformalconic", "albers", "equidistantconic"].contains(&method.as_str()) {
+            order_parallels(&mut parameters);
+        }
         Numbers {
             projected,
-            method: system.node(&["PROJECTION"]).map_or_else(String::new, |node| method(node.name())),
+            method,
             datum: datum.map_or_else(String::new, |datum| datum_name(datum.name())),
-            parameters: parameters
-                .filter_map(|node| Some((parameter(node.name()), node.number(1)?)))
-                .collect(),
+            parameters,
             axis: ellipsoid.and_then(|ellipsoid| ellipsoid.number(1)),
             flattening: ellipsoid.and_then(|ellipsoid| ellipsoid.number(2)),
             meridian: meridian.and_then(|meridian| meridian.number(1)).unwrap_or(0.0),
@@ -218,13 +222,33 @@ fn systems() -> &'static [System] {
             if number == table::SHARED {
                 return;
             }
+            let entry = table::entry(number);
+            // With heights a system has the numbers of the one without.
+            if entry.as_ref().is_some_and(|entry| entry.has_height) {
+                return;
+            }
             if let Some(node) = WktNode::parse(text) {
-                let outdated = table::entry(number).is_none_or(|entry| entry.deprecated);
+                let outdated = entry.is_none_or(|entry| entry.deprecated);
                 all.push(System { number, outdated, numbers: Numbers::of(&node) });
             }
         });
         all
     })
+}
+
+/// A cone cuts the globe along two parallels, and it does not matter which of them is told first.
+fn order_parallels(parameters: &mut [(String, f64)]) {
+    let place = |name: &str| parameters.iter().position(|(known, _)| known == name);
+    let (Some(first), Some(second)) = (place("standardparallel1"), place("standardparallel2")) else {
+        return;
+    };
+    let value = |at: usize| parameters.get(at).map_or(0.0, |(_, value)| *value);
+    let (a, b) = (value(first), value(second));
+    for (at, value) in [(first, a.max(b)), (second, a.min(b))] {
+        if let Some((_, slot)) = parameters.get_mut(at) {
+            *slot = value;
+        }
+    }
 }
 
 /// How much a flattening may differ: files round it, but the two that are nearly the same are told
@@ -332,6 +356,16 @@ mod tests {
         ] {
             assert_eq!(identify(&utm.replace("FLAT", flattening)), found, "{flattening}");
         }
+    }
+
+    /// As ESRI writes it: the parallels the other way round than EPSG's, and all digits.
+    #[test]
+    fn the_parallels_of_a_cone_have_no_order() {
+        let michigan = r#"PROJCS["NAD_1983_StatePlane_Michigan_South_FIPS_2113_Feet_Intl",GEOGCS["GCS_North_American_1983",DATUM["D_North_American_1983",SPHEROID["GRS_1980",6378137.0,298.257222101]],PRIMEM["Greenwich",0.0],UNIT["Degree",0.0174532925199433]],PROJECTION["Lambert_Conformal_Conic"],PARAMETER["False_Easting",13123359.58005249],PARAMETER["False_Northing",0.0],PARAMETER["Central_Meridian",-84.36666666666666],PARAMETER["Standard_Parallel_1",42.1],PARAMETER["Standard_Parallel_2",43.66666666666666],PARAMETER["Latitude_Of_Origin",41.5],UNIT["Foot",0.3048]]"#;
+        assert_eq!(identify(michigan), Some(Crs::epsg(2253)));
+        let unnamed = michigan.replace("NAD_1983_StatePlane_Michigan_South_FIPS_2113_Feet_Intl", "Custom");
+        assert_eq!(identify(&unnamed), Some(Crs::epsg(2253)));
+        assert_eq!(identify(&michigan.replace("42.1", "42.2")), None);
     }
 
     #[test]

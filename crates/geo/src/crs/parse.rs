@@ -22,7 +22,9 @@ impl FromStr for Crs {
         } else if text.starts_with('+') {
             proj_string(text)
         } else if text.contains('[') || text.contains('(') {
-            definition::identify(text)
+            // Names have parentheses too: NAD83 / Michigan South (ft).
+            let named = || table::code_of_name(text).filter(|_| !text.contains('[')).map(numbered);
+            definition::identify(text).or_else(named)
         } else {
             short(text)
         };
@@ -234,6 +236,10 @@ mod tests {
             ("https://www.opengis.net/def/crs/OGC/1.3/CRS84", "OGC:CRS84"),
             ("http://www.opengis.net/gml/srs/epsg.xml#4326", "EPSG:4326"),
             ("WGS_1984_UTM_Zone_33N", "EPSG:32633"),
+            ("NAD83 / Michigan South (ft)", "EPSG:2253"),
+            ("EPSG:4978", "EPSG:4978"),
+            ("EPSG:4979", "EPSG:4979"),
+            ("WGS 84", "EPSG:4326"),
             ("+proj=longlat +datum=WGS84 +no_defs", "EPSG:4326"),
             ("+init=epsg:2056", "EPSG:2056"),
             ("+proj=utm +zone=33 +datum=WGS84 +units=m +no_defs +type=crs", "EPSG:32633"),

@@ -22,10 +22,17 @@ pub struct Entry {
     pub esri: bool,
     /// The EPSG code of the geographic system under it, itself if it is one.
     pub base: Option<u32>,
+    /// The number that EPSG or ESRI gives to its datum. A datum that counts longitudes from a meridian of its
+    /// own is the one that counts them from Greenwich.
+    pub datum: Option<u32>,
     /// The name.
     pub name: String,
     /// Whether coordinates are degrees.
     pub geographic: bool,
+    /// Whether a height over the ellipsoid, or what tells it, is part of a place.
+    pub has_height: bool,
+    /// Whether places are counted in metres from the middle of the earth, along X, Y and Z.
+    pub geocentric: bool,
     /// Whether the authority writes north before east.
     pub north_first: bool,
     /// Whether the authority advises against it.
@@ -106,6 +113,10 @@ fn read() -> Option<CrsTable> {
             continue;
         }
         offsets.insert(entry.code, at);
+        if entry.has_height {
+            // It has the name of the one without heights.
+            continue;
+        }
         if entry.deprecated {
             outdated.push((plain(&entry.name), entry.code));
         } else {
@@ -158,6 +169,7 @@ impl TableInput<'_> {
     fn entry(&mut self, words: &[String]) -> Option<Entry> {
         let code = self.u32()?;
         let base = Some(self.u32()?).filter(|base| *base != 0);
+        let datum = Some(self.u32()?).filter(|datum| *datum != 0);
         let [flags] = self.take()?;
         let accuracy = self.f32()?;
         let [min_x, min_y, max_x, max_y] =
@@ -175,8 +187,11 @@ impl TableInput<'_> {
         Some(Entry {
             code,
             base,
+            datum,
             name,
             esri: flags & 16 != 0,
+            has_height: flags & 32 != 0,
+            geocentric: flags & 64 != 0,
             geographic: flags & 1 != 0,
             north_first: flags & 2 != 0,
             deprecated: flags & 4 != 0,

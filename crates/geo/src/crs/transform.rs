@@ -5,10 +5,11 @@ use proj4rs::transform::{Transform as Positions, TransformClosure, transform};
 use tidegate_core::Code;
 
 use super::Crs;
-use super::datum::Datum;
+use super::datum::{Datum, Ellipsoid};
 use super::grid::{GridShift, Grids, Known};
 use super::lambert_conformal::LambertConformal;
 use super::simd::BlockProjection;
+use super::table::Entry;
 use super::transverse_mercator::TransverseMercator;
 use crate::bounds::Bounds;
 use crate::error::Problem;
@@ -23,8 +24,8 @@ pub struct Operation {
     pub to: Crs,
     /// The PROJ strings of both.
     pub definition: (String, String),
-    /// The stated accuracy in metres, the sum of both ways over WGS 84; `None` if one of them is
-    /// only a ballpark.
+    /// The stated accuracy in metres, the sum of both ways over WGS 84; 0 if both systems are on one datum;
+    /// `None` if one of the ways is only a ballpark.
     pub accuracy: Option<f32>,
     /// The grids in use, by their files.
     pub grids: Vec<std::path::PathBuf>,
@@ -43,9 +44,14 @@ pub struct Missing {
 
 /// A way from one system to another.
 ///
-/// It always goes over WGS 84, because that is what each row of the table was verified for. Taken
+/// Between two systems on one datum nothing is shifted: each row's parameters were chosen for the middle of its
+/// own area, so that going out by those of one and back by those of the other would move a place by metres. All
+/// other ways go over WGS 84, because that is what each row of the table was verified for. Taken
 /// directly, a system without parameters (its datum counts as WGS 84) beside one with them would
 /// not be shifted at all.
+///
+/// A height takes part in a change of datum, and is itself changed by it only if both systems have heights: the third
+/// number of a place in a system without them may be counted from the sea.
 pub struct Transform {
     from: Side,
     to: Side,
@@ -58,6 +64,10 @@ struct Side {
     /// The parameters that lead to WGS 84 and back, if there are any.
     datum: Option<Datum>,
     geographic: bool,
+    /// The ellipsoid that a geocentric system goes by.
+    geocentric: Option<Ellipsoid>,
+    /// Whether heights are part of the system.
+    has_height: bool,
     is_wgs84: bool,
     /// The grids that do so instead, the most accurate first.
     shifts: Vec<GridShift>,
@@ -86,38 +96,45 @@ impl Side {
         self.shifts.iter().find_map(over).map(|(lon, lat)| (lon.to_radians(), lat.to_radians()))
     }
 
-    /// All positions to WGS 84, in radians. What has no place becomes NaN, or is an error.
-    fn forward(&self, wgs84: &Proj, all: &mut CoordinateColumns<'_>) -> Result<(), NoPlace> {
-        if self.is_wgs84 {
-            return Ok(());
+    /// All positions to longitude and latitude on the datum of the system, in radians. What has no place becomes
+    /// NaN, or is an error.
+    fn unproject(&self, wgs84: &Proj, all: &mut CoordinateColumns<'_>) -> Result<(), NoPlace> {
+        match (&self.geocentric, &self.projection) {
+            _ if self.is_wgs84 => {}
+            (Some(ellipsoid), _) => all.each(|x, y, z| ellipsoid.upon(x, y, z)),
+            (None, Projection::TransverseMercator(projection)) => projection.unproject(all.x, all.y),
+            (None, Projection::LambertConformal(projection)) => projection.unproject(all.x, all.y),
+            (None, Projection::Other(proj)) => transform(proj, wgs84, all)?,
         }
-        match &self.projection {
-            Projection::TransverseMercator(projection) => projection.unproject(all.x, all.y),
-            Projection::LambertConformal(projection) => projection.unproject(all.x, all.y),
-            Projection::Other(proj) => transform(proj, wgs84, all)?,
-        }
-        if let Some(datum) = &self.datum {
-            datum.forward(all.x, all.y);
-        }
-        self.shift(all, true);
         Ok(())
     }
 
-    /// The inverse of [`Side::forward`].
-    fn inverse(&self, wgs84: &Proj, all: &mut CoordinateColumns<'_>) -> Result<(), NoPlace> {
-        if self.is_wgs84 {
-            return Ok(());
-        }
-        self.shift(all, false);
-        if let Some(datum) = &self.datum {
-            datum.inverse(all.x, all.y);
-        }
-        match &self.projection {
-            Projection::TransverseMercator(projection) => projection.project(all.x, all.y),
-            Projection::LambertConformal(projection) => projection.project(all.x, all.y),
-            Projection::Other(proj) => transform(wgs84, proj, all)?,
+    /// The inverse of [`Side::unproject`].
+    fn project(&self, wgs84: &Proj, all: &mut CoordinateColumns<'_>) -> Result<(), NoPlace> {
+        match (&self.geocentric, &self.projection) {
+            _ if self.is_wgs84 => {}
+            (Some(ellipsoid), _) => all.each(|lon, lat, height| ellipsoid.out_of(lon, lat, height)),
+            (None, Projection::TransverseMercator(projection)) => projection.project(all.x, all.y),
+            (None, Projection::LambertConformal(projection)) => projection.project(all.x, all.y),
+            (None, Projection::Other(proj)) => transform(wgs84, proj, all)?,
         }
         Ok(())
+    }
+
+    /// From the datum of the system to WGS 84.
+    fn leave(&self, all: &mut CoordinateColumns<'_>) {
+        if let Some(datum) = &self.datum {
+            datum.forward(all.x, all.y, all.z.as_deref_mut());
+        }
+        self.shift(all, true);
+    }
+
+    /// The inverse of [`Side::leave`].
+    fn enter(&self, all: &mut CoordinateColumns<'_>) {
+        self.shift(all, false);
+        if let Some(datum) = &self.datum {
+            datum.inverse(all.x, all.y, all.z.as_deref_mut());
+        }
     }
 
     /// As [`Side::shifted`]; a position outside every grid becomes NaN.
@@ -160,7 +177,12 @@ impl Transform {
     /// # Errors
     /// As [`Transform::new`], or if a grid is broken.
     pub fn with_grids(from: &Crs, to: &Crs, grids: &Grids) -> Result<Transform, Problem> {
-        let (a, b) = (side(from, grids)?, side(to, grids)?);
+        let (entry, other) = (known(from)?, known(to)?);
+        let (mut a, mut b) = (side(from, entry.clone(), grids)?, side(to, other.clone(), grids)?);
+        if entry.datum.is_some() && entry.datum == other.datum {
+            a.leave_datum(entry.proj);
+            b.leave_datum(other.proj);
+        }
         let missing = [(from, &a), (to, &b)]
             .into_iter()
             .filter_map(|(crs, ready)| Some(Missing { crs: crs.clone(), grid: ready.missing.clone()? }));
@@ -191,24 +213,56 @@ impl Transform {
     #[inline]
     pub fn position(&self, x: f64, y: f64, z: f64) -> Result<(f64, f64, f64), Problem> {
         let unit = |x: f64| if self.from.geographic { x.to_radians() } else { x };
-        let (mut to_x, mut to_y) = ([unit(x)], [unit(y)]);
-        let mut all = CoordinateColumns { x: &mut to_x, y: &mut to_y };
-        let done = self.from.forward(&self.wgs84, &mut all);
-        let done = done.and_then(|()| self.to.inverse(&self.wgs84, &mut all));
+        let (mut to_x, mut to_y, mut to_z) = ([unit(x)], [unit(y)], [z]);
+        let heights = self.needs_heights().then_some(to_z.as_mut_slice());
+        let mut all = CoordinateColumns { x: &mut to_x, y: &mut to_y, z: heights };
+        let done = self.all(&mut all, |_| {});
         let unit = |x: f64| if self.to.geographic { x.to_degrees() } else { x };
-        let ([to_x], [to_y]) = (to_x.map(unit), to_y.map(unit));
-        if done.is_err() || !to_x.is_finite() || !to_y.is_finite() {
+        let ([to_x], [to_y], [to_z]) = (to_x.map(unit), to_y.map(unit), to_z);
+        if done.is_err()
+            || !to_x.is_finite()
+            || !to_y.is_finite()
+            || (self.changes_heights() && !to_z.is_finite())
+        {
             let message = match self.operation.grids.as_slice() {
                 [] => format!("({x} {y}) has no place in {}", self.operation.to),
                 grids => format!("({x} {y}) lies outside the grid {}", names(grids)),
             };
             return Err(Problem::new(Code::INVALID_GEOMETRY, message));
         }
-        Ok((to_x, to_y, z))
+        Ok((to_x, to_y, if self.changes_heights() { to_z } else { z }))
     }
 
-    /// All positions of canonical well-known binary, in place. Heights are kept as they are: a
-    /// change of datum without a change of vertical system leaves them alone.
+    /// All positions through all steps; the function sees them on WGS 84.
+    fn all(
+        &self,
+        all: &mut CoordinateColumns<'_>,
+        see: impl FnOnce(&CoordinateColumns<'_>),
+    ) -> Result<(), NoPlace> {
+        self.from.unproject(&self.wgs84, all)?;
+        let keeps = self.changes_heights() && !(self.from.has_height && self.to.has_height);
+        let heights = all.z.as_ref().filter(|_| keeps).map(|z| z.to_vec());
+        self.from.leave(all);
+        see(all);
+        self.to.enter(all);
+        if let (Some(z), Some(heights)) = (all.z.as_deref_mut(), heights) {
+            z.copy_from_slice(&heights);
+        }
+        self.to.project(&self.wgs84, all)
+    }
+
+    /// Whether the third number comes out other than it was.
+    fn changes_heights(&self) -> bool {
+        let (from, to) = (&self.from, &self.to);
+        from.geocentric.is_some() || to.geocentric.is_some() || (from.has_height && to.has_height)
+    }
+
+    /// Whether a place hangs on its height.
+    fn needs_heights(&self) -> bool {
+        self.changes_heights() || self.from.datum.is_some() || self.to.datum.is_some()
+    }
+
+    /// All positions of canonical well-known binary, in place. What becomes of heights is told above.
     ///
     /// The positions go through each step of the way together, which costs less than each
     /// position through all steps.
@@ -217,40 +271,76 @@ impl Transform {
     /// is what PROJ would say too, and may still be meaningless.
     ///
     /// # Errors
-    /// As [`Transform::position`]; the bytes are then as before.
+    /// As [`Transform::position`], or `INVALID_GEOMETRY` if there are no heights and one of the systems is
+    /// geocentric; the bytes are then as before.
     pub fn geometry(&self, wkb: &mut [u8]) -> Result<bool, Problem> {
+        let has_z = wkb::head(wkb).is_some_and(|(_, dim)| dim.has_z());
+        if !has_z && !wkb::is_empty(wkb) {
+            self.without_heights()?;
+        }
+        let heights = has_z && self.needs_heights();
         let (mut xs, mut ys) = (Vec::with_capacity(wkb.len() / 16), Vec::with_capacity(wkb.len() / 16));
+        let mut zs = Vec::with_capacity(if heights { wkb.len() / 24 } else { 0 });
         let unit = |x: f64| if self.from.geographic { x.to_radians() } else { x };
-        each_position(wkb, |x, y| {
+        each_position(wkb, |x, y, z| {
             xs.push(unit(*x));
             ys.push(unit(*y));
+            if heights {
+                zs.push(self.height(z.map_or(0.0, |z| *z)));
+            }
         });
-        let mut all = CoordinateColumns { x: &mut xs, y: &mut ys };
-        let done = self.from.forward(&self.wgs84, &mut all);
-        let inside = bounds(&all).is_none_or(|found| self.from.holds(found) && self.to.holds(found));
-        let done = done.and_then(|()| self.to.inverse(&self.wgs84, &mut all));
-        if done.is_err() || xs.iter().chain(&ys).any(|number| !number.is_finite()) {
+        let mut all = CoordinateColumns { x: &mut xs, y: &mut ys, z: heights.then_some(zs.as_mut_slice()) };
+        let mut inside = true;
+        let done = self.all(&mut all, |all| {
+            inside = bounds(all).is_none_or(|found| self.from.holds(found) && self.to.holds(found));
+        });
+        if done.is_err() || xs.iter().chain(&ys).chain(&zs).any(|number| !number.is_finite()) {
             return self.one_by_one(wkb).map(|()| inside);
         }
         let unit = |x: f64| if self.to.geographic { x.to_degrees() } else { x };
+        let mut zs = zs.into_iter().filter(|_| self.changes_heights());
         let mut all = xs.into_iter().zip(ys);
-        each_position(wkb, |x, y| {
+        each_position(wkb, |x, y, z| {
             if let Some((to_x, to_y)) = all.next() {
                 (*x, *y) = (unit(to_x), unit(to_y));
+            }
+            if let (Some(z), Some(to_z)) = (z, zs.next()) {
+                *z = if z.is_nan() { *z } else { to_z };
             }
         });
         Ok(inside)
     }
 
+    /// A height that nobody knows is taken as none, unless it tells the place.
+    fn height(&self, z: f64) -> f64 {
+        if z.is_nan() && self.from.geocentric.is_none() && self.to.geocentric.is_none() { 0.0 } else { z }
+    }
+
+    fn without_heights(&self) -> Result<(), Problem> {
+        let Operation { from, to, .. } = &self.operation;
+        let crs = match (&self.from.geocentric, &self.to.geocentric) {
+            (None, None) => return Ok(()),
+            (Some(_), _) => from,
+            _ => to,
+        };
+        let message =
+            format!("{crs} is geocentric: its places are X, Y and Z, and here are only two numbers");
+        Err(Problem::new(Code::INVALID_GEOMETRY, message))
+    }
+
     /// The slow way, which knows the position that fails.
     fn one_by_one(&self, wkb: &mut [u8]) -> Result<(), Problem> {
         let mut changed = wkb.to_vec();
-        wkb::map_positions(&mut changed, |x, y, _| {
+        wkb::map_positions(&mut changed, |x, y, z| {
             if x.is_nan() && y.is_nan() {
                 return Ok(());
             }
-            let (to_x, to_y, _) = self.position(*x, *y, 0.0)?;
+            let height = self.height(z.as_deref().copied().unwrap_or(0.0));
+            let (to_x, to_y, to_z) = self.position(*x, *y, height)?;
             (*x, *y) = (to_x, to_y);
+            if let Some(z) = z.filter(|z| !z.is_nan()) {
+                *z = to_z;
+            }
             Ok(())
         })?;
         wkb.copy_from_slice(&changed);
@@ -275,9 +365,9 @@ fn bounds(all: &CoordinateColumns<'_>) -> Option<Bounds> {
     })
 }
 
-fn each_position(wkb: &mut [u8], mut visit: impl FnMut(&mut f64, &mut f64)) {
-    let Ok(()) = wkb::map_positions(wkb, |x, y, _| {
-        visit(x, y);
+fn each_position(wkb: &mut [u8], mut visit: impl FnMut(&mut f64, &mut f64, Option<&mut f64>)) {
+    let Ok(()) = wkb::map_positions(wkb, |x, y, z| {
+        visit(x, y, z);
         Ok::<(), std::convert::Infallible>(())
     });
 }
@@ -296,12 +386,32 @@ struct Ready {
     missing: Option<Known>,
 }
 
-fn side(crs: &Crs, grids: &Grids) -> Result<Ready, Problem> {
-    let refuse = |why: &str| Problem::new(Code::CRS_NOT_FOUND, format!("{crs} {why}"));
-    let entry = crs.entry().ok_or_else(|| refuse("is not in the table of systems"))?;
-    if !entry.verified {
-        return Err(refuse("is known, but our projection of it is not verified"));
+impl Ready {
+    /// The same without a change of datum, by this definition.
+    fn leave_datum(&mut self, definition: String) {
+        self.side.datum = None;
+        self.side.shifts.clear();
+        self.definition = without(&definition, "+towgs84=");
+        self.accuracy = Some(0.0);
+        self.missing = None;
     }
+}
+
+fn refused(crs: &Crs, why: &str) -> Problem {
+    Problem::new(Code::CRS_NOT_FOUND, format!("{crs} {why}"))
+}
+
+/// What the table knows of a system that can be transformed.
+fn known(crs: &Crs) -> Result<Entry, Problem> {
+    let entry = crs.entry().ok_or_else(|| refused(crs, "is not in the table of systems"))?;
+    if !entry.verified {
+        return Err(refused(crs, "is known, but our projection of it is not verified"));
+    }
+    Ok(entry)
+}
+
+fn side(crs: &Crs, entry: Entry, grids: &Grids) -> Result<Ready, Problem> {
+    let refuse = |why: &str| refused(crs, why);
     let (shifts, missing) = grids.find(&entry)?;
     let mut definition = entry.proj;
     let mut accuracy = entry.accuracy;
@@ -314,6 +424,7 @@ fn side(crs: &Crs, grids: &Grids) -> Result<Ready, Problem> {
     let proj =
         Proj::from_proj_string(&projected).map_err(|e| refuse(&format!("cannot be projected: {e}")))?;
     let datum = Datum::of(&proj, &definition);
+    let geocentric = entry.geocentric.then(|| Ellipsoid::of(&proj));
     let mercator =
         TransverseMercator::of(&proj, &projected).map(|own| Projection::TransverseMercator(Box::new(own)));
     let own = mercator.or_else(|| {
@@ -327,7 +438,16 @@ fn side(crs: &Crs, grids: &Grids) -> Result<Ready, Problem> {
         definition.push_str(&names(&paths.collect::<Vec<_>>()).replace(", ", ","));
     }
     Ok(Ready {
-        side: Side { projection, datum, geographic, is_wgs84, shifts, area },
+        side: Side {
+            projection,
+            datum,
+            geographic,
+            geocentric,
+            has_height: entry.has_height,
+            is_wgs84,
+            shifts,
+            area,
+        },
         definition,
         accuracy,
         missing,
@@ -340,10 +460,22 @@ fn without(definition: &str, start: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Positions on their way, all x and all y. Each step takes them at height 0.
+/// Positions on their way, all x, all y and, where they count, all heights.
 struct CoordinateColumns<'a> {
     x: &'a mut [f64],
     y: &'a mut [f64],
+    z: Option<&'a mut [f64]>,
+}
+
+impl CoordinateColumns<'_> {
+    /// Every position through a function; without heights nothing is done.
+    fn each(&mut self, change: impl Fn(f64, f64, f64) -> (f64, f64, f64)) {
+        for ((x, y), z) in
+            self.x.iter_mut().zip(self.y.iter_mut()).zip(self.z.iter_mut().flat_map(|z| z.iter_mut()))
+        {
+            (*x, *y, *z) = change(*x, *y, *z);
+        }
+    }
 }
 
 impl Positions for CoordinateColumns<'_> {
@@ -391,7 +523,9 @@ mod tests {
         let mut own = 0;
         for code in super::super::table::codes().into_iter().step_by(11).chain([27700, 31467, 25832]) {
             let crs = super::super::parse::numbered(code);
-            let Some(entry) = crs.entry().filter(|entry| entry.verified) else { continue };
+            let Some(entry) = crs.entry().filter(|entry| entry.verified && !entry.geocentric) else {
+                continue;
+            };
             let projected =
                 ["+proj=tmerc", "+proj=utm", "+proj=lcc"].iter().any(|word| entry.proj.contains(word));
             if !projected && !entry.proj.contains("+towgs84") {
@@ -455,7 +589,7 @@ mod tests {
             crate::wkt::read(&format!("LINESTRING ({})", text.join(", ")), &mut wkb).unwrap();
             way.geometry(&mut wkb).unwrap();
             let mut all = places.iter();
-            each_position(&mut wkb, |x, y| {
+            each_position(&mut wkb, |x, y, _| {
                 let [from_x, from_y] = *all.next().unwrap();
                 let (one_x, one_y, _) = way.position(from_x, from_y, 0.0).unwrap();
                 assert_eq!((*x, *y), (one_x, one_y), "{from} to {to}: {from_x} {from_y}");
@@ -487,6 +621,32 @@ mod tests {
             crate::wkt::read(text, &mut wkb).unwrap();
             assert_eq!(transform.geometry(&mut wkb).unwrap(), inside, "{text}");
         }
+    }
+
+    #[test]
+    fn a_geocentric_system_needs_all_three_numbers() {
+        let there = Transform::new(&Crs::epsg(4979), &Crs::epsg(4978)).unwrap();
+        let back = Transform::new(&Crs::epsg(4978), &Crs::wgs84()).unwrap();
+        let mut wkb = Vec::new();
+        crate::wkt::read("LINESTRING Z (9 48 100, 9.5 48.5 -20)", &mut wkb).unwrap();
+        let before = wkb.clone();
+        assert!(there.geometry(&mut wkb).unwrap());
+        assert_ne!(wkb, before);
+        assert!(back.geometry(&mut wkb).unwrap());
+        let mut was = Vec::new();
+        each_position(&mut before.clone(), |x, y, z| was.push([*x, *y, *z.unwrap()]));
+        let mut was = was.into_iter();
+        each_position(&mut wkb, |x, y, z| {
+            let [lon, lat, height] = was.next().unwrap();
+            assert!(
+                (*x - lon).abs() < 1e-12 && (*y - lat).abs() < 1e-12 && (*z.unwrap() - height).abs() < 1e-8
+            );
+        });
+        let mut flat = Vec::new();
+        crate::wkt::read("POINT (9 48)", &mut flat).unwrap();
+        assert_eq!(there.geometry(&mut flat).unwrap_err().code, Code::INVALID_GEOMETRY);
+        assert!(there.position(9.0, 48.0, f64::NAN).is_err());
+        assert!(back.position(0.0, 0.0, 0.0).is_err(), "the middle of the earth has no latitude");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use tidegate_core::Code;
 
 use super::tags::Tags;
+use crate::bounds::Bounds;
 use crate::crs::Crs;
 use crate::error::Problem;
 
@@ -18,9 +19,14 @@ const CITATIONS: [u64; 3] = [3073, 1026, 2049];
 const GEOGRAPHIC: u64 = 2048;
 const GEOGRAPHIC_CITATION: u64 = 2049;
 const PROJECTED: u64 = 3072;
+const CITATION: u64 = 1026;
+const PROJECTED_CITATION: u64 = 3073;
 const ZONE: u64 = 3074;
 const METHOD: u64 = 3075;
 const UNIT: u64 = 3076;
+/// A picture of the whole globe may begin anywhere, and the grids of some reach beyond it.
+const LONGITUDE_MAX: f64 = 540.5;
+const LATITUDE_MAX: f64 = 95.0;
 /// What stands where there is no code.
 const OWN: u64 = 32767;
 
@@ -106,9 +112,51 @@ impl GeoKeys {
         self.short(RASTER) == Some(2)
     }
 
-    /// The system; nothing if the keys say nothing of one.
-    pub(super) fn crs(&self) -> Option<Result<Crs, Problem>> {
-        let is_projected = self.short(MODEL).map_or(self.short(PROJECTED).is_some(), |model| model == 1);
+    /// Whether the keys speak of a projected system. One may be told by nothing but its name beside the code of
+    /// the geographic system under it, which must not pass for the whole.
+    fn is_projected(&self) -> bool {
+        match self.short(MODEL) {
+            Some(1) => true,
+            Some(2 | 3) => false,
+            _ => {
+                let has = |wanted: u64| self.0.iter().any(|(key, _)| *key == wanted);
+                [PROJECTED, PROJECTED_CITATION, ZONE, METHOD, UNIT].into_iter().any(has)
+                    || self.names_projected()
+            }
+        }
+    }
+
+    /// Whether the text for the whole names a projected system.
+    fn names_projected(&self) -> bool {
+        let named = |part: &str| part.parse::<Crs>().ok().and_then(|crs| crs.entry());
+        let mut all = self.text(CITATION).into_iter().flat_map(parts).filter(|part| part.len() > 6);
+        all.any(|part| part.starts_with("PROJC") || named(part).is_some_and(|entry| !entry.geographic))
+    }
+
+    /// The system; nothing if the keys say nothing of one. The bounds are those of the pixels: no degrees are
+    /// millions.
+    pub(super) fn crs(&self, bounds: Option<Bounds>) -> Option<Result<Crs, Problem>> {
+        let degrees = bounds.is_none_or(|b| {
+            [b.min_x, b.max_x].iter().all(|x| x.abs() <= LONGITUDE_MAX)
+                && [b.min_y, b.max_y].iter().all(|y| y.abs() <= LATITUDE_MAX)
+        });
+        let found = self.told(self.is_projected());
+        let Some(Ok(crs)) = &found else { return found };
+        if degrees || !crs.entry().is_some_and(|entry| entry.geographic) {
+            return found;
+        }
+        // What else the keys say may be of the system that these are the bounds of.
+        if let Some(Ok(other)) = self.told(true) {
+            return Some(Ok(other));
+        }
+        let Bounds { min_x, min_y, max_x, max_y } = bounds?;
+        let message = format!(
+            "the GeoTIFF keys name {crs}, which is in degrees, and the pixels lie between {min_x} {min_y} and {max_x} {max_y}"
+        );
+        Some(Err(Problem::new(Code::CRS_MISMATCH, message)))
+    }
+
+    fn told(&self, is_projected: bool) -> Option<Result<Crs, Problem>> {
         let key = if is_projected { PROJECTED } else { GEOGRAPHIC };
         let code = self.short(key).filter(|code| *code != 0);
         if let Some(code) = code.filter(|code| *code != OWN) {

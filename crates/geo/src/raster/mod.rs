@@ -75,7 +75,7 @@ impl Raster {
             _ => "bits",
         };
         let keys = GeoKeys::read(&tags);
-        Ok(Raster {
+        let mut raster = Raster {
             width,
             height,
             bands: tags.number(277).unwrap_or(1),
@@ -84,8 +84,10 @@ impl Raster {
             tiled: tags.number(322).is_some(),
             nodata: tags.text(42113).map(|text| text.trim().to_owned()),
             transform: transform(&tags, keys.as_ref().is_some_and(GeoKeys::is_point)),
-            crs: keys.and_then(|keys| keys.crs()),
-        })
+            crs: None,
+        };
+        raster.crs = keys.and_then(|keys| keys.crs(raster.bounds()));
+        Ok(raster)
     }
 
     /// The box around its pixels.
@@ -190,6 +192,10 @@ mod tests {
     }
 
     fn with_keys(keys: &[u16], extra: &[f64], text: &str) -> Vec<u8> {
+        placed([500_000.0, 200_000.0], 10.0, keys, extra, text)
+    }
+
+    fn placed([x, y]: [f64; 2], pixel: f64, keys: &[u16], extra: &[f64], text: &str) -> Vec<u8> {
         let mut tags = vec![
             (256, 3, 1, shorts(&[100])),
             (257, 3, 1, shorts(&[50])),
@@ -197,8 +203,8 @@ mod tests {
             (259, 3, 1, shorts(&[8])),
             (277, 3, 1, shorts(&[3])),
             (339, 3, 1, shorts(&[3])),
-            (33550, 12, 3, doubles(&[10.0, 10.0, 0.0])),
-            (33922, 12, 6, doubles(&[0.0, 0.0, 0.0, 500_000.0, 200_000.0, 0.0])),
+            (33550, 12, 3, doubles(&[pixel, pixel, 0.0])),
+            (33922, 12, 6, doubles(&[0.0, 0.0, 0.0, x, y, 0.0])),
             (34735, 3, keys.len() as u32, shorts(keys)),
         ];
         if !extra.is_empty() {
@@ -230,13 +236,36 @@ mod tests {
     #[test]
     fn every_way_to_name_the_system() {
         let geographic = [1, 1, 0, 2, 1024, 0, 1, 2, 2048, 0, 1, 4258];
-        assert_eq!(crs_of(&geographic, &[], ""), Some(Ok("EPSG:4258".into())));
+        let raster = opened(&placed([9.0, 50.0], 0.01, &geographic, &[], "")).unwrap();
+        assert_eq!(raster.crs, Some(Ok(Crs::epsg(4258))));
         let esri = "ESRI PE String = PROJCS[\"World_Robinson\",GEOGCS[\"GCS_WGS_1984\",DATUM[\"D_WGS_1984\",SPHEROID[\"WGS_1984\",6378137.0,298.257223563]],PRIMEM[\"Greenwich\",0.0],UNIT[\"Degree\",0.0174532925199433]],PROJECTION[\"Robinson\"],PARAMETER[\"False_Easting\",0.0],PARAMETER[\"False_Northing\",0.0],PARAMETER[\"Central_Meridian\",0.0],UNIT[\"Meter\",1.0]]|";
         let keys = [1, 1, 0, 3, 1024, 0, 1, 1, 3072, 0, 1, 32767, 3073, 34737, esri.len() as u16, 0];
         assert_eq!(crs_of(&keys, &[], esri), Some(Ok("ESRI:54030".into())));
         let named = "PCS Name = WGS_1984_UTM_Zone_33N|";
         let keys = [1, 1, 0, 3, 1024, 0, 1, 1, 3072, 0, 1, 32767, 1026, 34737, named.len() as u16, 0];
         assert_eq!(crs_of(&keys, &[], named), Some(Ok("EPSG:32633".into())));
+    }
+
+    /// The code of the geographic system under a projected one is not the system of the pixels.
+    #[test]
+    fn a_projected_system_may_be_told_by_its_name_alone() {
+        let named = "NAD83 / Michigan South (ft)|";
+        let len = named.len() as u16;
+        for keys in [
+            &[1, 1, 0, 2, 2048, 0, 1, 4269, 3073, 34737, len, 0][..],
+            &[1, 1, 0, 2, 2048, 0, 1, 4269, 1026, 34737, len, 0],
+            &[1, 1, 0, 3, 1024, 0, 1, 32767, 2048, 0, 1, 4269, 3073, 34737, len, 0],
+            &[1, 1, 0, 3, 1024, 0, 1, 1, 2048, 0, 1, 4269, 3073, 34737, len, 0],
+            // It says that it is geographic, but these are no degrees.
+            &[1, 1, 0, 3, 1024, 0, 1, 2, 2048, 0, 1, 4269, 1026, 34737, len, 0],
+        ] {
+            assert_eq!(crs_of(keys, &[], named), Some(Ok("EPSG:2253".into())), "{keys:?}");
+        }
+        let unknown = "Our own projection|";
+        let keys = [1, 1, 0, 2, 2048, 0, 1, 4326, 3073, 34737, unknown.len() as u16, 0];
+        assert_eq!(crs_of(&keys, &[], unknown), Some(Err(Code::CRS_NOT_FOUND)));
+        let keys = [1, 1, 0, 1, 2048, 0, 1, 4326];
+        assert_eq!(crs_of(&keys, &[], ""), Some(Err(Code::CRS_MISMATCH)), "degrees by the hundred thousand");
     }
 
     #[test]

@@ -67,24 +67,41 @@ fn nest(rings: Vec<Vec<Point>>) -> Vec<Polygon> {
     let (mut shells, holes): (Vec<_>, Vec<_>) =
         rings.into_iter().partition(|ring| is_counter_clockwise(ring));
     shells.sort_by(|a, b| super::graph::double_area(a).total_cmp(&super::graph::double_area(b)));
-    let mut polygons: Vec<Polygon> = shells.into_iter().map(|shell| vec![shell]).collect();
+    let mut polygons: Vec<(RingBox, Polygon)> =
+        shells.into_iter().map(|shell| (RingBox::of(&shell), vec![shell])).collect();
     for hole in holes {
-        let holder = polygons.iter_mut().find(|polygon| {
-            polygon.first().is_some_and(|shell| box_covers(shell, &hole) && is_nested(&hole, shell))
+        let own = RingBox::of(&hole);
+        let holder = polygons.iter_mut().find(|(room, polygon)| {
+            room.covers(&own) && polygon.first().is_some_and(|shell| is_nested(&hole, shell))
         });
-        if let Some(polygon) = holder {
+        if let Some((_, polygon)) = holder {
             polygon.push(hole);
         }
     }
-    polygons
+    polygons.into_iter().map(|(_, polygon)| polygon).collect()
 }
 
-fn box_covers(outer: &[Point], inner: &[Point]) -> bool {
-    let range = |ring: &[Point], i: usize| {
-        ring.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), p| (low.min(p[i]), high.max(p[i])))
-    };
-    (0..2).all(|i| {
-        let ((low, high), (inner_low, inner_high)) = (range(outer, i), range(inner, i));
-        low <= inner_low && inner_high <= high
-    })
+/// The smallest upright rectangle around a ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RingBox {
+    low: Point,
+    high: Point,
+}
+
+impl RingBox {
+    pub(super) fn of(ring: &[Point]) -> RingBox {
+        let start = RingBox { low: [f64::INFINITY; 2], high: [f64::NEG_INFINITY; 2] };
+        ring.iter().fold(start, |RingBox { low, high }, [x, y]| RingBox {
+            low: [low[0].min(*x), low[1].min(*y)],
+            high: [high[0].max(*x), high[1].max(*y)],
+        })
+    }
+
+    fn covers(&self, other: &RingBox) -> bool {
+        self.holds(other.low) && self.holds(other.high)
+    }
+
+    pub(super) fn holds(&self, p: Point) -> bool {
+        (0..2).all(|i| self.low[i] <= p[i] && p[i] <= self.high[i])
+    }
 }

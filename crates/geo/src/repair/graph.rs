@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use super::assemble::RingBox;
 use super::node::Segment;
 use crate::validity::{Location, Point, compare_angle, locate};
 
@@ -134,6 +135,7 @@ impl Graph {
         }
         let outer = self.outer_walks(&walk_of);
         let part_of_walk = self.parts(&walks);
+        let rooms = if outer.len() > 1 { self.rooms(&walks, &outer) } else { Vec::new() };
         let mut face_of_walk: Vec<usize> = vec![OUTSIDE; walks.len()];
         let mut faces = 1;
         for (walk, face) in face_of_walk.iter_mut().enumerate() {
@@ -143,7 +145,7 @@ impl Graph {
             }
         }
         for (walk, leftmost) in &outer {
-            let holder = self.holder(*leftmost, *walk, &walks, &outer, &part_of_walk);
+            let holder = holder(*leftmost, *walk, &rooms, &part_of_walk);
             let face = holder.and_then(|holder| face_of_walk.get(holder)).copied().unwrap_or(OUTSIDE);
             if let Some(slot) = face_of_walk.get_mut(*walk) {
                 *slot = face;
@@ -201,28 +203,16 @@ impl Graph {
         outer
     }
 
-    /// The walk around the smallest face that holds a point of another part.
-    fn holder(
-        &self,
-        p: Point,
-        own: usize,
-        walks: &[Vec<usize>],
-        outer: &HashMap<usize, Point>,
-        parts: &[usize],
-    ) -> Option<usize> {
-        let mut best: Option<(f64, usize)> = None;
-        for (at, walk) in walks.iter().enumerate() {
-            if parts.get(at) == parts.get(own) || outer.contains_key(&at) {
-                continue;
-            }
-            let mut ring: Vec<Point> = walk.iter().map(|half| self.point(*half)).collect();
-            ring.extend(ring.first().copied());
-            let area = double_area(&ring).abs();
-            if locate(p, &ring) == Location::Inside && best.is_none_or(|(least, _)| area < least) {
-                best = Some((area, at));
-            }
-        }
-        best.map(|(_, at)| at)
+    /// The walks around faces from inside, closed.
+    fn rooms(&self, walks: &[Vec<usize>], outer: &HashMap<usize, Point>) -> Vec<Room> {
+        let inner = walks.iter().enumerate().filter(|(walk, _)| !outer.contains_key(walk));
+        inner
+            .map(|(walk, halves)| {
+                let mut ring: Vec<Point> = halves.iter().map(|half| self.point(*half)).collect();
+                ring.extend(ring.first().copied());
+                Room { walk, area: double_area(&ring).abs(), around: RingBox::of(&ring), ring }
+            })
+            .collect()
     }
 
     /// How many edges must be crossed to come from the outside to each face.
@@ -308,6 +298,21 @@ impl Graph {
     pub(super) fn face(&self, half: usize) -> Option<usize> {
         self.face.get(half).copied()
     }
+}
+
+/// A face, by the walk around it.
+struct Room {
+    walk: usize,
+    area: f64,
+    around: RingBox,
+    ring: Vec<Point>,
+}
+
+/// The walk around the smallest face that holds a point of another part.
+fn holder(p: Point, own: usize, rooms: &[Room], parts: &[usize]) -> Option<usize> {
+    let other = |room: &&Room| parts.get(room.walk) != parts.get(own) && room.around.holds(p);
+    let holding = rooms.iter().filter(other).filter(|room| locate(p, &room.ring) == Location::Inside);
+    holding.reduce(|best, room| if room.area < best.area { room } else { best }).map(|room| room.walk)
 }
 
 /// Twice the area of a closed ring, positive if counter-clockwise.

@@ -22,6 +22,7 @@
 //! to a collection: a layer of polygons stays a layer of polygons. Valid geometry is not touched.
 
 mod assemble;
+mod effort;
 mod graph;
 mod node;
 mod small;
@@ -32,6 +33,7 @@ pub use small::{close_rings, drop_repeated, extract, promote, wind};
 
 use crate::validity::{Checker, Flaw, Point, Reason};
 use crate::wkb::{Cursor, Dim, Event, Shape, write};
+use effort::{Effort, TooCostly};
 
 /// How to make surfaces valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,7 +89,8 @@ pub fn make_valid(wkb: &[u8], checker: &mut Checker, out: &mut Vec<u8>) -> Outco
 }
 
 /// Makes canonical well-known binary valid, appending the result to `out`. What was valid is
-/// appended as it was, and so is what cannot be repaired.
+/// appended as it was, and so is what cannot be repaired, or not within what a repair may cost
+/// ([`Reason::TooCostly`]).
 pub fn make_valid_by(wkb: &[u8], method: Method, checker: &mut Checker, out: &mut Vec<u8>) -> Outcome {
     let Some(flaw) = checker.first_flaw(wkb) else {
         out.extend_from_slice(wkb);
@@ -99,10 +102,14 @@ pub fn make_valid_by(wkb: &[u8], method: Method, checker: &mut Checker, out: &mu
     }
     let mut first: Option<Repaired> = None;
     let mut now = wkb.to_vec();
+    let mut effort = Effort::default();
     for _ in 0..TRIES_MAX {
         let mut next = Vec::with_capacity(now.len());
         let mut round = Repaired::default();
-        rebuild(&now, method, &mut next, &mut round);
+        if let Err(TooCostly) = rebuild(&now, method, &mut next, &mut round, &mut effort) {
+            out.extend_from_slice(wkb);
+            return Outcome::Hopeless(Flaw { reason: Reason::TooCostly, ..flaw });
+        }
         now = next;
         // What was there before shows in the first round.
         let first = *first.get_or_insert(round);
@@ -121,7 +128,13 @@ pub fn make_valid_by(wkb: &[u8], method: Method, checker: &mut Checker, out: &mu
 }
 
 /// Copies a geometry and rebuilds each surface in it, in two dimensions.
-fn rebuild(wkb: &[u8], method: Method, out: &mut Vec<u8>, repaired: &mut Repaired) {
+fn rebuild(
+    wkb: &[u8],
+    method: Method,
+    out: &mut Vec<u8>,
+    repaired: &mut Repaired,
+    effort: &mut Effort,
+) -> Result<(), TooCostly> {
     let mut cursor = Cursor::default();
     let mut open: Vec<(Shape, usize, usize)> = Vec::new();
     let mut polygons: Vec<Vec<Vec<Point>>> = Vec::new();
@@ -164,7 +177,7 @@ fn rebuild(wkb: &[u8], method: Method, out: &mut Vec<u8>, repaired: &mut Repaire
                 let level = open.pop();
                 if surface == Some(open.len()) {
                     surface = None;
-                    write_surface(&polygons, method, shape, out, repaired);
+                    write_surface(&polygons, method, shape, out, repaired, effort)?;
                 } else if let (None, Some((shape, count, hole))) = (surface, level)
                     && !matches!(shape, Shape::Point | Shape::LineString)
                 {
@@ -173,6 +186,7 @@ fn rebuild(wkb: &[u8], method: Method, out: &mut Vec<u8>, repaired: &mut Repaire
             }
         }
     }
+    Ok(())
 }
 
 /// The signed area of a closed ring, positive if counter-clockwise.
@@ -204,34 +218,41 @@ fn write_surface(
     shape: Shape,
     out: &mut Vec<u8>,
     repaired: &mut Repaired,
-) {
+    effort: &mut Effort,
+) -> Result<(), TooCostly> {
     let edges = |(number, ring): (usize, &Vec<Point>)| {
         let edges = ring.windows(2).filter_map(|w| Some((*w.first()?, *w.last()?)));
         edges.map(|edge| (edge, number)).collect::<Vec<_>>()
     };
     let (segments, rings): (Vec<_>, Vec<_>) = given.iter().flatten().enumerate().flat_map(edges).unzip();
-    let pieces = node::node(&segments).into_iter();
+    let pieces = node::node(&segments, effort)?.into_iter();
     let graph = graph::Graph::new(pieces.filter_map(|(piece, source)| Some((piece, *rings.get(source)?))));
     let chosen: Vec<bool> = match method {
         Method::Linework => graph.depths().iter().map(|depth| depth % 2 == 1).collect(),
-        Method::Structure => structure::chosen(&graph, given),
+        Method::Structure => {
+            effort.covers(given.iter().map(Vec::len).sum(), graph.faces())?;
+            structure::chosen(&graph, given)
+        }
     };
     let polygons = assemble::polygons(&graph, |face| chosen.get(face).copied().unwrap_or(false));
     let signed = |ring: &Vec<Point>| graph::double_area(ring) / 2.0;
     repaired.area.0 += given.iter().flatten().map(signed).sum::<f64>().abs();
     repaired.area.1 += polygons.iter().flatten().map(|ring| graph::double_area(ring) / 2.0).sum::<f64>();
     if let ([polygon], Shape::Polygon) = (polygons.as_slice(), shape) {
-        return write_polygon(polygon, out);
+        write_polygon(polygon, out);
+        return Ok(());
     }
     if polygons.is_empty() {
         write::begin(out, shape, Dim::Xy);
-        return write::count(out, 0);
+        write::count(out, 0);
+        return Ok(());
     }
     write::begin(out, Shape::MultiPolygon, Dim::Xy);
     write::count(out, polygons.len());
     for polygon in &polygons {
         write_polygon(polygon, out);
     }
+    Ok(())
 }
 
 fn write_polygon(polygon: &[Vec<Point>], out: &mut Vec<u8>) {
@@ -263,6 +284,28 @@ mod tests {
         for text in ["POINT Z (1 2 3)", "POLYGON ((0 0, 0 4, 4 4, 0 0))", "LINESTRING (0 0, 2 2, 2 0, 0 2)"] {
             assert_eq!(repaired(text), text);
         }
+    }
+
+    /// A star with every second corner far away, whose edges all cross.
+    fn star(corners: u32) -> String {
+        let place = |i: u32| {
+            let turn = f64::from(i * (corners / 2) % corners) / f64::from(corners) * std::f64::consts::TAU;
+            format!("{} {}", turn.cos() * 1000.0, turn.sin() * 1000.0)
+        };
+        let ring: Vec<String> = (0..corners).chain([0]).map(place).collect();
+        format!("POLYGON (({}))", ring.join(", "))
+    }
+
+    #[test]
+    fn a_star_is_repaired_or_given_up_and_never_the_end() {
+        assert!(repaired(&star(31)).starts_with("MULTIPOLYGON"));
+        let mut wkb = Vec::new();
+        crate::wkt::read(&star(10_001), &mut wkb).unwrap();
+        let mut out = Vec::new();
+        let outcome = make_valid(&wkb, &mut Checker::default(), &mut out);
+        let Outcome::Hopeless(flaw) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(flaw.reason.code(), tidegate_core::Code::REPAIR_TOO_COSTLY);
+        assert_eq!(out, wkb, "as it was");
     }
 
     #[test]

@@ -6,8 +6,9 @@
 //! coordinate become one (`snap`), or within more, as GEOS does it, so that the same dust vanishes;
 //! what still meets after that is cut again until nothing does. Rounds are bounded.
 
+use super::effort::{Effort, TooCostly};
 use super::snap;
-use crate::validity::{Meeting, Point, crossing, meeting, pairs};
+use crate::validity::{Meeting, Point, crossing, meeting, pairs, pairs_scattered};
 
 pub(super) type Segment = (Point, Point);
 
@@ -16,87 +17,92 @@ pub(super) type Piece = (Segment, usize);
 
 const ROUNDS_MAX: usize = 24;
 
+/// So many pieces are worth sorting by where they lie: those of a segment that is cut often follow each other far
+/// across the drawing.
+pub(super) const MANY: usize = 4096;
+
 /// The pieces of the segments, in the direction and order of each; they do not cross, and lie on each
 /// other from end to end or not at all.
-pub(super) fn node(segments: &[Segment]) -> Vec<Piece> {
+pub(super) fn node(segments: &[Segment], effort: &mut Effort) -> Result<Vec<Piece>, TooCostly> {
     let whole: Vec<Piece> = segments.iter().copied().zip(0..).collect();
-    let mut pieces = cut_all(&whole, meetings(&whole));
-    if meetings(&pieces).is_empty() {
-        return pieces;
+    let mut pieces = cut_all(&whole, meetings(&whole, effort)?.all());
+    if meetings(&pieces, effort)?.is_none() {
+        return Ok(pieces);
     }
     for tolerance in snap::tolerances(segments) {
-        pieces = snap::node(&whole, tolerance);
-        if meetings(&pieces).is_empty() {
-            return pieces;
+        pieces = snap::node(&whole, tolerance, effort)?;
+        if meetings(&pieces, effort)?.is_none() {
+            return Ok(pieces);
         }
     }
     for _ in 0..ROUNDS_MAX {
         // What needs no new place comes first: else a doubled edge would be cut at two places that
         // differ in the last bit, and a sliver would lie between its halves.
-        let mut cuts = touching(&pieces);
-        if cuts.is_empty() {
-            cuts = crossings(&pieces);
-        }
+        let found = meetings(&pieces, effort)?;
+        let cuts = if found.touching.is_empty() { found.crossing } else { found.touching };
         if cuts.is_empty() {
             break;
         }
         pieces = cut_all(&pieces, cuts);
     }
-    pieces
+    Ok(pieces)
 }
 
 /// The places at which pieces are to be cut, by the place of the piece.
 pub(super) type Cuts = Vec<(usize, Point)>;
 
-fn meetings(pieces: &[Piece]) -> Cuts {
-    let mut cuts = touching(pieces);
-    cuts.extend(crossings(pieces));
-    cuts
+/// Where pieces meet other than at their ends.
+#[derive(Debug, Default)]
+struct Meetings {
+    /// At a corner of one of them.
+    touching: Cuts,
+    /// Where neither has a corner.
+    crossing: Cuts,
 }
 
-fn ends(pieces: &[Piece]) -> Vec<Segment> {
-    pieces.iter().map(|(ends, _)| *ends).collect()
+impl Meetings {
+    fn is_none(&self) -> bool {
+        self.touching.is_empty() && self.crossing.is_empty()
+    }
+
+    fn all(mut self) -> Cuts {
+        self.touching.append(&mut self.crossing);
+        self.touching
+    }
 }
 
-fn touching(pieces: &[Piece]) -> Cuts {
-    let mut cuts = Cuts::new();
-    let segments = ends(pieces);
-    pairs(&segments, |i, j| {
+fn meetings(pieces: &[Piece], effort: &mut Effort) -> Result<Meetings, TooCostly> {
+    let mut found = Meetings::default();
+    let segments: Vec<Segment> = pieces.iter().map(|(ends, _)| *ends).collect();
+    let visit = |i: usize, j: usize| {
         let ((a, b), (c, d)) = (*segments.get(i)?, *segments.get(j)?);
         let node = match meeting(a, b, c, d) {
+            Meeting::Apart => return effort.saw_pair(0).err(),
+            Meeting::Cross => {
+                let p = crossing(a, b, c, d);
+                for (at, (from, to)) in [(i, (a, b)), (j, (c, d))] {
+                    if p != from && p != to {
+                        found.crossing.push((at, p));
+                    }
+                }
+                return effort.saw_pair(pieces.len() + found.crossing.len()).err();
+            }
             Meeting::Vertex(p) => Some(p),
             Meeting::Overlap(_) => None,
-            Meeting::Apart | Meeting::Cross => return None::<()>,
         };
         for (at, (from, to), ends) in [(i, (a, b), [c, d]), (j, (c, d), [a, b])] {
             for p in ends {
                 let meets = node.map_or_else(|| is_between(p, from, to), |node| node == p);
                 if meets && p != from && p != to {
-                    cuts.push((at, p));
+                    found.touching.push((at, p));
                 }
             }
         }
-        None
-    });
-    cuts
-}
-
-fn crossings(pieces: &[Piece]) -> Cuts {
-    let mut cuts = Cuts::new();
-    let segments = ends(pieces);
-    pairs(&segments, |i, j| {
-        let ((a, b), (c, d)) = (*segments.get(i)?, *segments.get(j)?);
-        if meeting(a, b, c, d) == Meeting::Cross {
-            let p = crossing(a, b, c, d);
-            for (at, (from, to)) in [(i, (a, b)), (j, (c, d))] {
-                if p != from && p != to {
-                    cuts.push((at, p));
-                }
-            }
-        }
-        None::<()>
-    });
-    cuts
+        effort.saw_pair(pieces.len() + found.touching.len()).err()
+    };
+    let stopped =
+        if segments.len() > MANY { pairs_scattered(&segments, 0.0, visit) } else { pairs(&segments, visit) };
+    stopped.map_or(Ok(found), Err)
 }
 
 fn is_between(p: Point, a: Point, b: Point) -> bool {

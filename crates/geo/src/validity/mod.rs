@@ -31,9 +31,11 @@ pub use warn::{Concern, Limits, Warning, warnings};
 
 pub(crate) use locate::{Location, compare_angle, is_counter_clockwise, is_nested, locate};
 pub(crate) use pair::{Meeting, crossing, distance, meeting};
-pub(crate) use tree::{pairs, pairs_near};
+pub(crate) use tree::{pairs, pairs_near, pairs_scattered};
 
 use std::fmt;
+
+use tidegate_core::Code;
 
 use crate::wkb::{Cursor, Event, Shape};
 use rings::Rings;
@@ -61,6 +63,16 @@ pub enum Reason {
     DisconnectedInterior,
     /// The bytes are not well-known binary.
     NotWkb,
+    /// A repair would take more time or memory than it may. Only a repair finds this.
+    TooCostly,
+}
+
+impl Reason {
+    /// The code of the taxonomy.
+    #[must_use]
+    pub fn code(self) -> Code {
+        if self == Reason::TooCostly { Code::REPAIR_TOO_COSTLY } else { Code::INVALID_GEOMETRY }
+    }
 }
 
 impl fmt::Display for Reason {
@@ -76,6 +88,7 @@ impl fmt::Display for Reason {
             Reason::NestedShells => "Nested shells",
             Reason::DisconnectedInterior => "Interior is disconnected",
             Reason::NotWkb => "Not well-known binary",
+            Reason::TooCostly => "Too many positions and crossings to repair",
         })
     }
 }

@@ -7,6 +7,9 @@ use super::touch::Touches;
 use super::{Flaw, Point, Reason, flaw, tree};
 use crate::bounds::Bounds;
 
+/// So many rings are worth sorting by where they lie.
+const RINGS_MANY: usize = 256;
+
 /// One edge: its ring, and its place in it.
 #[derive(Clone, Copy, Debug)]
 struct Edge {
@@ -36,7 +39,7 @@ fn intersections(rings: &Rings, touches: &mut Touches) -> Option<Flaw> {
             segments.push((*a, *b));
         }
     }
-    tree::pairs(&segments, |i, j| {
+    let visit = |i: usize, j: usize| {
         let ((a, b), (c, d)) = (*segments.get(i)?, *segments.get(j)?);
         let (first, second) = (*edges.get(i)?, *edges.get(j)?);
         let node = match meeting(a, b, c, d) {
@@ -66,7 +69,13 @@ fn intersections(rings: &Rings, touches: &mut Touches) -> Option<Flaw> {
             touches.add(first.ring, second.ring, node);
         }
         None
-    })
+    };
+    // Rings follow each other in any order; if there are many, one is seldom near the next.
+    if rings.all().len() > RINGS_MANY {
+        tree::pairs_scattered(&segments, 0.0, visit)
+    } else {
+        tree::pairs(&segments, visit)
+    }
 }
 
 fn before(rings: &Rings, ring: &Ring, at: usize) -> Point {

@@ -55,6 +55,27 @@ pub(crate) fn pairs_near<T>(
     boxed_pairs(segments.iter().map(wide).collect(), visit)
 }
 
+/// As [`pairs_near`], for many segments that do not follow each other, and in no order.
+pub(crate) fn pairs_scattered<T>(
+    segments: &[(Point, Point)],
+    apart: f64,
+    mut visit: impl FnMut(usize, usize) -> Option<T>,
+) -> Option<T> {
+    let middle = |i: usize, axis: usize| segments.get(i).map_or(0.0, |(a, b)| a[axis] + b[axis]);
+    let mut order: Vec<usize> = (0..segments.len()).collect();
+    order.sort_unstable_by(|i, j| middle(*i, 0).total_cmp(&middle(*j, 0)));
+    // Strips of as many boxes as there are strips.
+    let strip = ((segments.len() as f64 * FAN as f64).sqrt() as usize).max(FAN);
+    for some in order.chunks_mut(strip) {
+        some.sort_unstable_by(|i, j| middle(*i, 1).total_cmp(&middle(*j, 1)));
+    }
+    let sorted: Vec<(Point, Point)> = order.iter().filter_map(|i| segments.get(*i).copied()).collect();
+    pairs_near(&sorted, apart, |i, j| {
+        let (i, j) = (*order.get(i)?, *order.get(j)?);
+        visit(i.min(j), i.max(j))
+    })
+}
+
 fn boxed_pairs<T>(boxes: Vec<Box2>, mut visit: impl FnMut(usize, usize) -> Option<T>) -> Option<T> {
     if boxes.len() <= FEW {
         for (i, first) in boxes.iter().enumerate() {

@@ -8,8 +8,8 @@ use rusqlite::{Connection, OpenFlags};
 use super::copy::Copies;
 use super::sign::Signer;
 use super::{
-    AuditEntry, AuditEvent, AuditFilter, AuditWriter, TABLES, TamperFinding, TrustAnchors, VerifiedLog,
-    append, close, read, verify,
+    AuditEntry, AuditError, AuditEvent, AuditFilter, AuditWriter, TABLES, TamperFinding, TrustAnchors,
+    VerifiedLog, append, close, read, verify,
 };
 use crate::sql;
 
@@ -29,9 +29,14 @@ impl AuditLog {
     ///
     /// # Errors
     /// When it cannot be made or used.
-    pub fn open(path: &Path, log: &str, signer: Option<Signer>, copies: &Path) -> Result<AuditLog, String> {
-        let at = |e: &dyn std::fmt::Display| format!("the audit {}: {e}", path.display());
-        let db = Connection::open(path).map_err(|e| at(&e))?;
+    pub fn open(
+        path: &Path,
+        log: &str,
+        signer: Option<Signer>,
+        copies: &Path,
+    ) -> Result<AuditLog, AuditError> {
+        let at = |e: AuditError| AuditError::Log { path: Some(path.to_owned()), source: Box::new(e) };
+        let db = Connection::open(path).map_err(|e| at(AuditError::database(e)))?;
         let prepare = || -> rusqlite::Result<i64> {
             db.busy_timeout(Duration::from_secs(30))?;
             db.pragma_update(None, "journal_mode", "wal")?;
@@ -45,13 +50,11 @@ impl AuditLog {
             }
             Ok(version)
         };
-        match prepare().map_err(|e| at(&e))? {
+        match prepare().map_err(|e| at(AuditError::database(e)))? {
             0 | VERSION => {
                 Ok(AuditLog { db, writer: AuditWriter::new(log, signer, Some(Copies::new(copies, log))) })
             }
-            version => {
-                Err(at(&format!("its tables are of version {version}, this Tidegate writes {VERSION}")))
-            }
+            version => Err(at(AuditError::Version { found: version, written: VERSION })),
         }
     }
 
@@ -59,21 +62,24 @@ impl AuditLog {
     ///
     /// # Errors
     /// When it is not there or cannot be read.
-    pub fn look(path: &Path, log: &str) -> Result<AuditLog, String> {
-        let at = |e: &dyn std::fmt::Display| format!("the audit {}: {e}", path.display());
-        let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|e| at(&e))?;
-        db.busy_timeout(Duration::from_secs(30)).map_err(|e| at(&e))?;
+    pub fn look(path: &Path, log: &str) -> Result<AuditLog, AuditError> {
+        let at = |e: rusqlite::Error| AuditError::Log {
+            path: Some(path.to_owned()),
+            source: Box::new(AuditError::database(e)),
+        };
+        let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(at)?;
+        db.busy_timeout(Duration::from_secs(30)).map_err(at)?;
         Ok(AuditLog { db, writer: AuditWriter::new(log, None, None) })
     }
 
     fn tx(
         &mut self,
-        work: impl FnOnce(&mut Connection, &AuditWriter) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let broken = |e: String| format!("the audit: {e}");
-        self.db.execute_batch("BEGIN IMMEDIATE").map_err(|e| broken(e.to_string()))?;
+        work: impl FnOnce(&mut Connection, &AuditWriter) -> Result<(), AuditError>,
+    ) -> Result<(), AuditError> {
+        let broken = |e: AuditError| AuditError::Log { path: None, source: Box::new(e) };
+        self.db.execute_batch("BEGIN IMMEDIATE").map_err(|e| broken(AuditError::database(e)))?;
         let done = work(&mut self.db, &self.writer)
-            .and_then(|()| self.db.execute_batch("COMMIT").map_err(|e| e.to_string()));
+            .and_then(|()| self.db.execute_batch("COMMIT").map_err(AuditError::database));
         if done.is_err() {
             // A disk that fails here has failed before, and that is said.
             let _ = self.db.execute_batch("ROLLBACK");
@@ -85,7 +91,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// When they cannot be written: what they record must not go on.
-    pub fn enter(&mut self, acts: Vec<AuditEvent>) -> Result<(), String> {
+    pub fn enter(&mut self, acts: Vec<AuditEvent>) -> Result<(), AuditError> {
         self.tx(|db, writer| append(db, writer, acts))
     }
 
@@ -93,7 +99,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn close(&mut self, at_ms: i64) -> Result<(), String> {
+    pub fn close(&mut self, at_ms: i64) -> Result<(), AuditError> {
         self.tx(|db, writer| close(db, writer, at_ms))
     }
 
@@ -101,7 +107,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read(&mut self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, String> {
+    pub fn read(&mut self, filter: &AuditFilter) -> Result<Vec<AuditEntry>, AuditError> {
         read(&mut self.db, filter)
     }
 
@@ -109,9 +115,9 @@ impl AuditLog {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn verify(&mut self, trust: &TrustAnchors) -> Result<Result<VerifiedLog, TamperFinding>, String> {
+    pub fn verify(&mut self, trust: &TrustAnchors) -> Result<Result<VerifiedLog, TamperFinding>, AuditError> {
         // One moment for all questions, while others may be writing.
-        self.db.execute_batch("BEGIN").map_err(|e| e.to_string())?;
+        self.db.execute_batch("BEGIN").map_err(AuditError::database)?;
         let done = verify(&mut self.db, &self.writer.log, trust);
         let _ = self.db.execute_batch("ROLLBACK");
         done

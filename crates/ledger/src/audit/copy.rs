@@ -8,6 +8,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use super::AuditError;
 use super::seal::{self, Checkpoint};
 use crate::sql::Sql;
 
@@ -25,25 +26,25 @@ impl Copies {
         Copies { path: path.to_owned(), log: log.to_owned() }
     }
 
-    fn fail(&self, e: &dyn std::fmt::Display) -> String {
-        format!("{}: {e}", self.path.display())
+    fn fail(&self, e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> AuditError {
+        AuditError::file(&self.path, e)
     }
 
     /// All copies that are there. A line that was cut off by a crash does not count.
     ///
     /// # Errors
     /// When the file cannot be read, or a line is no checkpoint.
-    pub fn all(&self) -> Result<Vec<Checkpoint>, String> {
+    pub fn all(&self) -> Result<Vec<Checkpoint>, AuditError> {
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(self.fail(&e)),
+            Err(e) => return Err(self.fail(e)),
         };
         let whole = text.rfind('\n').map_or("", |end| text.get(..end).unwrap_or_default());
         let mut all = Vec::new();
         for (at, line) in whole.lines().enumerate() {
-            let checkpoint: Checkpoint =
-                serde_json::from_str(line).map_err(|e| self.fail(&format!("line {}: {e}", at + 1)))?;
+            let checkpoint: Checkpoint = serde_json::from_str(line)
+                .map_err(|source| self.fail(AuditError::Line { line: at + 1, source }))?;
             if checkpoint.log == self.log {
                 all.push(checkpoint);
             }
@@ -52,20 +53,20 @@ impl Copies {
     }
 
     /// The last copy, and where the next one goes.
-    fn end(&self) -> Result<(Option<Checkpoint>, u64), String> {
+    fn end(&self) -> Result<(Option<Checkpoint>, u64), AuditError> {
         let mut file = match fs::File::open(&self.path) {
             Ok(file) => file,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((None, 0)),
-            Err(e) => return Err(self.fail(&e)),
+            Err(e) => return Err(self.fail(e)),
         };
-        let len = file.metadata().map_err(|e| self.fail(&e))?.len();
+        let len = file.metadata().map_err(|e| self.fail(e))?.len();
         // A line is as long as its marks; the tail grows until it holds a whole one of this log.
         let mut size = 64 * 1024;
         loop {
             let from = len.saturating_sub(size);
             let mut tail = Vec::new();
-            file.seek(SeekFrom::Start(from)).map_err(|e| self.fail(&e))?;
-            (&mut file).take(len - from).read_to_end(&mut tail).map_err(|e| self.fail(&e))?;
+            file.seek(SeekFrom::Start(from)).map_err(|e| self.fail(e))?;
+            (&mut file).take(len - from).read_to_end(&mut tail).map_err(|e| self.fail(e))?;
             let end = tail.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
             let lines = tail.get(..end).unwrap_or_default();
             let ours = lines
@@ -81,20 +82,16 @@ impl Copies {
     }
 
     /// Whether the log still holds what was copied last.
-    pub(super) fn check<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), String> {
+    pub(super) fn check<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), AuditError> {
         let Some(known) = self.end()?.0 else { return Ok(()) };
         if seal::after(sql, &self.log, known.k - 1)?.first() == Some(&known) {
             return Ok(());
         }
-        Err(self.fail(&format!(
-            "the audit was cut or put back: its checkpoint {}, up to entry {}, is no longer in the database; nothing \
-             more is entered, look with `tidegate audit verify`",
-            known.k, known.last
-        )))
+        Err(self.fail(AuditError::Truncated { checkpoint: known.k, entry: known.last }))
     }
 
     /// Copies what is not copied yet.
-    pub(super) fn write<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), String> {
+    pub(super) fn write<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), AuditError> {
         let (mut last, end) = self.end()?;
         let mut file = None;
         loop {
@@ -106,22 +103,22 @@ impl Copies {
                 Some(file) => file,
                 None => {
                     if let Some(dir) = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-                        fs::create_dir_all(dir).map_err(|e| self.fail(&e))?;
+                        fs::create_dir_all(dir).map_err(|e| self.fail(e))?;
                     }
                     let opened = OpenOptions::new()
                         .create(true)
                         .append(true)
                         .open(&self.path)
-                        .map_err(|e| self.fail(&e))?;
-                    if opened.metadata().map_err(|e| self.fail(&e))?.len() > end {
-                        opened.set_len(end).map_err(|e| self.fail(&e))?;
+                        .map_err(|e| self.fail(e))?;
+                    if opened.metadata().map_err(|e| self.fail(e))?.len() > end {
+                        opened.set_len(end).map_err(|e| self.fail(e))?;
                     }
                     file.insert(opened)
                 }
             };
             for checkpoint in more {
-                let line = serde_json::to_string(&checkpoint).map_err(|e| self.fail(&e))?;
-                out.write_all(format!("{line}\n").as_bytes()).map_err(|e| self.fail(&e))?;
+                let line = serde_json::to_string(&checkpoint).map_err(|e| self.fail(e))?;
+                out.write_all(format!("{line}\n").as_bytes()).map_err(|e| self.fail(e))?;
                 last = Some(checkpoint);
             }
         }

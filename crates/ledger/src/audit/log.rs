@@ -6,7 +6,7 @@ use super::chain::{self, Hash};
 use super::copy::Copies;
 use super::seal::{self, Checkpoint};
 use super::sign::{PublicKey, Signer};
-use super::{AuditEvent, AuditRow};
+use super::{AuditError, AuditEvent, AuditRow};
 use crate::sql::{Sql, Val};
 use tidegate_core::hex::hex;
 
@@ -71,7 +71,7 @@ impl AuditWriter {
 
     /// Copies checkpoints that are not copied yet. Call it when the transaction is over: a copy
     /// must not be of something that was taken back.
-    pub(crate) fn copy<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), String> {
+    pub(crate) fn copy<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), AuditError> {
         if let (Some(copies), true) = (&self.copies, self.fresh.get()) {
             copies.write(sql)?;
         }
@@ -105,7 +105,7 @@ pub(super) fn head_message(log: &str, n: i64, hash: &[u8]) -> Vec<u8> {
     out
 }
 
-fn end<S: Sql + ?Sized>(sql: &mut S, writer: &AuditWriter) -> Result<LogEnd, String> {
+fn end<S: Sql + ?Sized>(sql: &mut S, writer: &AuditWriter) -> Result<LogEnd, AuditError> {
     let rows = sql.query("SELECT n, hash FROM audit ORDER BY n DESC LIMIT 1", &[])?;
     let end = rows
         .first()
@@ -113,9 +113,8 @@ fn end<S: Sql + ?Sized>(sql: &mut S, writer: &AuditWriter) -> Result<LogEnd, Str
     let heads = sql.query("SELECT n, hash, key_id, signature FROM audit_head", &[])?;
     // What somebody else added without the key must not get a signature from us.
     let changed = |what: String| {
-        Err(format!(
-            "the audit was changed from outside: {what}; nothing more is entered, look with `tidegate audit verify`"
-        ))
+        let advice = "nothing more is entered, look with `tidegate audit verify`";
+        Err(AuditError::Changed(format!("{what}; {advice}")))
     };
     if let Some(head) = heads.first() {
         if (head.int(0), head.blob(1)) != (end.n, end.hash.clone()) {
@@ -146,7 +145,7 @@ pub(crate) fn append<S: Sql + ?Sized>(
     sql: &mut S,
     writer: &AuditWriter,
     acts: impl IntoIterator<Item = AuditEvent>,
-) -> Result<(), String> {
+) -> Result<(), AuditError> {
     let mut acts = acts.into_iter().peekable();
     if acts.peek().is_none() {
         return Ok(());
@@ -212,7 +211,11 @@ pub(crate) fn append<S: Sql + ?Sized>(
 ///
 /// # Errors
 /// When it cannot be written.
-pub(crate) fn close<S: Sql + ?Sized>(sql: &mut S, writer: &AuditWriter, at_ms: i64) -> Result<(), String> {
+pub(crate) fn close<S: Sql + ?Sized>(
+    sql: &mut S,
+    writer: &AuditWriter,
+    at_ms: i64,
+) -> Result<(), AuditError> {
     if !writer.open.get() {
         return Ok(());
     }
@@ -230,7 +233,7 @@ fn checkpoint<S: Sql + ?Sized>(
     writer: &AuditWriter,
     mut last: Option<Checkpoint>,
     at_ms: i64,
-) -> Result<(), String> {
+) -> Result<(), AuditError> {
     loop {
         let (k, done) = last.as_ref().map_or((0, 0), |last| (last.k, last.last));
         let rows = sql.query(
@@ -243,10 +246,8 @@ fn checkpoint<S: Sql + ?Sized>(
         };
         let leaves: Vec<Hash> = rows.iter().filter_map(|row| row.blob(1).try_into().ok()).collect();
         if end.int(0) - done != leaves.len() as i64 {
-            return Err(
-                "the audit was changed from outside: entries are missing; look with `tidegate audit verify`"
-                    .into(),
-            );
+            let what = "entries are missing; look with `tidegate audit verify`";
+            return Err(AuditError::Changed(what.to_owned()));
         }
         let mut next = Checkpoint {
             log: writer.log.clone(),

@@ -2,7 +2,7 @@
 
 use tidegate_core::letter::LetterId;
 
-use super::{AuditRow, COLUMNS};
+use super::{AuditError, AuditRow, COLUMNS};
 use crate::sql::{Sql, Val};
 use tidegate_core::hex::hex;
 
@@ -74,7 +74,10 @@ pub struct AuditFilter {
 }
 
 /// The entries of a filter, oldest first.
-pub(crate) fn read<S: Sql + ?Sized>(sql: &mut S, filter: &AuditFilter) -> Result<Vec<AuditEntry>, String> {
+pub(crate) fn read<S: Sql + ?Sized>(
+    sql: &mut S,
+    filter: &AuditFilter,
+) -> Result<Vec<AuditEntry>, AuditError> {
     let mut args: Vec<Val> = Vec::new();
     let mut terms = Vec::new();
     let mut term = |text: &str, value: Val| {

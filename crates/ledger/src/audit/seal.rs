@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::AuditError;
 use crate::sql::{Sql, Val, Vals};
 use tidegate_core::hex::{hex, unhex_all};
 
@@ -13,15 +14,15 @@ pub(super) const MARK: usize = 8;
 /// What the log was at a moment. Hashes are in hex.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// Which log.
+    /// The name of the log.
     pub log: String,
     /// Its number, from 1.
     pub k: i64,
-    /// The first entry it covers.
+    /// The number of the first entry it covers.
     pub first: i64,
-    /// The last entry it covers.
+    /// The number of the last entry it covers.
     pub last: i64,
-    /// When.
+    /// Time in milliseconds since 1970.
     pub at_ms: i64,
     /// The Merkle root over the hashes of its entries.
     pub root: String,
@@ -31,7 +32,7 @@ pub struct Checkpoint {
     pub marks: String,
     /// The digest of the checkpoint before; empty for the first.
     pub before: String,
-    /// The name of the key that signed.
+    /// The id of the key that signed.
     pub key: Option<String>,
     /// The signature.
     pub signature: Option<String>,
@@ -64,7 +65,7 @@ impl Checkpoint {
         self.marks.get(at..at.checked_add(2 * MARK)?)
     }
 
-    pub(super) fn insert<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), String> {
+    pub(super) fn insert<S: Sql + ?Sized>(&self, sql: &mut S) -> Result<(), AuditError> {
         let bytes = |text: &str| Val::Blob(unhex_all(text).unwrap_or_default());
         sql.exec(
             &format!(
@@ -104,13 +105,13 @@ impl Checkpoint {
 }
 
 /// The last checkpoint of a log.
-pub(super) fn last<S: Sql + ?Sized>(sql: &mut S, log: &str) -> Result<Option<Checkpoint>, String> {
+pub(super) fn last<S: Sql + ?Sized>(sql: &mut S, log: &str) -> Result<Option<Checkpoint>, AuditError> {
     let rows = sql.query(&format!("SELECT {COLUMNS} FROM audit_checkpoint ORDER BY k DESC LIMIT 1"), &[])?;
     Ok(rows.first().map(|row| Checkpoint::from_row(row, log)))
 }
 
 /// The checkpoints after one, a thousand at most.
-pub(super) fn after<S: Sql + ?Sized>(sql: &mut S, log: &str, k: i64) -> Result<Vec<Checkpoint>, String> {
+pub(super) fn after<S: Sql + ?Sized>(sql: &mut S, log: &str, k: i64) -> Result<Vec<Checkpoint>, AuditError> {
     let question = format!("SELECT {COLUMNS} FROM audit_checkpoint WHERE k > ?1 ORDER BY k LIMIT 1000");
     Ok(sql.query(&question, &[k.into()])?.iter().map(|row| Checkpoint::from_row(row, log)).collect())
 }

@@ -17,6 +17,7 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
+use super::AuditError;
 use tidegate_core::hex::{hex, unhex};
 
 /// The file of the secret key in a state directory.
@@ -26,7 +27,7 @@ pub const PUBLIC_FILE: &str = "audit.pub";
 
 /// The secret half, which signs.
 pub struct Signer {
-    /// The name of the key.
+    /// The id of the key.
     pub key_id: String,
     pair: Ed25519KeyPair,
     seed: Zeroizing<[u8; 32]>,
@@ -42,7 +43,7 @@ impl std::fmt::Debug for Signer {
 /// The public half, which verifies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey {
-    /// The name of the key: the beginning of its hash.
+    /// The id of the key: the first six bytes of its SHA-256, in hex.
     pub key_id: String,
     bytes: [u8; 32],
 }
@@ -51,16 +52,15 @@ fn key_id(public: &[u8]) -> String {
     hex(Sha256::digest(public).first_chunk::<6>().map_or(&[][..], |six| six.as_slice()))
 }
 
-fn random<const N: usize>() -> Result<[u8; N], String> {
+fn random<const N: usize>() -> Result<[u8; N], AuditError> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|e| format!("the system gives no randomness: {e}"))?;
+    getrandom::fill(&mut bytes).map_err(AuditError::NoRandomness)?;
     Ok(bytes)
 }
 
 impl Signer {
-    fn of(seed: Zeroizing<[u8; 32]>) -> Result<Signer, String> {
-        let pair = Ed25519KeyPair::from_seed_unchecked(seed.as_slice())
-            .map_err(|e| format!("the audit key is no key: {e}"))?;
+    fn of(seed: Zeroizing<[u8; 32]>) -> Result<Signer, AuditError> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(seed.as_slice()).map_err(AuditError::BadKey)?;
         let mut salt = Sha256::new();
         salt.update(b"tidegate-audit-salt-1\n");
         salt.update(seed.as_slice());
@@ -73,7 +73,7 @@ impl Signer {
     ///
     /// # Errors
     /// When the system gives no randomness.
-    pub fn generate() -> Result<Signer, String> {
+    pub fn generate() -> Result<Signer, AuditError> {
         Signer::of(Zeroizing::new(random()?))
     }
 
@@ -87,15 +87,14 @@ impl Signer {
     ///
     /// # Errors
     /// When it is none. The text is not quoted.
-    pub fn from_text(text: &str) -> Result<Signer, String> {
-        let wrong = || "that is no audit key: tidegate-audit-key-1 ID HEX".to_owned();
+    pub fn from_text(text: &str) -> Result<Signer, AuditError> {
         let mut words = text.split_whitespace();
         let (Some("tidegate-audit-key-1"), Some(id), Some(seed)) = (words.next(), words.next(), words.next())
         else {
-            return Err(wrong());
+            return Err(AuditError::NotASigningKey);
         };
-        let signer = Signer::of(Zeroizing::new(unhex(seed).ok_or_else(wrong)?))?;
-        if signer.key_id == id { Ok(signer) } else { Err(wrong()) }
+        let signer = Signer::of(Zeroizing::new(unhex(seed).ok_or(AuditError::NotASigningKey)?))?;
+        if signer.key_id == id { Ok(signer) } else { Err(AuditError::NotASigningKey) }
     }
 
     /// The key of a state directory, made if there is none. Its public half is added to the public
@@ -103,15 +102,15 @@ impl Signer {
     ///
     /// # Errors
     /// When it cannot be read or made.
-    pub fn of_dir(dir: &Path) -> Result<Signer, String> {
+    pub fn of_dir(dir: &Path) -> Result<Signer, AuditError> {
         let path = dir.join(KEY_FILE);
-        let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+        let at = |e: std::io::Error| AuditError::file(&path, e);
         if !path.exists() {
-            fs::create_dir_all(dir).map_err(|e| at(&e))?;
+            fs::create_dir_all(dir).map_err(at)?;
             Signer::generate()?.keep(&path)?;
         }
-        let text = Zeroizing::new(fs::read_to_string(&path).map_err(|e| at(&e))?);
-        let signer = Signer::from_text(&text).map_err(|e| at(&e))?;
+        let text = Zeroizing::new(fs::read_to_string(&path).map_err(at)?);
+        let signer = Signer::from_text(&text).map_err(|e| AuditError::file(&path, e))?;
         signer.public().publish(&dir.join(PUBLIC_FILE))?;
         Ok(signer)
     }
@@ -120,8 +119,8 @@ impl Signer {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn keep(&self, path: &Path) -> Result<(), String> {
-        let at = |e: std::io::Error| format!("{}: {e}", path.display());
+    pub fn keep(&self, path: &Path) -> Result<(), AuditError> {
+        let at = |e: std::io::Error| AuditError::file(path, e);
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         // A file of this kind is only for its owner from the beginning.
         let mut file = tempfile::NamedTempFile::new_in(dir).map_err(at)?;
@@ -151,7 +150,7 @@ impl Signer {
     ///
     /// # Errors
     /// When the system gives no randomness.
-    pub fn commit(&self, value: &str) -> Result<String, String> {
+    pub fn commit(&self, value: &str) -> Result<String, AuditError> {
         let nonce = random::<16>()?;
         let tag = hmac::sign(&self.salt, &[nonce.as_slice(), value.as_bytes()].concat());
         Ok(format!("{}:{}", hex(&nonce), hex(tag.as_ref())))
@@ -179,7 +178,7 @@ impl PublicKey {
     ///
     /// # Errors
     /// A line that is none.
-    pub fn all_from_text(text: &str) -> Result<Vec<PublicKey>, String> {
+    pub fn all_from_text(text: &str) -> Result<Vec<PublicKey>, AuditError> {
         let one = |line: &str| {
             let mut words = line.split_whitespace();
             let (Some("tidegate-audit-public-1"), Some(id), Some(bytes)) =
@@ -192,17 +191,13 @@ impl PublicKey {
         };
         text.lines()
             .filter(|line| !line.trim().is_empty())
-            .map(|line| {
-                one(line).ok_or_else(|| {
-                    "that is no public key of an audit: tidegate-audit-public-1 ID HEX".to_owned()
-                })
-            })
+            .map(|line| one(line).ok_or(AuditError::NotAPublicKey))
             .collect()
     }
 
     /// Adds the key to a file of public keys.
-    fn publish(&self, path: &Path) -> Result<(), String> {
-        let at = |e: std::io::Error| format!("{}: {e}", path.display());
+    fn publish(&self, path: &Path) -> Result<(), AuditError> {
+        let at = |e: std::io::Error| AuditError::file(path, e);
         let text = self.to_text();
         if fs::read_to_string(path).is_ok_and(|known| known.lines().any(|line| line == text)) {
             return Ok(());
@@ -229,7 +224,7 @@ mod tests {
         let text = signer.to_text();
         assert!(Signer::from_text(text.get(..text.len() - 1).unwrap()).is_err());
         let public = signer.public();
-        assert_eq!(PublicKey::all_from_text(&public.to_text()), Ok(vec![public.clone()]));
+        assert_eq!(PublicKey::all_from_text(&public.to_text()).unwrap(), vec![public.clone()]);
         assert!(PublicKey::all_from_text(&public.to_text().replace(&public.key_id, "000000000000")).is_err());
     }
 
@@ -248,6 +243,6 @@ mod tests {
         let first = Signer::of_dir(dir.path()).unwrap();
         assert_eq!(Signer::of_dir(dir.path()).unwrap().key_id, first.key_id);
         let public = fs::read_to_string(dir.path().join(PUBLIC_FILE)).unwrap();
-        assert_eq!(PublicKey::all_from_text(&public), Ok(vec![first.public()]));
+        assert_eq!(PublicKey::all_from_text(&public).unwrap(), vec![first.public()]);
     }
 }

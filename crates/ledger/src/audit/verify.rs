@@ -11,7 +11,7 @@ use super::chain::{self, Hash, follows};
 use super::log::head_message;
 use super::seal::{self, Checkpoint, MARK};
 use super::sign::PublicKey;
-use super::{AuditRow, COLUMNS};
+use super::{AuditError, AuditRow, COLUMNS};
 use crate::sql::Sql;
 use tidegate_core::hex::{hex, unhex_all};
 
@@ -87,7 +87,7 @@ pub struct VerifiedLog {
 
 const PAGE: i64 = 2000;
 
-fn page<S: Sql + ?Sized>(sql: &mut S, after: i64) -> Result<Vec<AuditRow>, String> {
+fn page<S: Sql + ?Sized>(sql: &mut S, after: i64) -> Result<Vec<AuditRow>, AuditError> {
     let question = format!("SELECT {COLUMNS} FROM audit WHERE n > ?1 ORDER BY n LIMIT {PAGE}");
     Ok(sql.query(&question, &[after.into()])?.into_iter().map(AuditRow::from).collect())
 }
@@ -104,7 +104,7 @@ pub(crate) fn verify<S: Sql + ?Sized>(
     sql: &mut S,
     log: &str,
     trust: &TrustAnchors,
-) -> Result<Result<VerifiedLog, TamperFinding>, String> {
+) -> Result<Result<VerifiedLog, TamperFinding>, AuditError> {
     let anchors = match anchors(sql, log, trust)? {
         Ok(anchors) => anchors,
         Err(finding) => return Ok(Err(finding)),
@@ -173,7 +173,7 @@ struct SignedHead {
     key: Option<String>,
 }
 
-fn head<S: Sql + ?Sized>(sql: &mut S, log: &str, trust: &TrustAnchors) -> Result<SignedHead, String> {
+fn head<S: Sql + ?Sized>(sql: &mut S, log: &str, trust: &TrustAnchors) -> Result<SignedHead, AuditError> {
     let rows = sql.query("SELECT n, hash, key_id, signature FROM audit_head", &[])?;
     let Some(row) = rows.first() else {
         return Ok(SignedHead { there: false, signed: None, hash: Vec::new(), key: None });
@@ -217,7 +217,7 @@ fn anchors<S: Sql + ?Sized>(
     sql: &mut S,
     log: &str,
     trust: &TrustAnchors,
-) -> Result<Result<Vec<Checkpoint>, TamperFinding>, String> {
+) -> Result<Result<Vec<Checkpoint>, TamperFinding>, AuditError> {
     let mut own: Vec<Checkpoint> = Vec::new();
     loop {
         let more = seal::after(sql, log, own.last().map_or(0, |last| last.k))?;
@@ -283,7 +283,7 @@ fn diagnose<S: Sql + ?Sized>(
     n: i64,
     before: &[u8],
     row: &AuditRow,
-) -> Result<TamperFinding, String> {
+) -> Result<TamperFinding, AuditError> {
     let expected = n + 1;
     if row.n < expected {
         return Ok(found(row.n, TamperKind::Forged, "entries are numbered from 1"));
@@ -336,7 +336,7 @@ fn untold<S: Sql + ?Sized>(
     expected: i64,
     before: &[u8],
     row: &AuditRow,
-) -> Result<TamperFinding, String> {
+) -> Result<TamperFinding, AuditError> {
     let mut after = expected - 1;
     let mut first = true;
     loop {

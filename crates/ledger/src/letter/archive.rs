@@ -22,13 +22,13 @@ const FILE_MAX: usize = 1 << 31;
 /// What an archive holds; itself a file of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArchiveManifest {
-    /// `tidegate-letters-1`.
+    /// The version of the format: `tidegate-letters-1`.
     pub format: String,
-    /// When, in milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     pub made_ms: i64,
-    /// By whom.
+    /// The user who archived.
     pub who: String,
-    /// Letters in all.
+    /// The number of letters in all files.
     pub letters: u64,
     /// The files.
     pub files: Vec<ArchiveFile>,
@@ -39,9 +39,9 @@ pub struct ArchiveManifest {
 pub struct ArchiveFile {
     /// The object key.
     pub name: String,
-    /// SHA-256 of its bytes.
+    /// SHA-256 of its bytes, in hex.
     pub sha256: String,
-    /// SHA-256 of its uncompressed content.
+    /// SHA-256 of its uncompressed content, in hex.
     pub content_sha256: String,
     /// Size in bytes.
     pub bytes: u64,
@@ -80,9 +80,9 @@ fn line(row: &StoredLetter) -> serde_json::Value {
 /// What an archive did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Archived {
-    /// The manifest's key.
+    /// The object key of the manifest.
     pub manifest: String,
-    /// What it says.
+    /// The manifest.
     pub content: ArchiveManifest,
 }
 

@@ -20,51 +20,52 @@ pub const RETENTION_RANGE: std::ops::RangeInclusive<u32> = 30..=90;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Letter {
-    /// Its name, given by the store if it is zero.
+    /// Its id; given by the store if it is zero.
     #[serde(with = "text")]
     pub id: LetterId,
-    /// Which pipeline gave up,
+    /// The name of the pipeline that gave up.
     pub pipeline: String,
-    /// at which stage of it,
+    /// The stage of the pipeline.
     pub stage: String,
-    /// on which task.
+    /// The task of the stage, such as `record 7`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub task: String,
-    /// How services and ledgers know the request again.
+    /// The idempotency key of the request.
     pub idempotency_key: String,
-    /// Which row of the sink it is about. Never changes.
+    /// The key of the row in the sink. Never changes.
     pub effect_key: String,
-    /// Where it comes from.
+    /// The letters that it descends from.
     pub lineage: Lineage,
-    /// What the record is.
+    /// The record.
     #[serde(skip)]
     pub payload: Payload,
     /// The media type of the payload, such as `application/geo+json`.
     pub content_type: String,
-    /// By what it was made.
+    /// The versions of what made it.
     pub versions: Versions,
     /// The source of the record.
     pub source: LetterSource,
-    /// Where on earth it is.
+    /// The location of the record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spatial: Option<Spatial>,
-    /// Why it was given up.
+    /// The failure for which it was given up.
     pub failure: Failure,
-    /// What was done to its payload since.
+    /// The changes of its payload since.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<Remedied>,
-    /// Where it is in its life.
+    /// Its state in the life cycle of a letter.
     #[serde(with = "text")]
     pub state: LetterState,
-    /// Not to be replayed before.
+    /// The earliest time of a replay, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before_ms: Option<i64>,
-    /// Kept until; 0 for [`RETENTION_DAYS`] from the first failure.
+    /// The end of its retention, in milliseconds since 1970; 0 for [`RETENTION_DAYS`] from the first
+    /// failure.
     pub retain_until_ms: i64,
-    /// Why it may not be purged.
+    /// The reason why it may not be purged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
-    /// Which archive holds it.
+    /// The object key of the manifest of the archive that holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<String>,
 }
@@ -73,26 +74,27 @@ pub struct Letter {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lineage {
-    /// The first letter of the line: the letter itself if zero.
+    /// The id of the first letter of the line: the letter itself if zero.
     #[serde(with = "text")]
     pub root: LetterId,
-    /// The letter whose replay died.
+    /// The id of the letter whose replay died.
     #[serde(with = "text::option", skip_serializing_if = "Option::is_none")]
     pub parent: Option<LetterId>,
-    /// How often the record has died before.
+    /// The number of times that the record has died before.
     pub generation: u32,
-    /// The key of the first letter.
+    /// The idempotency key of the first letter.
     pub root_key: String,
-    /// When it first failed; the failure's own time if 0.
+    /// Time of the first failure, in milliseconds since 1970; the failure's own time if 0.
     pub first_failed_ms: i64,
 }
 
 /// The record, as bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Payload {
-    /// As it was received.
+    /// The bytes as received.
     pub received: Vec<u8>,
-    /// As it was when it failed, or as a remedy made it; `None` if that is the same.
+    /// The bytes as they were when the record failed, or as a remedy made them; `None` if they are the
+    /// same.
     pub current: Option<Vec<u8>>,
 }
 
@@ -108,12 +110,12 @@ impl Payload {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Versions {
-    /// The pipeline's manifest, by hash.
+    /// The hash of the pipeline's manifest.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub manifest: String,
-    /// Tidegate.
+    /// The version of Tidegate.
     pub binary: String,
-    /// The table of coordinate systems.
+    /// The version of the table of coordinate systems.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub crs_data: String,
 }
@@ -122,7 +124,7 @@ pub struct Versions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LetterSource {
-    /// The file, table or service.
+    /// The URI of the file, table or service.
     pub uri: String,
     /// The position in it: a row, a record, a byte or an offset.
     pub position: String,
@@ -132,27 +134,27 @@ pub struct LetterSource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Spatial {
-    /// West, south, east, north in degrees on WGS 84.
+    /// The bounding box: west, south, east, north in degrees on WGS 84.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bbox: Option<[f64; 4]>,
-    /// The same in the record's own system.
+    /// The bounding box in the units of the record's own coordinate system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native_bbox: Option<[f64; 4]>,
-    /// The system that the record says, or that was assumed.
+    /// The coordinate system that the record names, or that was assumed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source_crs: String,
-    /// The system of the sink.
+    /// The coordinate system of the sink.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub target_crs: String,
-    /// `xy` or `yx`, as the source writes it.
+    /// The axis order of the source: `xy` or `yx`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub axis_order: String,
-    /// Such as `Polygon`.
+    /// The geometry type, such as `Polygon`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub geometry_type: String,
-    /// Its positions.
+    /// The number of vertices.
     pub vertices: u64,
-    /// What is wrong, and where.
+    /// The first defect of the geometry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defect: Option<Defect>,
 }
@@ -160,11 +162,11 @@ pub struct Spatial {
 /// What is wrong with a geometry, and where.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Defect {
-    /// Degrees east.
+    /// Longitude in degrees.
     pub lon: f64,
-    /// Degrees north.
+    /// Latitude in degrees.
     pub lat: f64,
-    /// In words.
+    /// The broken rule, in words.
     pub reason: String,
 }
 
@@ -172,36 +174,36 @@ pub struct Defect {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Failure {
-    /// What kind of failure.
+    /// The class of the failure.
     #[serde(with = "text")]
     pub class: FailureClass,
     /// Its code of the taxonomy.
     #[serde(with = "text")]
     pub code: Code,
-    /// In words, secrets redacted.
+    /// The error message, secrets redacted.
     pub message: String,
-    /// What caused it, the nearest first.
+    /// The messages of its causes, the nearest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
-    /// Which service or sink, such as a host.
+    /// The service or sink, such as a host.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub service: String,
-    /// By which driver, such as a profile's name.
+    /// The driver, such as the name of a profile.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub driver: String,
-    /// What was asked and answered.
+    /// The last HTTP exchange.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
-    /// The breaker at that time.
+    /// The state of the breaker at that time.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub breaker: String,
-    /// Every attempt.
+    /// All attempts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<LetterAttempt>,
-    /// Who worked on it.
+    /// The worker that processed the record, such as `pid 1234`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub worker: String,
-    /// When it was given up, in milliseconds since 1970.
+    /// Time at which it was given up, in milliseconds since 1970.
     pub failed_ms: i64,
 }
 
@@ -227,14 +229,14 @@ impl Default for Failure {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Http {
-    /// Such as `GET`.
+    /// The HTTP method, such as `GET`.
     pub method: String,
-    /// What was asked.
+    /// The URL.
     pub url: String,
-    /// The last status.
+    /// The last HTTP status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The beginning of the last body.
+    /// The beginning of the last body, as text.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub body: String,
 }
@@ -260,15 +262,15 @@ pub struct LetterAttempt {
 pub struct Remedied {
     /// The rule with its version, such as `make_valid/1`, or `edit`.
     pub rule: String,
-    /// When.
+    /// Time in milliseconds since 1970.
     pub at_ms: i64,
-    /// Who.
+    /// The user who changed it.
     pub who: String,
-    /// What it did, in words.
+    /// A description of the change.
     pub note: String,
-    /// SHA-256 of the payload before and after, in hex.
+    /// SHA-256 of the payload before, in hex.
     pub before: String,
-    /// After.
+    /// SHA-256 of the payload after, in hex.
     pub after: String,
 }
 

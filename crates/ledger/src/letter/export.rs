@@ -20,13 +20,13 @@ use tidegate_geo::{Batch, Crs, Kind, Schema, Value, validity};
 /// How many letters went where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Exported {
-    /// With a valid geometry, or the box of one that is not shown.
+    /// Letters with a valid geometry, or with the bounding box of one that is not shown.
     pub valid: u64,
-    /// With an invalid geometry.
+    /// Letters with an invalid geometry.
     pub invalid: u64,
-    /// Points at which a geometry is wrong.
+    /// Points of defects.
     pub defects: u64,
-    /// Without a place.
+    /// Letters without a location.
     pub nowhere: u64,
 }
 

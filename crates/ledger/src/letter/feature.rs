@@ -2,6 +2,7 @@
 
 use super::envelope::{Defect, Spatial};
 use serde_json::Value;
+use std::fmt;
 use tidegate_geo::crs::Transform;
 use tidegate_geo::wkb::{self, Dim, Shape, write};
 use tidegate_geo::{Bounds, Crs, validity};
@@ -9,8 +10,71 @@ use tidegate_geo::{Bounds, Crs, validity};
 /// A payload that is a GeoJSON feature or geometry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeaturePayload {
-    /// The whole payload.
+    /// The payload as JSON.
     pub json: Value,
+}
+
+/// Why a payload is no feature that could be replayed.
+#[derive(Debug)]
+pub enum PayloadError {
+    /// It is no JSON.
+    Json(serde_json::Error),
+    /// It is JSON, and no object.
+    NotAnObject,
+    /// It has no geometry.
+    NoGeometry,
+    /// The `type` of its geometry is none of GeoJSON.
+    UnknownType(String),
+    /// This member of its geometry is no list.
+    NotAList(&'static str),
+    /// A position of its geometry is no pair of numbers.
+    NotAPosition,
+    /// The geometry cannot be written as GeoJSON.
+    Write(Box<dyn std::error::Error + Send + Sync>),
+    /// The geometry is not valid.
+    Invalid(validity::Flaw),
+    /// Its coordinates cannot be transformed to longitude and latitude.
+    Unplaced,
+    /// Its bounding box in degrees, west, south, east and north, is not within the earth's.
+    OutOfBounds([f64; 4]),
+}
+
+impl fmt::Display for PayloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PayloadError::Json(e) => write!(f, "the payload is no JSON: {e}"),
+            PayloadError::NotAnObject => f.write_str("the payload is not a JSON object"),
+            PayloadError::NoGeometry => f.write_str("the payload has no geometry"),
+            PayloadError::UnknownType(name) => write!(f, "{name:?} is not a type of GeoJSON"),
+            PayloadError::NotAList(what) => write!(f, "{what} is not a list"),
+            PayloadError::NotAPosition => f.write_str("a position is not a pair of numbers"),
+            PayloadError::Write(e) => e.fmt(f),
+            PayloadError::Invalid(flaw) => flaw.fmt(f),
+            PayloadError::Unplaced => {
+                f.write_str("the position in longitude and latitude cannot be computed")
+            }
+            PayloadError::OutOfBounds([w, s, e, n]) => {
+                write!(f, "the bounds {w} {s} {e} {n} are outside the range of longitude and latitude")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PayloadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PayloadError::Json(e) => Some(e),
+            PayloadError::Write(e) => Some(e.as_ref()),
+            PayloadError::NotAnObject
+            | PayloadError::NoGeometry
+            | PayloadError::UnknownType(_)
+            | PayloadError::NotAList(_)
+            | PayloadError::NotAPosition
+            | PayloadError::Invalid(_)
+            | PayloadError::Unplaced
+            | PayloadError::OutOfBounds(_) => None,
+        }
+    }
 }
 
 impl FeaturePayload {
@@ -18,14 +82,9 @@ impl FeaturePayload {
     ///
     /// # Errors
     /// When it is no JSON object.
-    pub fn parse(bytes: &[u8]) -> Result<FeaturePayload, String> {
-        let json: Value =
-            serde_json::from_slice(bytes).map_err(|e| format!("the payload is no JSON: {e}"))?;
-        if json.is_object() {
-            Ok(FeaturePayload { json })
-        } else {
-            Err("the payload is no JSON object".into())
-        }
+    pub fn parse(bytes: &[u8]) -> Result<FeaturePayload, PayloadError> {
+        let json: Value = serde_json::from_slice(bytes).map_err(PayloadError::Json)?;
+        if json.is_object() { Ok(FeaturePayload { json }) } else { Err(PayloadError::NotAnObject) }
     }
 
     /// Its bytes.
@@ -58,8 +117,8 @@ impl FeaturePayload {
     ///
     /// # Errors
     /// When it is none of GeoJSON.
-    pub fn wkb(&self) -> Result<Vec<u8>, String> {
-        let geometry = self.geometry().ok_or("the payload has no geometry")?;
+    pub fn wkb(&self) -> Result<Vec<u8>, PayloadError> {
+        let geometry = self.geometry().ok_or(PayloadError::NoGeometry)?;
         let mut out = Vec::new();
         to_wkb(geometry, &mut out)?;
         Ok(out)
@@ -130,10 +189,10 @@ fn positions(wkb: &[u8]) -> u64 {
 ///
 /// # Errors
 /// When its members are not those of its type.
-pub fn to_wkb(geometry: &Value, out: &mut Vec<u8>) -> Result<(), String> {
+pub fn to_wkb(geometry: &Value, out: &mut Vec<u8>) -> Result<(), PayloadError> {
     let name = geometry.get("type").and_then(Value::as_str).unwrap_or_default();
     let shape = Shape::ALL.into_iter().find(|shape| shape.name() == name);
-    let shape = shape.ok_or_else(|| format!("{name:?} is no type of GeoJSON"))?;
+    let shape = shape.ok_or_else(|| PayloadError::UnknownType(name.to_owned()))?;
     if shape == Shape::GeometryCollection {
         let parts = list(geometry.get("geometries"), "geometries")?;
         write::begin(out, shape, Dim::Xy);
@@ -143,12 +202,12 @@ pub fn to_wkb(geometry: &Value, out: &mut Vec<u8>) -> Result<(), String> {
     part(shape, geometry.get("coordinates"), out)
 }
 
-fn list<'a>(value: Option<&'a Value>, what: &str) -> Result<&'a [Value], String> {
-    let list = value.and_then(Value::as_array).ok_or_else(|| format!("{what} is no list"))?;
+fn list<'a>(value: Option<&'a Value>, what: &'static str) -> Result<&'a [Value], PayloadError> {
+    let list = value.and_then(Value::as_array).ok_or(PayloadError::NotAList(what))?;
     Ok(list)
 }
 
-fn part(shape: Shape, value: Option<&Value>, out: &mut Vec<u8>) -> Result<(), String> {
+fn part(shape: Shape, value: Option<&Value>, out: &mut Vec<u8>) -> Result<(), PayloadError> {
     let items = list(value, "coordinates")?;
     write::begin(out, shape, Dim::Xy);
     if shape == Shape::Point {
@@ -169,19 +228,19 @@ fn part(shape: Shape, value: Option<&Value>, out: &mut Vec<u8>) -> Result<(), St
     Ok(())
 }
 
-fn xy(value: Option<&Value>) -> Result<[f64; 2], String> {
+fn xy(value: Option<&Value>) -> Result<[f64; 2], PayloadError> {
     let number = |i: usize| value.and_then(|v| v.get(i)).and_then(Value::as_f64);
-    number(0).zip(number(1)).map(|(x, y)| [x, y]).ok_or_else(|| "a position is no pair of numbers".into())
+    number(0).zip(number(1)).map(|(x, y)| [x, y]).ok_or(PayloadError::NotAPosition)
 }
 
 /// Well-known binary as a GeoJSON geometry.
 ///
 /// # Errors
 /// When it holds what GeoJSON cannot.
-pub fn from_wkb(wkb: &[u8]) -> Result<Value, String> {
+pub fn from_wkb(wkb: &[u8]) -> Result<Value, PayloadError> {
     let mut text = Vec::new();
-    tidegate_geo::format::geojson::geometry(wkb, &mut text).map_err(|e| e.to_string())?;
-    serde_json::from_slice(&text).map_err(|e| e.to_string())
+    tidegate_geo::format::geojson::geometry(wkb, &mut text).map_err(|e| PayloadError::Write(e.into()))?;
+    serde_json::from_slice(&text).map_err(|e| PayloadError::Write(e.into()))
 }
 
 #[cfg(test)]
@@ -198,7 +257,7 @@ mod tests {
         assert_eq!((spatial.vertices, spatial.geometry_type.as_str()), (5, "Polygon"));
         let defect = spatial.defect.unwrap();
         assert_eq!((defect.lon, defect.lat, defect.reason.as_str()), (1.0, 1.0, "Self-intersection"));
-        assert_eq!(from_wkb(&feature.wkb().unwrap()).as_ref(), Ok(feature.geometry().unwrap()));
+        assert_eq!(&from_wkb(&feature.wkb().unwrap()).unwrap(), feature.geometry().unwrap());
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub struct LetterFilter {
     pub classes: Vec<FailureClass>,
     /// In one of these states.
     pub states: Vec<LetterState>,
-    /// Of one of these groups.
+    /// With one of these fingerprints.
     pub fingerprints: Vec<Fingerprint>,
     /// Of this pipeline.
     pub pipeline: Option<String>,
@@ -26,25 +26,25 @@ pub struct LetterFilter {
     pub stage: Option<String>,
     /// Of this service.
     pub service: Option<String>,
-    /// Given up at or after.
+    /// Given up at or after this time, in milliseconds since 1970.
     pub since_ms: Option<i64>,
-    /// Given up before.
+    /// Given up before this time, in milliseconds since 1970.
     pub until_ms: Option<i64>,
-    /// Touching this box: west, south, east, north.
+    /// Intersecting this bounding box: west, south, east, north in degrees on WGS 84.
     pub bbox: Option<[f64; 4]>,
-    /// In this system, as the record says it.
+    /// In this coordinate system, as the record names it.
     pub crs: Option<String>,
     /// Whose message holds all these words.
     pub text: Option<String>,
-    /// Died so often before, at least,
+    /// Of a record that has died at least this often before.
     pub generation_min: Option<u32>,
-    /// or at most.
+    /// Of a record that has died at most this often before.
     pub generation_max: Option<u32>,
-    /// Kept until before this time, and not held.
+    /// With a retention that ends before this time, in milliseconds since 1970, and not on hold.
     pub expired_ms: Option<i64>,
-    /// In this replay.
+    /// In the replay plan of this number.
     pub plan: Option<i64>,
-    /// Behind this row of the store; for reading in pages.
+    /// With a row number above this; for reading in pages.
     pub after: Option<i64>,
 }
 

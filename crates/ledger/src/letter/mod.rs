@@ -98,6 +98,17 @@ pub enum Guarded<T> {
     Poison(u32),
 }
 
+/// The record that is worked on.
+#[derive(Clone, Copy, Debug)]
+pub struct GuardedRecord<'a> {
+    /// The name of the pipeline.
+    pub pipeline: &'a str,
+    /// The stage of the pipeline.
+    pub stage: &'a str,
+    /// The key of the record.
+    pub key: &'a str,
+}
+
 /// Works on one record so that a death of the process is remembered. Costs two commits, so use it
 /// for what was under way when a process died ([`LetterStore::crash_count`]), not for every record.
 ///
@@ -105,10 +116,11 @@ pub enum Guarded<T> {
 /// When the store cannot be written; the work is then not begun.
 pub fn guarded<T>(
     store: &mut LetterStore,
-    (pipeline, stage, key): (&str, &str, &str),
+    record: GuardedRecord<'_>,
     deaths_max: u32,
     work: impl FnOnce() -> T,
 ) -> Result<Guarded<T>, LetterError> {
+    let GuardedRecord { pipeline, stage, key } = record;
     let deaths = store.crash_begin(pipeline, stage, key, now_ms())?;
     if deaths >= deaths_max {
         return Ok(Guarded::Poison(deaths));

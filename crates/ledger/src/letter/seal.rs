@@ -25,7 +25,7 @@ const NONCE: usize = 24;
 /// To whom payloads are sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipient {
-    /// The name of the key: the beginning of its hash.
+    /// The id of the key: the beginning of its hash, in hex.
     pub key_id: String,
     public: [u8; 32],
 }
@@ -33,7 +33,7 @@ pub struct Recipient {
 /// The secret half.
 #[derive(Clone)]
 pub struct SecretKey {
-    /// The name of the key.
+    /// The id of the key.
     pub key_id: String,
     secret: StaticSecret,
 }
@@ -47,26 +47,41 @@ impl std::fmt::Debug for SecretKey {
 /// A payload as it lies in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed {
-    /// Whose it is.
+    /// The id of the letter.
     pub id: LetterId,
-    /// With which key it is wrapped.
+    /// The id of the recipient's key.
     pub key_id: String,
     /// The wrapped key.
     pub wrap: Vec<u8>,
-    /// As received, sealed.
+    /// The ciphertext of the payload as received.
     pub received: Vec<u8>,
-    /// As it is now, sealed.
+    /// The ciphertext of the current payload.
     pub current: Option<Vec<u8>>,
 }
 
-/// A key wrapped anew.
+/// The key of a sealed letter, wrapped to a recipient.
 #[derive(Clone, Debug)]
-pub struct Wrapped {
-    /// To whom.
+pub struct WrappedKey {
+    /// The row number of the letter.
+    pub seq: i64,
+    /// The id of the letter.
+    pub letter: LetterId,
+    /// The id of the recipient's key.
     pub key_id: String,
-    /// The wrapped key,
+    /// The wrapped key.
     pub wrap: Vec<u8>,
-    /// and as it was before.
+}
+
+/// The key of a sealed letter, wrapped to another recipient.
+#[derive(Clone, Debug)]
+pub struct RewrappedKey {
+    /// The row number of the letter.
+    pub seq: i64,
+    /// The id of the new recipient's key.
+    pub key_id: String,
+    /// The wrapped key.
+    pub wrap: Vec<u8>,
+    /// The wrapped key before: it is replaced only if it is still this one.
     pub before: Vec<u8>,
 }
 
@@ -129,7 +144,7 @@ impl Recipient {
         let point = PublicKey::from(&ephemeral).to_bytes();
         let shared = ephemeral.diffie_hellman(&PublicKey::from(self.public));
         if !shared.was_contributory() {
-            return Err(LetterError::Sealed("the recipient's key is no key".into()));
+            return Err(LetterError::Sealed("the recipient's key is not a key".into()));
         }
         let wrapping = wrapping(shared.as_bytes(), &point, &self.public);
         Ok([point.as_slice(), &lock(&wrapping, &bound("key", id, &self.key_id), key)?].concat())
@@ -146,7 +161,7 @@ impl Recipient {
     /// # Errors
     /// When it is none.
     pub fn from_text(text: &str) -> Result<Recipient> {
-        let wrong = || LetterError::Sealed("that is no recipient: tidegate-recipient-1 ID HEX".into());
+        let wrong = || LetterError::Sealed("that is not a recipient: tidegate-recipient-1 ID HEX".into());
         let mut words = text.split_whitespace();
         let (Some("tidegate-recipient-1"), Some(id), Some(public)) =
             (words.next(), words.next(), words.next())
@@ -194,7 +209,7 @@ impl SecretKey {
                 let mut words = line.split_whitespace();
                 let key = (words.next() == Some("tidegate-key-1")).then(|| (words.next(), words.next()));
                 let Some((Some(id), Some(secret))) = key else {
-                    return Err(LetterError::Sealed("that is no key: tidegate-key-1 ID HEX".into()));
+                    return Err(LetterError::Sealed("that is not a key: tidegate-key-1 ID HEX".into()));
                 };
                 let key = unhex(secret).map(|secret| SecretKey::of(StaticSecret::from(secret)));
                 key.filter(|key| key.key_id == id)
@@ -270,9 +285,14 @@ impl Keyring {
     ///
     /// # Errors
     /// As [`Keyring::open`].
-    pub fn rewrap(&self, id: LetterId, key_id: &str, wrap: &[u8], to: &Recipient) -> Result<Wrapped> {
-        let key = self.record_key(id, key_id, wrap)?;
-        Ok(Wrapped { key_id: to.key_id.clone(), wrap: to.wrap(id, &key)?, before: wrap.to_vec() })
+    pub fn rewrap(&self, wrapped: &WrappedKey, to: &Recipient) -> Result<RewrappedKey> {
+        let key = self.record_key(wrapped.letter, &wrapped.key_id, &wrapped.wrap)?;
+        Ok(RewrappedKey {
+            seq: wrapped.seq,
+            key_id: to.key_id.clone(),
+            wrap: to.wrap(wrapped.letter, &key)?,
+            before: wrapped.wrap.clone(),
+        })
     }
 }
 
@@ -310,9 +330,13 @@ mod tests {
         let (old, new) = (SecretKey::generate().unwrap(), SecretKey::generate().unwrap());
         let payload = Payload { received: vec![1, 2, 3], current: None };
         let mut sealed = old.recipient().seal(LetterId(1), &payload).unwrap();
-        let wrapped = Keyring(vec![old.clone()])
-            .rewrap(LetterId(1), &sealed.key_id, &sealed.wrap, &new.recipient())
-            .unwrap();
+        let wrapped = WrappedKey {
+            seq: 1,
+            letter: LetterId(1),
+            key_id: sealed.key_id.clone(),
+            wrap: sealed.wrap.clone(),
+        };
+        let wrapped = Keyring(vec![old.clone()]).rewrap(&wrapped, &new.recipient()).unwrap();
         (sealed.wrap, sealed.key_id) = (wrapped.wrap, wrapped.key_id);
         assert_eq!(Keyring(vec![new]).open(&sealed), Ok(payload));
         assert!(Keyring(vec![old]).open(&sealed).is_err());

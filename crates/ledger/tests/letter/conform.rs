@@ -4,7 +4,9 @@ use crate::bench::{Bench, T0, letter};
 use tidegate_core::letter::{FailureClass, LetterId, LetterState};
 use tidegate_ledger::audit::AuditEvent;
 use tidegate_ledger::letter::seal::{Keyring, SecretKey};
-use tidegate_ledger::letter::store::{Amend, By, Incident, LetterPage, ReplayOutcome};
+use tidegate_ledger::letter::store::{
+    Amend, By, FinishedReplay, Incident, Leased, LetterPage, ReplayOutcome,
+};
 use tidegate_ledger::letter::{DAY_MS, Letter, LetterError, LetterFilter, LetterStore, Put};
 
 macro_rules! conform {
@@ -243,7 +245,10 @@ fn a_stale_lease_cannot_finish(bench: &Bench) {
     assert!(store.lease(plan.plan, 10, T0 + 200, T0 + 50).unwrap().is_empty(), "it is leased");
     let second = store.lease(plan.plan, 10, T0 + 300, T0 + 101).unwrap();
     assert!(second[0].token > first[0].token);
-    let done = |leased: &_| vec![(Clone::clone(leased), ReplayOutcome::Resolved { note: "row 1".into() })];
+    let done = |leased: &Leased| {
+        let outcome = ReplayOutcome::Resolved { note: "row 1".into() };
+        vec![FinishedReplay { leased: leased.clone(), outcome }]
+    };
     assert_eq!(store.finish(&handle, &done(&first[0]), T0 + 110), Ok(vec![false]), "fenced");
     assert_eq!(store.finish(&handle, &done(&second[0]), T0 + 120), Ok(vec![true]));
     assert_eq!(store.finish(&handle, &done(&second[0]), T0 + 130), Ok(vec![false]), "twice is once");
@@ -263,7 +268,7 @@ fn a_second_death_is_a_child(bench: &Bench) {
         let mut child = leased.row.letter.clone();
         child.failure.failed_ms = T0 + 1_000_000;
         child.state = LetterState::Captured;
-        let ended = [(leased, ReplayOutcome::Dead(Box::new(child)))];
+        let ended = [FinishedReplay { leased, outcome: ReplayOutcome::Dead(Box::new(child)) }];
         assert_eq!(store.finish(&handle, &ended, T0 + 2), Ok(vec![true]));
     }
     let rows = store.find(&LetterFilter::default(), ALL).unwrap();
@@ -291,14 +296,18 @@ fn a_cancelled_plan_gives_back(bench: &Bench) {
     let (mut store, handle) = (bench.store(), bench.letters());
     let plan = store.plan("parcels", &LetterFilter::default(), 3, "{}", T0).unwrap();
     let leased = store.lease(plan.plan, 2, T0 + 1000, T0).unwrap();
-    let ended = [(leased[0].clone(), ReplayOutcome::Resolved { note: String::new() })];
+    let resolved = |leased: &Leased| {
+        let outcome = ReplayOutcome::Resolved { note: String::new() };
+        [FinishedReplay { leased: leased.clone(), outcome }]
+    };
+    let ended = resolved(&leased[0]);
     store.finish(&handle, &ended, T0).unwrap();
     assert_eq!(store.plan_cancel(plan.plan, T0 + 5), Ok(4));
     assert_eq!(
         store.count(&LetterFilter { states: vec![LetterState::Captured], ..LetterFilter::default() }),
         Ok(9)
     );
-    let late = [(leased[1].clone(), ReplayOutcome::Resolved { note: String::new() })];
+    let late = resolved(&leased[1]);
     assert_eq!(store.finish(&handle, &late, T0), Ok(vec![false]), "a cancelled lease is stale");
     assert!(store.plan_cancel(plan.plan, T0).is_err());
     let plan = store.plan_get(plan.plan).unwrap().unwrap();
@@ -445,10 +454,7 @@ fn sealed_letters_are_wrapped_anew(bench: &Bench) {
     assert_eq!(old_keys.open(&sealed(&mut store)).unwrap().received, b"{\"n\":1}");
     let held = store.wrapped_to_others(&new.key_id, -1).unwrap();
     assert_eq!(held.len(), 2);
-    let wrapped: Vec<_> = held
-        .iter()
-        .map(|(seq, id, key_id, wrap)| (*seq, old_keys.rewrap(*id, key_id, wrap, &new.recipient()).unwrap()))
-        .collect();
+    let wrapped: Vec<_> = held.iter().map(|key| old_keys.rewrap(key, &new.recipient()).unwrap()).collect();
     assert_eq!(store.rewrap(&wrapped, "x".into(), T0), Ok(2));
     assert_eq!(
         store.rewrap(&wrapped, "x".into(), T0),

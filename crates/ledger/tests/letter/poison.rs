@@ -4,7 +4,9 @@ use crate::bench::{Bench, letter};
 use std::process::Command;
 use tidegate_core::Code;
 use tidegate_core::letter::FailureClass;
-use tidegate_ledger::letter::{Guarded, LetterFilter, LetterStore, LetterStoreLocation, Letters, guarded};
+use tidegate_ledger::letter::{
+    Guarded, GuardedRecord, LetterFilter, LetterStore, LetterStoreLocation, Letters, guarded,
+};
 
 const CHILD: &str = "TIDEGATE_TEST_POISON";
 
@@ -18,7 +20,7 @@ fn pipeline(file: &str) {
                 std::process::abort()
             }
         };
-        match guarded(&mut store, ("p", "s", key), 3, work).unwrap() {
+        match guarded(&mut store, GuardedRecord { pipeline: "p", stage: "s", key }, 3, work).unwrap() {
             Guarded::Worked(()) => {}
             Guarded::Poison(deaths) => {
                 let mut dead = letter(0);

@@ -59,7 +59,7 @@ impl PreparedAction {
             let outcome = exchange.call(&request, Rng::new(now_ms() as u64)).await;
             if !outcome.is_accepted() {
                 let host = request.url.host_str().unwrap_or_default();
-                return Err(format!("the webhook at {host} did not take the alert: {}", outcome.word()));
+                return Err(format!("cannot send the alert to the webhook at {host}: {}", outcome.word()));
             }
         }
         let Some((program, arguments)) = self.command.split_first() else { return Ok(()) };
@@ -70,12 +70,12 @@ impl PreparedAction {
 }
 
 fn webhook(url: &str, key: Option<&str>) -> Result<(Exchange, Request), String> {
-    let url = Url::parse(url).map_err(|e| format!("`webhook` is no URL: {e}"))?;
+    let url = Url::parse(url).map_err(|e| format!("invalid `webhook` URL: {e}"))?;
     // Whoever wrote the manifest meant this host, wherever it is; it may not send us elsewhere.
     let allow = Allow::meant(&url, true, &[]);
     allow.url(&url).map_err(|e| format!("`webhook`: {e}"))?;
     let config = ClientConfig { allow, redirects_max: 0, ..ClientConfig::default() };
-    let client = Client::new(config, [&url])?;
+    let client = Client::new(config, [&url]).map_err(|e| e.to_string())?;
     let mut request = Request::new(http::Method::POST, url, Vec::new().into());
     let json = http::HeaderValue::from_static("application/json");
     request.headers.insert(http::header::CONTENT_TYPE, json);
@@ -128,13 +128,13 @@ fn run(program: &str, arguments: &[String], change: &AlertChange, body: &str) ->
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => return Err(fail(format!("ended with {status}"))),
+            Ok(Some(status)) => return Err(fail(format!("failed: {status}"))),
             Ok(None) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
             Ok(None) => {
                 // What cannot be killed has ended.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(fail(format!("did not end within {} s and was stopped", PATIENCE.as_secs())));
+                return Err(fail(format!("did not finish within {} s and was stopped", PATIENCE.as_secs())));
             }
             Err(e) => return Err(fail(e.to_string())),
         }

@@ -7,6 +7,7 @@
 
 mod act;
 
+use crate::error::SetupError;
 use crate::manifest;
 use crate::telemetry::Telemetry;
 use act::PreparedAction;
@@ -51,7 +52,10 @@ impl Watchman {
     ///
     /// # Errors
     /// An action that cannot work: a webhook that is no address, a key that is not there.
-    pub fn new(telemetry: &Arc<Telemetry>, form: Option<&manifest::AlertsSpec>) -> Result<Watchman, String> {
+    pub fn new(
+        telemetry: &Arc<Telemetry>,
+        form: Option<&manifest::AlertsSpec>,
+    ) -> Result<Watchman, SetupError> {
         let form = form.cloned().unwrap_or_default();
         let mut actions = Vec::new();
         for (at, action) in form.actions.iter().enumerate() {
@@ -96,7 +100,7 @@ impl Watchman {
             }
             self.fired.push(Fired { alert: change.alert, at, ended: None, said: said.to_owned() });
         } else {
-            info!(target: "tidegate::alert", alert, store, "over: {said}");
+            info!(target: "tidegate::alert", alert, store, "resolved: {said}");
             if let Some(fired) = self.fired.iter_mut().rev().find(|fired| fired.alert == change.alert) {
                 fired.ended = Some(at);
             }

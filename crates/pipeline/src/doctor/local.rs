@@ -18,7 +18,7 @@ use crate::sink::postgis::{config, quote};
 
 /// What every command needs.
 pub(super) fn machine(state: &Path, letters: &str) -> Vec<Diagnosis> {
-    let next = "give another directory with --state, or the right to write this one";
+    let next = "choose another directory with --state, or fix its permissions";
     vec![writable("state", state, next), letter_store(letters), projections()]
 }
 
@@ -38,15 +38,13 @@ fn nearest(dir: &Path) -> PathBuf {
 fn writable(check: &str, dir: &Path, next: &str) -> Diagnosis {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     let there = nearest(dir);
-    let made = if there == dir { "can be written" } else { "can be made" };
+    let made = if there == dir { "is writable" } else { "can be created" };
     match tempfile::Builder::new().prefix(".tidegate-doctor-").tempfile_in(&there) {
         Ok(file) => match file.close() {
             Ok(()) => Diagnosis::ok(check, format!("{} {made}", dir.display())),
-            Err(e) => {
-                Diagnosis::warn(check, format!("{}: a file cannot be removed: {e}", there.display()), next)
-            }
+            Err(e) => Diagnosis::warn(check, format!("{}: cannot remove a file: {e}", there.display()), next),
         },
-        Err(e) => Diagnosis::fail(check, format!("{} cannot be written: {e}", there.display()), next),
+        Err(e) => Diagnosis::fail(check, format!("{} is not writable: {e}", there.display()), next),
     }
 }
 
@@ -59,17 +57,21 @@ fn letter_store(place: &str) -> Diagnosis {
             return match &at {
                 LetterStoreLocation::File(path) => {
                     let dir = path.parent().unwrap_or(Path::new("."));
-                    writable(check, dir, "give another store with --store")
+                    writable(check, dir, "choose another store with --store")
                 }
                 LetterStoreLocation::Url(_) => {
-                    Diagnosis::ok(check, format!("{at} holds no store yet; it can be reached"))
+                    Diagnosis::ok(check, format!("{at} is reachable and contains no store yet"))
                 }
             };
         }
         Err(e) => {
             let next = match at {
-                LetterStoreLocation::File(_) => "is it a store of dead letters, and may you read it?",
-                LetterStoreLocation::Url(_) => "is the server up, and do name and password of the URL fit?",
+                LetterStoreLocation::File(_) => {
+                    "check that it is a dead letter store and that you can read it"
+                }
+                LetterStoreLocation::Url(_) => {
+                    "check that the server is running and that the user and password are correct"
+                }
             };
             return Diagnosis::fail(check, format!("{at}: {e}"), next);
         }
@@ -78,11 +80,11 @@ fn letter_store(place: &str) -> Diagnosis {
         (Ok(held), Ok(capacity)) if held as f64 > capacity as f64 * 0.7 => Diagnosis::warn(
             check,
             format!("{at} holds {held} of {capacity} letters"),
-            "archive and purge some, or raise `tidegate dlq capacity`",
+            "archive and purge letters, or raise the limit with `tidegate dlq capacity`",
         ),
         (Ok(held), Ok(capacity)) => Diagnosis::ok(check, format!("{at} holds {held} of {capacity} letters")),
         (Err(e), _) | (_, Err(e)) => {
-            Diagnosis::fail(check, format!("{at}: {e}"), "look with `tidegate dlq ls`")
+            Diagnosis::fail(check, format!("{at}: {e}"), "inspect the store with `tidegate dlq ls`")
         }
     }
 }
@@ -92,14 +94,14 @@ fn letter_store(place: &str) -> Diagnosis {
 fn projections() -> Diagnosis {
     let check = "projections";
     let way = Transform::new(&Crs::wgs84(), &Crs::epsg(25_832)).and_then(|way| way.position(9.0, 48.0, 0.0));
-    let next = "this build is broken; install it again";
+    let next = "this build is broken; reinstall it";
     match way {
         Ok((x, y, _)) if (x - 500_000.0).hypot(y - NORTHING) < 0.01 => Diagnosis::ok(
             check,
-            "the table of systems is there and EPSG:25832 places a known point within 1 cm",
+            "the CRS table is complete, and a test point in EPSG:25832 is accurate to 1 cm",
         ),
         Ok((x, y, _)) => {
-            Diagnosis::fail(check, format!("a known point in EPSG:25832 came out at {x} {y}"), next)
+            Diagnosis::fail(check, format!("wrong result for a test point in EPSG:25832: {x} {y}"), next)
         }
         Err(e) => Diagnosis::fail(check, e.to_string(), next),
     }
@@ -116,16 +118,15 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
     if form.source.is_none() {
         found.push(Diagnosis::warn(
             "pipeline",
-            "the manifest holds policies only",
-            "add `source` and `sink` to `pipeline` to make it run",
+            "the manifest contains only policies",
+            "add `source` and `sink` to `pipeline`",
         ));
         return found;
     }
     match answers.then(|| plan(manifest, folder)) {
         None => {
-            let next = "look at the service first; then look again";
-            found
-                .push(Diagnosis::fail("source", "was not asked: its service does not answer", next).theirs());
+            let next = "fix the service first, then run doctor again";
+            found.push(Diagnosis::fail("source", "skipped: its service does not respond", next).theirs());
         }
         Some(Ok(plan)) => {
             let records = plan.records.map_or("an unknown number of".to_owned(), |n| n.to_string());
@@ -134,7 +135,7 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
             found.extend(accuracy(plan.source_crs.as_deref(), &plan.sink_crs, &grids));
         }
         Some(Err(what)) => {
-            found.push(Diagnosis::fail("pipeline", what, "mend that, then look again with `tidegate plan`"));
+            found.push(Diagnosis::fail("pipeline", what, "fix this, then check with `tidegate plan`"));
         }
     }
     if let Some(sink) = &form.sink {
@@ -151,9 +152,9 @@ pub(super) fn pipeline(manifest: &Manifest, folder: &Path, state: &Path, answers
                 if there {
                     Diagnosis::fail("sink", format!("{} is read-only", path.display()), "make it writable")
                 } else if dir.as_os_str().is_empty() || dir.exists() {
-                    writable("sink", dir, "give the right to write there, or another file")
+                    writable("sink", dir, "fix the permissions, or choose another file")
                 } else {
-                    let next = "make the directory, or give another file";
+                    let next = "create the directory, or choose another file";
                     Diagnosis::fail("sink", format!("{} does not exist", dir.display()), next)
                 }
             }
@@ -175,20 +176,20 @@ fn accuracy(from: Option<&str>, to: &str, grids: &Grids) -> Option<Diagnosis> {
     let way = match Transform::with_grids(&from, &to, grids) {
         Ok(way) => way,
         Err(e) => {
-            let next = "name other systems, see `tidegate inspect`";
+            let next = "choose other coordinate reference systems; see `tidegate inspect`";
             return Some(Diagnosis::fail(check, format!("from {from} to {to}: {e}"), next));
         }
     };
     let stated = way.operation();
     let found = match stated.accuracy {
-        Some(metres) => format!("from {from} to {to} within {metres} m"),
-        None => format!("from {from} to {to} only in the ballpark: no parameters of that datum are known"),
+        Some(metres) => format!("from {from} to {to}, accurate to {metres} m"),
+        None => format!("from {from} to {to}, ballpark only: no datum parameters are known"),
     };
     Some(match stated.missing.first() {
         Some(missing) => {
             let (grid, file) = (&missing.grid, missing.grid.files.first().copied().unwrap_or_default());
             let next = format!(
-                "where metres matter, get the grid {file}, which is within {} m for {}, and name its folder under `grids`",
+                "for a better accuracy, download the grid {file} ({} m for {}) and add its directory to `grids`",
                 grid.accuracy, missing.crs
             );
             Diagnosis::warn(check, found, next)
@@ -196,7 +197,7 @@ fn accuracy(from: Option<&str>, to: &str, grids: &Grids) -> Option<Diagnosis> {
         None if stated.accuracy.is_none() => Diagnosis::warn(
             check,
             found,
-            "if metres matter, reproject before with a tool that knows that datum",
+            "if you need better accuracy, reproject first with a tool that supports this datum",
         ),
         None => Diagnosis::ok(check, found),
     })
@@ -211,8 +212,8 @@ fn secrets(manifest: &Manifest) -> Vec<Diagnosis> {
     let audit = form.audit.key.clone().map(|key| ("audit: key".to_owned(), key));
     keys.chain(audit)
         .map(|(check, key)| match key.parse::<SecretRef>().and_then(|from| from.fetch()) {
-            Ok(_) => Diagnosis::ok(check, format!("{key} is there")),
-            Err(e) => Diagnosis::fail(check, e.to_string(), "set it, then look again"),
+            Ok(_) => Diagnosis::ok(check, format!("{key} is set")),
+            Err(e) => Diagnosis::fail(check, e.to_string(), "set it, then run doctor again"),
         })
         .collect()
 }
@@ -225,17 +226,19 @@ fn last_run(manifest: &Manifest, state: &Path) -> Option<Diagnosis> {
         return None;
     }
     Some(match StateDir::open(state, id) {
-        Err(StateError::Locked(what)) => Diagnosis::warn(check, what, "wait for it to end"),
+        Err(StateError::Locked(what)) => Diagnosis::warn(check, what, "wait until it finishes"),
         Err(StateError::Failed(what)) => {
             Diagnosis::fail(check, what, "check the directory and its permissions")
         }
         Ok(state) => match state.last().map(|last| last.status()) {
             Err(what) => Diagnosis::fail(check, what, "remove the file to start a new run"),
-            Ok(None | Some(RunStatus::Done)) => Diagnosis::ok(check, "finished, or there was none"),
+            Ok(None | Some(RunStatus::Done)) => Diagnosis::ok(check, "finished, or no earlier run"),
             Ok(Some(RunStatus::Started | RunStatus::Running)) => {
-                Diagnosis::warn(check, "was killed", "`tidegate run --resume` continues it")
+                Diagnosis::warn(check, "was killed", "continue it with `tidegate run --resume`")
             }
-            Ok(Some(_)) => Diagnosis::warn(check, "did not finish", "`tidegate run --resume` continues it"),
+            Ok(Some(_)) => {
+                Diagnosis::warn(check, "did not finish", "continue it with `tidegate run --resume`")
+            }
         },
     })
 }
@@ -253,29 +256,31 @@ fn audit(manifest: &Manifest, folder: &Path, state: &Path) -> Option<Diagnosis> 
     let looked = || -> Result<Diagnosis, String> {
         let mut keys = Vec::new();
         if let Ok(text) = std::fs::read_to_string(state.join(PUBLIC_FILE)) {
-            keys = PublicKey::all_from_text(&text)?;
+            keys = PublicKey::all_from_text(&text).map_err(|e| e.to_string())?;
         }
         if let Some(key) = &manifest.pipeline.audit.key {
             let from = key.parse::<SecretRef>().map_err(|e| e.to_string())?;
             let text = from.fetch().map_err(|e| e.to_string())?;
-            keys.push(Signer::from_text(text.reveal())?.public());
+            keys.push(Signer::from_text(text.reveal()).map_err(|e| e.to_string())?.public());
         }
-        let trust = TrustAnchors { keys, copies: Copies::new(&copy, &log).all()? };
-        Ok(match AuditLog::look(&path, &log)?.verify(&trust)? {
-            Ok(whole) => Diagnosis::ok(check, format!("{} entries, whole", whole.entries)),
+        let copies = Copies::new(&copy, &log).all().map_err(|e| e.to_string())?;
+        let trust = TrustAnchors { keys, copies };
+        let verified = AuditLog::look(&path, &log).and_then(|mut log| log.verify(&trust));
+        Ok(match verified.map_err(|e| e.to_string())? {
+            Ok(whole) => Diagnosis::ok(check, format!("{} entries, intact", whole.entries)),
             Err(what) => Diagnosis::fail(
                 check,
                 what.to_string(),
-                "find out who was there; `tidegate audit verify` says more. Put the directory aside to begin anew",
+                "investigate who changed it; `tidegate audit verify` shows details. To start a new audit, move the directory away",
             ),
         })
     };
-    Some(looked().unwrap_or_else(|e| Diagnosis::fail(check, e, "look with `tidegate audit verify`")))
+    Some(looked().unwrap_or_else(|e| Diagnosis::fail(check, e, "check with `tidegate audit verify`")))
 }
 
 #[cfg(not(feature = "postgres"))]
 fn database(_: &manifest::SinkTable) -> Diagnosis {
-    Diagnosis::fail("sink", crate::sink::NO_POSTGRES, "use a build that has it")
+    Diagnosis::fail("sink", crate::sink::NO_POSTGRES, "use a build with this feature")
 }
 
 #[cfg(feature = "postgres")]
@@ -313,19 +318,31 @@ fn database(table: &manifest::SinkTable) -> Diagnosis {
             )
         } else if !create {
             let next = format!(
-                "GRANT CREATE, USAGE ON SCHEMA {} TO {}: the checkpoint is kept there",
+                "GRANT CREATE, USAGE ON SCHEMA {} TO {}; the checkpoint table is created there",
                 quote(&table.schema)?,
                 quote(&user)?
             );
-            Diagnosis::fail(check, format!("{user} may not make tables in {}", table.schema), next)
+            Diagnosis::fail(
+                check,
+                format!("{user} has no permission to create tables in {}", table.schema),
+                next,
+            )
         } else if known && !write {
             let next = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {name} TO {}", quote(&user)?);
-            Diagnosis::fail(check, format!("{user} may not write {}.{}", table.schema, table.table), next)
+            Diagnosis::fail(
+                check,
+                format!("{user} has no permission to write to {}.{}", table.schema, table.table),
+                next,
+            )
         } else if !postgis {
-            let next = "CREATE EXTENSION postgis, if geometries should be more than bytes";
-            Diagnosis::warn(check, "the database has no PostGIS: geometries become well-known binary", next)
+            let next = "run CREATE EXTENSION postgis to store geometries as PostGIS types";
+            Diagnosis::warn(
+                check,
+                "PostGIS is not installed in the database: geometries are stored as WKB",
+                next,
+            )
         } else {
-            let made = if known { "can be written" } else { "can be made" };
+            let made = if known { "is writable" } else { "can be created" };
             Diagnosis::ok(check, format!("table {}.{} {made} by {user}", table.schema, table.table))
         })
     };
@@ -333,7 +350,7 @@ fn database(table: &manifest::SinkTable) -> Diagnosis {
         Diagnosis::fail(
             check,
             format!("the database: {e}"),
-            "is the server up, and do name and password fit?",
+            "check that the server is running and that the user and password are correct",
         )
         .theirs()
     })

@@ -103,17 +103,22 @@ fn places(manifest: &Manifest) -> Vec<ProbeTarget> {
 /// Where a service is, and how it speaks in headers.
 fn address(service: &ServiceSpec, source: bool) -> Result<(Url, HintProfile), String> {
     let profile = match &service.profile {
-        Some(name) => Some(Profiles::one(name, service.profiles.as_deref().map(std::path::Path::new))?),
+        Some(name) => Some(
+            Profiles::one(name, service.profiles.as_deref().map(std::path::Path::new))
+                .map_err(|e| e.to_string())?,
+        ),
         None => None,
     };
     let hints = profile.as_ref().map(Profile::hints).unwrap_or_default();
     let url = match (&service.url, &profile) {
         // The address of a layer is its own; a profile of a source has none.
         (Some(url), _) if source => Url::parse(url).map_err(|e| format!("{url}: {e}"))?,
-        (Some(url), Some(profile)) => profile.at(url)?.base_url()?,
+        (Some(url), Some(profile)) => {
+            profile.at(url).map_err(|e| e.to_string())?.base_url().map_err(|e| e.to_string())?
+        }
         (Some(url), None) => Url::parse(url).map_err(|e| format!("{url}: {e}"))?,
-        (None, Some(profile)) => profile.base_url()?,
-        (None, None) => return Err("it names neither `profile` nor `url`".into()),
+        (None, Some(profile)) => profile.base_url().map_err(|e| e.to_string())?,
+        (None, None) => return Err("it has neither `profile` nor `url`".into()),
     };
     Ok((url, hints))
 }
@@ -130,10 +135,10 @@ fn ask(
     match (host.trim_matches(['[', ']']), port).to_socket_addrs() {
         Ok(all) => {
             let all: Vec<String> = all.map(|address| address.ip().to_string()).collect();
-            found.push(Diagnosis::ok(check("name"), format!("{host} is {}", all.join(", "))));
+            found.push(Diagnosis::ok(check("name"), format!("{host} resolves to {}", all.join(", "))));
         }
         Err(e) => {
-            let next = "is the name spelt right, and does this machine reach its name server?";
+            let next = "check the spelling of the host name and the DNS settings of this machine";
             found
                 .push(Diagnosis::fail(check("name"), format!("{host} does not resolve: {e}"), next).theirs());
             return found;
@@ -141,26 +146,28 @@ fn ask(
     }
     match once(url, (private, method), hints) {
         Ok((response, hints, kind)) => {
-            let secure = if url.scheme() == "https" { "a trusted certificate" } else { "no encryption" };
+            let secure = if url.scheme() == "https" { "trusted certificate" } else { "no encryption" };
             let status = response.status.as_u16();
-            let said = format!("{} answers {status}, {secure}", url.origin().ascii_serialization());
+            let said = format!("{} responds with {status}, {secure}", url.origin().ascii_serialization());
             found.push(match kind {
                 VerdictKind::Throttled { .. } | VerdictKind::QuotaSpent { .. } => {
                     let wait =
                         hints.throttle_wait().map_or_else(String::new, |w| format!(" for {} s", w.as_secs()));
-                    Diagnosis::fail(check("answer"), format!("{said}: it asks for time{wait}"), "try later")
+                    Diagnosis::fail(
+                        check("answer"),
+                        format!("{said}: it asks to wait{wait}"),
+                        "try again later",
+                    )
+                    .theirs()
+                }
+                _ if status >= 500 => {
+                    Diagnosis::warn(check("answer"), said, "the service may be down; a run waits and retries")
                         .theirs()
                 }
-                _ if status >= 500 => Diagnosis::warn(
-                    check("answer"),
-                    said,
-                    "the service may be down; a run waits and tries again",
-                )
-                .theirs(),
                 _ if url.scheme() != "https" && !is_loopback(url) => Diagnosis::warn(
                     check("answer"),
                     said,
-                    "use https if the service has it: keys travel in the clear",
+                    "use https if the service supports it: keys are sent unencrypted",
                 ),
                 _ => Diagnosis::ok(check("answer"), said),
             });
@@ -170,15 +177,13 @@ fn ask(
         Err(failure) => {
             let next = match &failure {
                 HttpFailure::Forbidden(_) => {
-                    "set `allow_private: true` on the service if that address is meant"
+                    "if this address is intended, set `allow_private: true` on the service"
                 }
                 HttpFailure::Network(Network::Tls, _) => {
-                    "is the clock of this machine right, and does it trust the issuer of the certificate?"
+                    "check the clock of this machine and the certificate issuer"
                 }
-                HttpFailure::Network(..) => {
-                    "is the service up, and does a firewall or proxy stand in between?"
-                }
-                _ => "is that the address of the service?",
+                HttpFailure::Network(..) => "is the service running? Check firewalls and proxies",
+                _ => "check the URL of the service",
             };
             let own = matches!(failure, HttpFailure::Forbidden(_));
             let finding = Diagnosis::fail(check("answer"), format!("{url}: {failure}"), next);
@@ -201,34 +206,37 @@ fn clock(check: &dyn Fn(&str) -> String, hints: &Hints) -> Diagnosis {
     match hints.clock_offset_ms {
         Some(ms) if ms.abs() > SKEW_MS => Diagnosis::warn(
             check("clock"),
-            format!("its clock is {} s {} ours", ms.abs() / 1000, if ms > 0 { "ahead of" } else { "behind" }),
-            "set the clock of this machine by NTP; if it is right, theirs is not, and waits are taken from their dates",
+            format!(
+                "its clock is {} s {} this machine",
+                ms.abs() / 1000,
+                if ms > 0 { "ahead of" } else { "behind" }
+            ),
+            "synchronize the clock of this machine with NTP; if it is correct, the clock of the service is wrong, and waits given as dates are too",
         ),
         // A date in whole seconds says no more than this.
-        Some(_) => Diagnosis::ok(check("clock"), "agrees with ours within 2 s"),
-        None => Diagnosis::ok(check("clock"), "it sends no date"),
+        Some(_) => Diagnosis::ok(check("clock"), "agrees with this machine within 2 s"),
+        None => Diagnosis::ok(check("clock"), "the service sends no Date header"),
     }
 }
 
 fn quota(check: &dyn Fn(&str) -> String, hints: &Hints) -> Diagnosis {
     let Some(quota) = hints.quotas.iter().flatten().next() else {
-        return Diagnosis::ok(check("quota"), "its headers tell none; the pace will be learned");
+        return Diagnosis::ok(check("quota"), "no rate limit headers; the limit will be learned");
     };
     let number = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
     let window = quota.window.map_or_else(String::new, |w| format!(" in {} s", w.as_secs_f64()));
-    let reset = quota.reset.map_or_else(String::new, |r| format!(", whole again in {} s", r.as_secs()));
+    let reset = quota.reset.map_or_else(String::new, |r| format!(", resets in {} s", r.as_secs()));
     let said = format!("{} of {} calls left{window}{reset}", number(quota.remaining), number(quota.limit));
     let low =
         quota.remaining.zip(quota.limit).is_some_and(|(left, limit)| (left as f64) < limit as f64 * LEFT);
     match quota.remaining {
         Some(0) => {
-            Diagnosis::warn(check("quota"), said, "a run waits until then; start it later to spare the wait")
-                .theirs()
+            Diagnosis::warn(check("quota"), said, "a run would wait until then; start it later").theirs()
         }
         _ if low => Diagnosis::warn(
             check("quota"),
             said,
-            "a run paces itself by that; `tidegate plan` says how long it takes",
+            "a run adapts to this; `tidegate plan` shows how long it takes",
         ),
         _ => Diagnosis::ok(check("quota"), said),
     }
@@ -244,7 +252,7 @@ fn once(
     let allow = Allow::meant(url, private, &[]);
     allow.url(url)?;
     let client = Client::new(ClientConfig { allow, ..ClientConfig::default() }, [url])
-        .map_err(|why| HttpFailure::Network(Network::Tls, why))?;
+        .map_err(|why| HttpFailure::Network(Network::Tls, why.to_string()))?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| broken(&e))?;
     let dialect: ServiceDialect<()> = ServiceDialect { hints: hints.clone(), ..ServiceDialect::default() };
@@ -271,6 +279,6 @@ fn once(
             Ok((answer.response, hints, outcome.verdict.kind))
         }
         Some(Err(failure)) => Err(failure),
-        None => Err(HttpFailure::Network(Network::Timeout, format!("no answer: {}", outcome.verdict.code))),
+        None => Err(HttpFailure::Network(Network::Timeout, format!("no response: {}", outcome.verdict.code))),
     }
 }

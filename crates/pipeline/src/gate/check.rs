@@ -42,7 +42,7 @@ impl BoundCheck {
         if matches!(form.check, Check::Rfc7946 | Check::AxisOrder)
             && flow.crs.as_ref().is_some_and(|crs| !crs.is_wgs84())
         {
-            return Err("it looks at longitudes and latitudes, and the records are in another system".into());
+            return Err("it requires longitude and latitude, but the records are in another coordinate reference system".into());
         }
         Ok(BoundCheck {
             check: form.check,
@@ -65,9 +65,9 @@ impl BoundCheck {
             Check::IsValid => self.checker.first_flaw(geometry?).map(|flaw| wrong(flaw.to_string())),
             Check::IsSimple => is_simple(geometry?)
                 .err()
-                .map(|(x, y)| wrong(format!("the geometry crosses itself at ({x} {y})"))),
+                .map(|(x, y)| wrong(format!("the geometry intersects itself at ({x} {y})"))),
             Check::NotEmpty => match geometry {
-                None => Some(wrong("there is no geometry".into())),
+                None => Some(wrong("no geometry".into())),
                 Some(wkb) => wkb::is_empty(wkb).then(|| wrong("the geometry is empty".into())),
             },
             Check::Precision => precision(geometry?, self.decimals),
@@ -79,7 +79,7 @@ impl BoundCheck {
                     && found.max_y <= to.max_y;
                 (!inside).then(|| {
                     wrong(format!(
-                        "[{}, {}, {}, {}] lies outside of the rectangle",
+                        "[{}, {}, {}, {}] is outside the bounding box",
                         found.min_x, found.min_y, found.max_x, found.max_y
                     ))
                 })
@@ -89,7 +89,7 @@ impl BoundCheck {
                 let off = found.min_y < -90.0 || found.max_y > 90.0;
                 off.then(|| {
                     wrong(format!(
-                        "latitude {} does not exist; are longitude and latitude exchanged?",
+                        "latitude {} is out of range; are longitude and latitude swapped?",
                         if found.max_y > 90.0 { found.max_y } else { found.min_y }
                     ))
                 })
@@ -105,7 +105,7 @@ impl BoundCheck {
     fn value(&self, value: Value<'_>) -> Option<Problem> {
         let refuse = |message: String| Some(Problem::new(Code::SCHEMA_MISMATCH, message));
         match (self.check, value) {
-            (Check::NotNull, Value::Null) => refuse("there is no value".into()),
+            (Check::NotNull, Value::Null) => refuse("no value".into()),
             (Check::NotNull, Value::Text(text)) if text.trim().is_empty() => {
                 refuse("the value is blank".into())
             }
@@ -124,7 +124,7 @@ impl BoundCheck {
             (_, value) => {
                 let text = shown(value);
                 (!self.values.contains(&text)).then(|| {
-                    Problem::new(Code::SCHEMA_MISMATCH, format!("{text:?} is not among the allowed values"))
+                    Problem::new(Code::SCHEMA_MISMATCH, format!("{text:?} is not one of the allowed values"))
                 })
             }
         }
@@ -199,7 +199,7 @@ fn precision(wkb: &[u8], decimals: u32) -> Option<Problem> {
             }
         }
     }
-    any.then(|| wrong(format!("no coordinate carries {decimals} decimal places")))
+    any.then(|| wrong(format!("no coordinate has {decimals} decimal places")))
 }
 
 /// The first breach of RFC 7946 that a geometry can still show after it was read.
@@ -211,7 +211,7 @@ fn rfc7946(wkb: &[u8]) -> Option<Problem> {
         match event {
             Event::Begin { shape, dim, .. } => {
                 if dim.has_m() {
-                    return Some(wrong("a position has a measure".into()));
+                    return Some(wrong("a position has an M value".into()));
                 }
                 open.push(shape);
                 rings = 0;
@@ -222,11 +222,13 @@ fn rfc7946(wkb: &[u8]) -> Option<Problem> {
                         continue;
                     }
                     if !(x.abs() <= 180.0 && y.abs() <= 90.0) {
-                        return Some(wrong(format!("({x} {y}) is not on the globe")));
+                        return Some(wrong(format!(
+                            "({x} {y}) is outside the range of longitude and latitude"
+                        )));
                     }
                 }
                 if open.last() == Some(&Shape::LineString) && run.count == 1 {
-                    return Some(wrong("a line has one position".into()));
+                    return Some(wrong("a line has only one position".into()));
                 }
                 if open.last() == Some(&Shape::Polygon) {
                     if run.count < 4 {

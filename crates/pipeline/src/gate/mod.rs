@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
 use tidegate_geo::{Batch, Problem};
 
+use crate::error::SetupError;
 use crate::manifest::{Check, Gate, Manifest, Per, Severity, ToleranceSpec};
 use crate::step::{Aside, Flow, Reject, SeenKey};
 use check::BoundCheck;
@@ -108,7 +109,7 @@ impl Gates {
     ///
     /// # Errors
     /// A field that the records do not have.
-    pub fn new(manifest: &Manifest, flow: &Flow) -> Result<Gates, String> {
+    pub fn new(manifest: &Manifest, flow: &Flow) -> Result<Gates, SetupError> {
         let mut live = Vec::new();
         let mut implied = implied(&manifest.pipeline.tolerance, flow);
         // Whoever writes out what becomes of an invalid geometry is taken at their word, unless it
@@ -268,7 +269,7 @@ impl Gates {
             gate.tally.looked = 1;
             gate.tally.failed = u64::from(!fits);
             if !fits && gate.severity == Severity::Halt {
-                let reason = format!("{committed} records would be committed, and {wanted} are expected");
+                let reason = format!("{committed} records would be committed, but {wanted} are expected");
                 return Err(Halt { gate: gate.label.clone(), record: None, reason });
             }
         }
@@ -321,7 +322,7 @@ impl Live {
         }
         let of = if self.form.per == Per::Batch { "in the batch" } else { "in the run so far" };
         let share = format!(
-            "{failed} of {looked} {of} failed, {} % are allowed",
+            "{failed} of {looked} {of} failed, above the limit of {} %",
             (self.max_rate * 1e8).round() / 1e6
         );
         let (record, reason) = match found.first {

@@ -184,7 +184,7 @@ impl PartsChecker<'_> {
             };
             if !fits {
                 let help = "give a number such as `5` or a share such as `0.1%`";
-                self.report("range", node.place.clone(), "this is no tolerance", help);
+                self.report("range", node.place.clone(), "this is not a tolerance", help);
             }
         }
     }

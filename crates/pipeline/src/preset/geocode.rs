@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use tidegate_core::suggest::nearest;
 
 use super::{CallOptions, PresetManifest};
+use crate::error::SetupError;
 use crate::manifest::{CsvRows, ServiceSpec};
 use crate::run::{csv_fields, csv_header};
 
@@ -61,7 +62,7 @@ const ADDED: [&str; 9] =
 ///
 /// # Errors
 /// If the file cannot be read or has no such column.
-pub fn geocode(options: &GeocodeOptions) -> Result<PresetManifest, String> {
+pub fn geocode(options: &GeocodeOptions) -> Result<PresetManifest, SetupError> {
     let at = |what: String| format!("{}: {what}", options.input.display());
     let header = csv_header(&options.input, &options.csv)?;
     let fields = csv_fields(&header);
@@ -185,9 +186,9 @@ fn find(header: &[String], name: &str) -> Result<usize, String> {
     exact.or_else(loose).ok_or_else(|| {
         let hint = match nearest(name, header.iter().map(String::as_str)) {
             Some(h) => format!("did you mean {h:?}?"),
-            None => format!("it has {}", header.join(", ")),
+            None => format!("expected one of {}", header.join(", ")),
         };
-        format!("there is no column {name:?}; {hint}")
+        format!("no column {name:?}; {hint}")
     })
 }
 
@@ -207,6 +208,6 @@ mod tests {
         assert_eq!(find(&header, "city"), Ok(1));
         assert_eq!(find(&header, "street"), Ok(0));
         assert!(find(&header, "citty").unwrap_err().contains("did you mean \"city\"?"));
-        assert!(find(&header, "zip").unwrap_err().contains("it has Street, city"));
+        assert!(find(&header, "zip").unwrap_err().contains("expected one of Street, city"));
     }
 }

@@ -17,6 +17,7 @@ use tidegate_core::call::{CallPolicy, ThrottleWait};
 use tidegate_core::hex::hex;
 use tidegate_core::lane::LaneConfig;
 
+use crate::error::SetupError;
 use crate::manifest::Manifest;
 
 /// A manifest made of options.
@@ -33,9 +34,9 @@ impl PresetManifest {
     ///
     /// # Errors
     /// If they make none, in a sentence.
-    pub fn new(keys: Value) -> Result<PresetManifest, String> {
-        let manifest =
-            serde_json::from_value(keys.clone()).map_err(|e| format!("the options make no manifest: {e}"))?;
+    pub fn new(keys: Value) -> Result<PresetManifest, SetupError> {
+        let manifest = serde_json::from_value(keys.clone())
+            .map_err(|e| format!("cannot build a manifest from the options: {e}"))?;
         Ok(PresetManifest { keys, manifest })
     }
 }

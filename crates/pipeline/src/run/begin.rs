@@ -38,7 +38,7 @@ pub(super) fn decide(
     mode: WriteMode,
 ) -> Result<Begin, RunError> {
     let run = match (last, resume) {
-        (Last::Never, true) => return Ok(Begin::New("there is no earlier run".into())),
+        (Last::Never, true) => return Ok(Begin::New("no earlier run".into())),
         (Last::Done(entry), true) => {
             return Ok(Begin::New(format!("run {} of {} is complete", entry.run, when(&entry))));
         }
@@ -51,7 +51,7 @@ pub(super) fn decide(
     if run.entry.fingerprint == fingerprint {
         return Ok(Begin::Continue(Box::new(run)));
     }
-    anew(&run.entry, run.committed, mode, "source, steps or sink of the manifest have changed")
+    anew(&run.entry, run.committed, mode, "the source, steps or sink of the manifest have changed")
         .map(Begin::New)
 }
 
@@ -63,7 +63,7 @@ pub(super) fn same_source(
 ) -> Result<Option<String>, RunError> {
     match &entry.layer {
         Some(layer) if layer.stamp != stamp && committed > 0 => {
-            let why = format!("the source has changed (it was {}, it is {stamp})", layer.stamp);
+            let why = format!("the source has changed (from {} to {stamp})", layer.stamp);
             anew(entry, committed, mode, &why).map(Some)
         }
         _ => Ok(None),
@@ -101,10 +101,19 @@ pub(super) fn refuse(entry: &RunEntry, what: &str) -> RunError {
     ))
 }
 
+/// What a run knows of its own commits.
+#[derive(Clone, Copy)]
+pub(super) struct Commits {
+    /// Batches that are committed, as the state directory says.
+    pub(super) batches: u64,
+    /// The sink keeps a checkpoint with each batch.
+    pub(super) keeps: bool,
+}
+
 /// Holds what the sink has against what the run has committed.
 pub(super) fn find(
     entry: &RunEntry,
-    (committed, keeps): (u64, bool),
+    Commits { batches: committed, keeps }: Commits,
     saved: Option<&Saved>,
     standing: Standing,
 ) -> Result<SinkProgress, RunError> {
@@ -122,7 +131,7 @@ pub(super) fn find(
         return Err(refuse(
             entry,
             &format!(
-                "it has committed {committed} batches, and the sink knows nothing of them: it was dropped, replaced or restored from a backup"
+                "it has committed {committed} batches, but the sink has no record of them: it was dropped, replaced or restored from a backup"
             ),
         ));
     };
@@ -130,7 +139,7 @@ pub(super) fn find(
         return Err(refuse(
             entry,
             &format!(
-                "it has committed {committed} batches, and the sink stands at batch {}: it was restored from a backup",
+                "it has committed {committed} batches, but the sink is at batch {}: it was restored from a backup",
                 known.batch
             ),
         ));
@@ -139,7 +148,7 @@ pub(super) fn find(
         return Err(refuse(
             entry,
             &format!(
-                "the sink is another one than it wrote to: it was dropped and made again, or replaced (it was {:?}, it is {:?})",
+                "the sink is not the one it wrote to: it was dropped and recreated, or replaced (was {:?}, is {:?})",
                 known.sink.identity, standing.identity
             ),
         ));
@@ -148,7 +157,7 @@ pub(super) fn find(
         return Err(refuse(
             entry,
             &format!(
-                "the sink holds {} rows where the run left {}: it was truncated, or rows were deleted",
+                "the sink holds {} rows, but the run wrote {}: it was truncated, or rows were deleted",
                 standing.rows.unwrap_or(0),
                 known.sink.rows.unwrap_or(0)
             ),
@@ -167,7 +176,7 @@ pub(super) fn stray(saved: Option<&Saved>) -> Result<(), RunError> {
         return Ok(());
     }
     Err(RunError::Setup(format!(
-        "the sink holds {} rows of run {}, which did not finish and which this state directory does not know; `mode: append` would add them again. Give the state directory of that run with --state, or delete its rows and its line in tidegate_checkpoint",
+        "the sink holds {} rows of run {}, which did not finish and is not in this state directory; `mode: append` would add them again. Pass the state directory of that run with --state, or delete its rows and its entry in tidegate_checkpoint",
         found.counts.inserted, found.run
     )))
 }

@@ -21,7 +21,7 @@ use super::spooled::spool;
 use super::table::TableSource;
 use crate::gate::Gates;
 use crate::manifest::{self, Manifest};
-use crate::sink::Spec;
+use crate::sink::{SinkFolders, Spec};
 use crate::step::{self, Aside, Flow, Services, Step, StepError, Tools};
 use crate::traffic::Traffic;
 
@@ -91,7 +91,7 @@ fn open_source(
         let found = source.layer().records;
         if found != Some(*features) {
             return Err(format!(
-                "{features} records were received, and {} holds {}; please report this",
+                "{features} records were received, but {} holds {}; please report this bug",
                 path.display(),
                 found.unwrap_or(0)
             ));
@@ -113,7 +113,7 @@ fn open_source(
         (None, Some(_)) => Err(crate::sink::NO_POSTGRES.into()),
         #[cfg(feature = "postgres")]
         (None, Some(table)) => Ok(Box::new(TableSource::open(table, rows, tolerance)?)),
-        (None, None) => Err("`source` says neither `file` nor `postgis` nor `service`".into()),
+        (None, None) => Err("`source` has none of `file`, `postgis`, `service`".into()),
     }
 }
 
@@ -137,9 +137,9 @@ fn describe(manifest: &Manifest, form: &manifest::SourceSpec, folder: &Path) -> 
 /// # Errors
 /// Why it cannot be read, in a sentence.
 pub fn look(manifest: &Manifest, folder: &Path) -> Result<Box<dyn Source>, StepError> {
-    let Some(from) = &manifest.pipeline.source else { return Err(String::from("there is no source").into()) };
-    let traffic = Traffic::new(manifest, None, None);
-    open(manifest, from, (folder, None), (&Arc::default(), &traffic), &Start::New)
+    let Some(from) = &manifest.pipeline.source else { return Err(String::from("no source").into()) };
+    let context = RunContext { stop: Arc::default(), traffic: Traffic::new(manifest, None, None) };
+    open(manifest, from, SourceFiles { folder, fetched: None }, &context, &Start::New)
 }
 
 /// Builds the parts of a pipeline. Nothing is written.
@@ -154,7 +154,7 @@ pub fn build(
 ) -> Result<PipelineParts, StepError> {
     let traffic = Traffic::new(manifest, None, None);
     let folders = Folders { manifest: folder, answers: cache.clone(), state: cache, run: 0 };
-    build_from(manifest, folders, (stop, traffic), &Start::New)
+    build_from(manifest, folders, RunContext { stop, traffic }, &Start::New)
 }
 
 /// The name of a step as a stage, in rejects and letters.
@@ -174,6 +174,24 @@ pub(super) struct Folders<'a> {
     pub(super) run: u64,
 }
 
+/// What all that a run asks shares: when to stop, and the connections.
+#[derive(Clone)]
+pub(super) struct RunContext {
+    /// Set when a person stops the run.
+    pub(super) stop: Arc<AtomicBool>,
+    /// The runtime and the lanes.
+    pub(super) traffic: Traffic,
+}
+
+/// Where the file of a source is.
+#[derive(Clone, Copy)]
+struct SourceFiles<'a> {
+    /// Relative paths of the manifest start here.
+    folder: &'a Path,
+    /// What was fetched or spooled, if the source is elsewhere.
+    fetched: Option<&'a Fetched>,
+}
+
 /// The number of a run of this id.
 pub(super) fn run_number(id: &str) -> u64 {
     let hash: [u8; 32] = Sha256::digest(id.as_bytes()).into();
@@ -187,12 +205,12 @@ pub(super) fn run_number(id: &str) -> u64 {
 pub(super) fn build_from(
     manifest: &Manifest,
     Folders { manifest: folder, state: cache, answers, run }: Folders<'_>,
-    (stop, traffic): (Arc<AtomicBool>, Traffic),
+    context: RunContext,
     begin: &Start<'_>,
 ) -> Result<PipelineParts, StepError> {
     let pipeline = &manifest.pipeline;
     let (Some(from), Some(to)) = (&pipeline.source, &pipeline.sink) else {
-        let what = "the manifest holds policies only; add `source` and `sink` to `pipeline` to make it run";
+        let what = "the manifest contains only policies; add `source` and `sink` to `pipeline`";
         return Err(StepError::Broken(what.into()));
     };
     let of_source = |e| match e {
@@ -204,25 +222,24 @@ pub(super) fn build_from(
     let scratch = if afar && cache.is_none() { Some(Scratch::new()?) } else { None };
     let dir = cache.as_deref().or(scratch.as_ref().map(Scratch::path)).unwrap_or(folder).join(DIR);
     let resume = matches!(begin, Start::Resumed(_));
-    let ways = (&stop, &traffic);
     let fetched = match (from.file.as_deref(), &from.service) {
         _ if matches!(begin, Start::Replay(_)) => None,
         (Some(address), _) if is_remote(address) => {
-            Some(fetch(manifest, from, (address, &dir), resume, ways).map_err(of_source)?)
+            Some(fetch(manifest, from, address, &dir, resume, &context).map_err(of_source)?)
         }
         // Whoever only looks takes the first page.
         (None, Some(name)) if from.spool && cache.is_some() => {
-            let make = job(manifest, from, name, &traffic);
-            Some(spool(&make, &dir, resume, ways).map_err(of_source)?)
+            let make = job(manifest, from, name, &context.traffic);
+            Some(spool(&make, &dir, resume, &context).map_err(of_source)?)
         }
         _ => None,
     };
+    let files = SourceFiles { folder, fetched: fetched.as_ref() };
     let source = match begin {
         Start::Replay(described) => Box::new(ReplaySource::new(described)?),
-        Start::New | Start::Resumed(_) => {
-            open(manifest, from, (folder, fetched.as_ref()), (&stop, &traffic), begin).map_err(of_source)?
-        }
+        Start::New | Start::Resumed(_) => open(manifest, from, files, &context, begin).map_err(of_source)?,
     };
+    let RunContext { stop, traffic } = context;
     let services = Services::new(manifest, answers, stop, traffic.clone(), run);
     let mut flow = start(from, source.as_ref())?;
     flow.grids = grids(pipeline, folder)?;
@@ -232,7 +249,7 @@ pub(super) fn build_from(
     for (at, form) in pipeline.steps.iter().enumerate() {
         let label = step_label(at, form);
         let earlier = pipeline.steps.get(..at).unwrap_or_default();
-        let pass = |look: &mut dyn FnMut(&Batch)| first_pass(from, (folder, fetched.as_ref()), earlier, look);
+        let pass = |look: &mut dyn FnMut(&Batch)| first_pass(from, files, earlier, look);
         let tools = Tools { folder, services: &services, pass: &pass };
         let crs = flow.crs.clone();
         let scope = u16::try_from(at).unwrap_or(u16::MAX).min(crate::gate::SCOPE - 1);
@@ -247,7 +264,8 @@ pub(super) fn build_from(
         }
     }
     let gates = Gates::new(manifest, &flow)?;
-    let sink = Spec::new(&pipeline.id, to, &flow, (folder, &dir), traffic.clone())?;
+    let sink =
+        Spec::new(&pipeline.id, to, &flow, SinkFolders { manifest: folder, scratch: &dir }, traffic.clone())?;
     Ok(PipelineParts {
         id: pipeline.id.clone(),
         fingerprint: fingerprint(manifest),
@@ -271,7 +289,7 @@ pub(super) fn build_from(
 pub(crate) fn grids(pipeline: &manifest::Pipeline, folder: &Path) -> Result<Grids, String> {
     let folders: Vec<PathBuf> = pipeline.grids.iter().map(|name| step::path(folder, name)).collect();
     match folders.iter().find(|path| !path.is_dir()) {
-        Some(path) => Err(format!("grids: there is no folder {}", path.display())),
+        Some(path) => Err(format!("grids: directory {} does not exist", path.display())),
         None => Ok(Grids::in_folders(folders)),
     }
 }
@@ -280,8 +298,8 @@ pub(crate) fn grids(pipeline: &manifest::Pipeline, folder: &Path) -> Result<Grid
 fn open(
     manifest: &Manifest,
     from: &manifest::SourceSpec,
-    (folder, fetched): (&Path, Option<&Fetched>),
-    (stop, traffic): (&Arc<AtomicBool>, &Traffic),
+    SourceFiles { folder, fetched }: SourceFiles<'_>,
+    RunContext { stop, traffic }: &RunContext,
     begin: &Start<'_>,
 ) -> Result<Box<dyn Source>, StepError> {
     let paged = from.file.is_none() && fetched.is_none();
@@ -316,7 +334,7 @@ fn start(form: &manifest::SourceSpec, source: &dyn Source) -> Result<Flow, Strin
 /// if the source or one of those steps is a service.
 fn first_pass(
     from: &manifest::SourceSpec,
-    (folder, fetched): (&Path, Option<&Fetched>),
+    SourceFiles { folder, fetched }: SourceFiles<'_>,
     steps: &[manifest::StepSpec],
     look: &mut dyn FnMut(&Batch),
 ) -> Option<Result<(), String>> {
@@ -335,7 +353,9 @@ fn first_pass(
         let mut ready = Vec::new();
         for (at, form) in steps.iter().enumerate() {
             let before = steps.get(..at).unwrap_or_default();
-            let pass = |look: &mut dyn FnMut(&Batch)| first_pass(from, (folder, fetched), before, look);
+            let pass = |look: &mut dyn FnMut(&Batch)| {
+                first_pass(from, SourceFiles { folder, fetched }, before, look)
+            };
             let tools = Tools { folder, services: &services, pass: &pass };
             ready.extend(step::build(form, 0, &mut flow, &tools)?);
         }

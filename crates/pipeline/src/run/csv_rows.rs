@@ -15,6 +15,7 @@ use tidegate_geo::format::{Layer, Rejected};
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema, Value};
 
 use super::source::{Page, Source, file_stamp};
+use crate::error::SetupError;
 use crate::manifest::CsvRows;
 use crate::source::IdentifierHash;
 use crate::step::StepError;
@@ -26,12 +27,12 @@ const PAGE_BYTES_MAX: usize = 4 << 20;
 ///
 /// # Errors
 /// If it is none.
-pub fn csv_delimiter(text: &str) -> Result<u8, String> {
+pub fn csv_delimiter(text: &str) -> Result<u8, SetupError> {
     match text {
         "tab" | "\\t" | "\t" => Ok(b'\t'),
         _ => match text.as_bytes() {
             [b] if b.is_ascii() && !matches!(b, b'"' | b'\n' | b'\r') => Ok(*b),
-            _ => Err("a delimiter is one ASCII character, or `tab`".into()),
+            _ => Err("the delimiter must be one ASCII character, or `tab`".into()),
         },
     }
 }
@@ -40,13 +41,13 @@ pub fn csv_delimiter(text: &str) -> Result<u8, String> {
 ///
 /// # Errors
 /// If it is unknown, or one in which a delimiter is not one byte.
-pub fn csv_encoding(text: &str) -> Result<&'static Encoding, String> {
+pub fn csv_encoding(text: &str) -> Result<&'static Encoding, SetupError> {
     match Encoding::for_label(text.as_bytes()) {
         Some(encoding) if encoding.is_ascii_compatible() => Ok(encoding),
         Some(encoding) => {
-            Err(format!("{} is not supported: convert the file to UTF-8 first", encoding.name()))
+            Err(format!("{} is not supported; convert the file to UTF-8 first", encoding.name()).into())
         }
-        None => Err(format!("unknown encoding {text:?}")),
+        None => Err(format!("unknown encoding {text:?}").into()),
     }
 }
 
@@ -72,7 +73,7 @@ fn open(path: &Path, options: &CsvOptions) -> Result<RowReader<File>, String> {
 ///
 /// # Errors
 /// If it cannot be read, in a sentence.
-pub fn csv_header(path: &Path, form: &CsvRows) -> Result<Vec<String>, String> {
+pub fn csv_header(path: &Path, form: &CsvRows) -> Result<Vec<String>, SetupError> {
     Ok(open(path, &options(form)?)?.header().to_vec())
 }
 
@@ -115,7 +116,7 @@ impl RowSource {
     /// Why it cannot be read, in a sentence.
     pub(super) fn open(path: &Path, form: &CsvRows, page_rows_max: usize) -> Result<RowSource, String> {
         if !path.exists() {
-            return Err(format!("{}: there is no such file", path.display()));
+            return Err(format!("{}: no such file", path.display()));
         }
         let options = options(form)?;
         let reader = open(path, &options)?;
@@ -132,7 +133,7 @@ impl RowSource {
         let mut schema = Schema::default();
         for (name, kind) in all {
             if schema.position(&name).is_some() {
-                return Err(format!("csv.row_error: the file has a column {name:?} already"));
+                return Err(format!("csv.row_error: the file already has a column {name:?}"));
             }
             schema.add(name, kind);
         }
@@ -189,7 +190,7 @@ impl Source for RowSource {
     }
 
     fn seek(&mut self, position: &str, _: Vec<IdentifierHash>) -> Result<(), StepError> {
-        let no = || StepError::Broken(format!("{position:?} is not a position in a file"));
+        let no = || StepError::Broken(format!("invalid file position {position:?}"));
         self.from = position.parse().map_err(|_| no())?;
         self.reader = open(&self.path, &self.options).map_err(StepError::Broken)?;
         self.ended = false;

@@ -11,6 +11,7 @@ use tidegate_geo::wkb::{Dim, Shape};
 use tidegate_geo::{Crs, Kind, Schema};
 
 use super::source::{Page, Source};
+use crate::error::SetupError;
 use crate::source::IdentifierHash;
 use crate::step::StepError;
 
@@ -59,7 +60,7 @@ impl Described {
     ///
     /// # Errors
     /// When it was written by another version that knew other words.
-    pub fn layer(&self) -> Result<Layer, String> {
+    pub fn layer(&self) -> Result<Layer, SetupError> {
         let mut schema = Schema::default();
         for (name, kind) in &self.fields {
             schema.add(name.clone(), kind.parse::<Kind>()?);

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::begin::{self, Begin, SinkProgress};
-use super::build::{Folders, Named, PipelineParts, Start, build_from, fingerprint, run_number};
+use super::begin::{self, Begin, Commits, SinkProgress};
+use super::build::{Folders, Named, PipelineParts, RunContext, Start, build_from, fingerprint, run_number};
 use super::crash;
 use super::described::Described;
 use super::fetched;
@@ -26,7 +26,7 @@ use super::transform::{PageRead, TransformEnd, transform};
 use crate::gate::Gates;
 use crate::lock::lock;
 use crate::manifest::{self, Manifest, Policy, WriteMode};
-use crate::sink::{Sink, SinkTarget, Standing};
+use crate::sink::{Saved, Sink, SinkError, SinkTarget, Standing};
 use crate::telemetry::{Telemetry, Teller};
 use crate::traffic::Traffic;
 
@@ -92,9 +92,9 @@ pub fn run(manifest: &Manifest, options: &RunOptions, watch: &RunWatch) -> Resul
     let clock = Instant::now();
     let id = &manifest.pipeline.id;
     let state = StateDir::open(&options.state, id)?;
-    let last = state.last().map_err(RunError::Broken)?;
+    let last = state.last().map_err(|e| RunError::Broken(e.into()))?;
     if let Some(form) = &manifest.pipeline.dead_letters {
-        let place = letters::place(form, &options.folder, &options.state).map_err(RunError::Setup)?;
+        let place = letters::place(form, &options.folder, &options.state)?;
         let why = letters::suspended(&place, id).map_err(|e| RunError::Setup(e.to_string()))?;
         why.map_or(Ok(()), |why| Err(RunError::Later(why)))?;
     }
@@ -200,7 +200,7 @@ impl Setup<'_> {
             Began { resumed: true, .. } => Start::Resumed(identity.started.entry.layer.as_ref()),
             _ => Start::New,
         };
-        let ways = (self.watch.stop.clone(), self.traffic.clone());
+        let context = RunContext { stop: self.watch.stop.clone(), traffic: self.traffic.clone() };
         let folder = self.options.folder.as_path();
         let folders = Folders {
             manifest: folder,
@@ -208,7 +208,7 @@ impl Setup<'_> {
             answers: Some(self.options.state.clone()),
             run: run_number(&identity.started.entry.run),
         };
-        let parts = build_from(self.manifest, folders, ways, &start)?;
+        let parts = build_from(self.manifest, folders, context, &start)?;
         let rejects: Box<dyn Rejects> = match &self.manifest.pipeline.dead_letters {
             None => Box::new(NdjsonRejects::new(&self.state.file("rejects.ndjson"), &parts.id)),
             Some(form) => {
@@ -227,25 +227,25 @@ impl Setup<'_> {
         (began, entry, committed): (&Began, &RunEntry, u64),
     ) -> Result<RunOpening, RunError> {
         let setup = RunError::Setup;
-        let asked = |e: crate::sink::SinkError| RunError::Setup(e.to_string());
         let spec = &mut parts.sink;
         (spec.resume, spec.atomic) = (began.resumed, self.options.atomic);
         spec.must_exist = committed > 0 && spec.keeps_checkpoints();
         if let Some(last) = entry.finishing.as_deref().filter(|_| began.resumed)
-            && let Some(standing) = spec.completed().map_err(RunError::Broken)?
+            && let Some(standing) = spec.completed().map_err(RunError::of_sink)?
         {
             let standing = check_rows(&last.sink, standing).map_err(RunError::Broken)?;
             rejects.verify(last.rejects, &last.counts).map_err(RunError::Broken)?;
             let report = self.report((began, &parts, rejects.as_ref()), last, standing.rows);
             return Ok(RunOpening::Completed(Box::new(report)));
         }
-        let gone = |what: String| {
-            if committed > 0 && began.resumed { begin::refuse(entry, &what) } else { RunError::Setup(what) }
+        let gone = |error: SinkError| match error {
+            SinkError::Fatal(what) if committed > 0 && began.resumed => begin::refuse(entry, &what),
+            other => RunError::of_sink(other),
         };
         let mut sink = spec.open().map_err(gone)?;
         crash::point("opened", 0);
-        let mut saved = sink.saved().map_err(asked)?;
-        let mut standing = sink.standing().map_err(asked)?;
+        let mut saved = sink.saved().map_err(RunError::of_sink)?;
+        let mut standing = sink.standing().map_err(RunError::of_sink)?;
         let mut from = RunCheckpoint {
             pipeline: parts.fingerprint.clone(),
             stamp: parts.source.stamp(),
@@ -255,7 +255,7 @@ impl Setup<'_> {
         };
         let keeps = spec.keeps_checkpoints();
         let found = if began.resumed {
-            begin::find(entry, (committed, keeps), saved.as_ref(), standing.clone())?
+            begin::find(entry, Commits { batches: committed, keeps }, saved.as_ref(), standing.clone())?
         } else {
             if spec.mode == WriteMode::Append {
                 begin::stray(saved.as_ref())?;
@@ -268,8 +268,8 @@ impl Setup<'_> {
                     // What an older run left is not of this one.
                     drop(sink);
                     spec.resume = false;
-                    sink = spec.open().map_err(setup)?;
-                    standing = sink.standing().map_err(asked)?;
+                    sink = spec.open().map_err(RunError::of_sink)?;
+                    standing = sink.standing().map_err(RunError::of_sink)?;
                 }
                 // A table is emptied with the first batch.
                 let rows = standing.rows.map(|rows| if spec.mode == WriteMode::Replace { 0 } else { rows });
@@ -279,22 +279,13 @@ impl Setup<'_> {
             SinkProgress::Checkpoint(known) => {
                 if known.rejects_in != from.rejects_in && known.counts.unsuccessful() > 0 {
                     let what = format!(
-                        "its dead letters are no longer in {}, the store was removed or replaced",
+                        "its dead letters are no longer in {}: the store was removed or replaced",
                         rejects.place()
                     );
                     return Err(begin::refuse(entry, &what));
                 }
                 rejects.rewind(known.rejects).map_err(|what| begin::refuse(entry, &what))?;
-                let seen = saved.take().map(|saved| saved.seen).unwrap_or_default();
-                if !known.position.is_empty() {
-                    let own = seen.iter().filter(|seen| seen.scope == source::SCOPE);
-                    parts.source.seek(&known.position, own.map(|seen| seen.hash).collect())?;
-                }
-                for seen in seen.iter().filter(|seen| seen.scope != source::SCOPE) {
-                    parts.steps.iter_mut().for_each(|named| named.step.remember(seen));
-                    parts.gates.remember(seen);
-                }
-                parts.gates.restore(&known.gates);
+                restore(&mut parts, &known, saved.take())?;
                 from = *known;
             }
         }
@@ -351,7 +342,7 @@ impl Setup<'_> {
         warnings.extend(said.clone());
         if status != RunStatus::Done && !running.is_finishing() && !sink.keeps_checkpoints() {
             warnings.push(
-                "nothing was written: this sink shows a run when it is whole, and begins again".to_owned(),
+                "nothing was written: this sink is written as a whole at the end of a run, which starts again".to_owned(),
             );
         }
         let report = RunReport {
@@ -416,6 +407,21 @@ impl Setup<'_> {
     }
 }
 
+/// Brings source, steps and gates to where the checkpoint says.
+fn restore(parts: &mut PipelineParts, known: &RunCheckpoint, saved: Option<Saved>) -> Result<(), RunError> {
+    let seen = saved.map(|saved| saved.seen).unwrap_or_default();
+    if !known.position.is_empty() {
+        let own = seen.iter().filter(|seen| seen.scope == source::SCOPE);
+        parts.source.seek(&known.position, own.map(|seen| seen.hash).collect())?;
+    }
+    for seen in seen.iter().filter(|seen| seen.scope != source::SCOPE) {
+        parts.steps.iter_mut().for_each(|named| named.step.remember(seen));
+        parts.gates.remember(seen);
+    }
+    parts.gates.restore(&known.gates);
+    Ok(())
+}
+
 impl RunWatch {
     /// Reading begins, from here.
     fn begin(&self, source: &dyn Source, from: &RunCheckpoint) {
@@ -453,7 +459,7 @@ fn pump(
         // Whoever still sends finds nobody there, and ends.
         drop(ready);
         let ended = middle.join().unwrap_or_else(|_| {
-            TransformEnd::Broken("a step failed on a fault of its own; please report this".into())
+            TransformEnd::Broken("internal error in a step; please report this bug".into())
         });
         let told = reader.join().unwrap_or_default();
         (failed.unwrap_or(ended), told)

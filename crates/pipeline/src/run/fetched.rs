@@ -6,22 +6,21 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
 use url::Url;
 
+use super::build::RunContext;
 use super::paged::unless;
 use super::service;
 use super::source::Told;
+use crate::durable;
 use crate::lane::Clock;
 use crate::manifest::{self, Manifest};
 use crate::source::file::{self, FilePosition};
 use crate::source::{SourceError, Wire};
 use crate::step::StepError;
-use crate::traffic::Traffic;
 
 /// How far a file is.
 #[derive(Serialize, Deserialize)]
@@ -85,9 +84,10 @@ pub(super) fn is_remote(name: &str) -> bool {
 pub(super) fn fetch(
     manifest: &Manifest,
     from: &manifest::SourceSpec,
-    (address, dir): (&str, &Path),
+    address: &str,
+    dir: &Path,
     resume: bool,
-    (stop, traffic): (&Arc<AtomicBool>, &Traffic),
+    RunContext { stop, traffic }: &RunContext,
 ) -> Result<Fetched, StepError> {
     let disk = |e: std::io::Error| format!("{}: {e}", dir.display());
     fs::create_dir_all(dir).map_err(disk)?;
@@ -119,18 +119,16 @@ pub(super) fn fetch(
         told.calls = traffic.calls();
         return Ok(done(path, &note, told));
     }
-    let url = Url::parse(address).map_err(|e| format!("{address:?} is no URL: {e}"))?;
+    let url = Url::parse(address).map_err(|e| format!("invalid URL {address:?}: {e}"))?;
     let none = manifest::ServiceSpec::default();
     let form = match &from.service {
-        Some(name) => {
-            manifest.pipeline.services.get(name).ok_or_else(|| format!("there is no service `{name}`"))?
-        }
+        Some(name) => manifest.pipeline.services.get(name).ok_or_else(|| format!("no service `{name}`"))?,
         None => &none,
     };
     if let Some(home) = form.url.as_deref().and_then(|home| Url::parse(home).ok())
         && home.origin() != url.origin()
     {
-        return Err(format!("{url} is not at the service that `source.service` names, {home}").into());
+        return Err(format!("{url} is not on the host of `source.service`, {home}").into());
     }
     let profile = file::profile().map_err(|e| e.message)?;
     let to = from.service.as_deref().or(url.host_str()).unwrap_or_default();
@@ -158,11 +156,7 @@ fn done(path: PathBuf, note: &DownloadProgress, told: Told) -> Fetched {
 
 /// The note takes its place after what it tells of is on the disk.
 fn keep(dir: &Path, note: &DownloadProgress) -> Result<(), String> {
-    let (new, old) = (dir.join("note.new"), dir.join("note.json"));
-    let write = || -> std::io::Result<()> {
-        fs::write(&new, serde_json::to_vec(note)?)?;
-        fs::File::open(&new)?.sync_all()?;
-        fs::rename(&new, &old)
-    };
-    write().map_err(|e| format!("{}: {e}", old.display()))
+    let path = dir.join("note.json");
+    let write = || durable::replace_unsynced_name(&path, &serde_json::to_vec(note)?);
+    write().map_err(|e| format!("{}: {e}", path.display()))
 }

@@ -49,7 +49,7 @@ pub(super) fn file(manifest: &Manifest, sink: &Spec) -> Result<Option<FileRows>,
         SinkTarget::File(path, _) | SinkTarget::GeoPackage(path, _) => path,
         SinkTarget::Object(..) | SinkTarget::Table(_) => {
             return Err(format!(
-                "{} holds the failed records already, and nothing tells which row is whose; add `key` to `sink`, run again, then replay",
+                "{} already holds the failed records, but without a key their rows cannot be identified; add `key` to `sink`, run again, then replay",
                 sink.describe()
             ));
         }
@@ -60,7 +60,7 @@ pub(super) fn file(manifest: &Manifest, sink: &Spec) -> Result<Option<FileRows>,
         return Ok(Some(FileRows { path: path.clone(), stages }));
     }
     Err(format!(
-        "{} has no `key`, and its rows cannot be counted because steps or gates take records away; add `key` to `sink`, run again, then replay",
+        "{} has no `key`, and its rows cannot be counted because steps or gates remove records; add `key` to `sink`, run again, then replay",
         sink.describe()
     ))
 }
@@ -71,7 +71,8 @@ pub(super) fn file(manifest: &Manifest, sink: &Spec) -> Result<Option<FileRows>,
 /// If the letter names no record.
 pub(super) fn row(letter: &Letter) -> Result<u64, String> {
     let record = letter.source.position.strip_prefix("record ").and_then(|n| n.parse::<u64>().ok());
-    let record = record.ok_or_else(|| format!("letter {} names no record of its source", letter.id))?;
+    let record =
+        record.ok_or_else(|| format!("letter {} does not refer to a record of its source", letter.id))?;
     Ok(record + 1)
 }
 
@@ -88,7 +89,7 @@ pub(super) fn update(batch: &Batch, at: usize, row: u64) -> Update {
 /// Why not.
 pub(super) fn check(path: &Path) -> Result<(), String> {
     if !path.exists() {
-        return Err(format!("{} is not there; run the pipeline first", path.display()));
+        return Err(format!("{} does not exist; run the pipeline first", path.display()));
     }
-    crate::letter::replay::writable(path)
+    crate::letter::replay::writable(path).map_err(|e| e.to_string())
 }

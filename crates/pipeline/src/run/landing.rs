@@ -70,8 +70,8 @@ impl Landing<'_, '_> {
             match retry.failed(&mut rng) {
                 CommitNext::RetryAfter(wait) => std::thread::sleep(wait),
                 CommitNext::GiveUp { attempts } => {
-                    return Err(TransformEnd::Broken(format!(
-                        "the sink: {error}; gave up after {attempts} attempts, --resume continues after the last batch"
+                    return Err(TransformEnd::SinkUnavailable(format!(
+                        "the sink: {error}; gave up after {attempts} attempts; use --resume to continue after the last batch"
                     )));
                 }
             }
@@ -122,20 +122,21 @@ impl Landing<'_, '_> {
         let balanced = if counts.balanced() {
             Ok(())
         } else {
-            Err(format!("the books do not balance, records are missing; please report this: {counts:?}"))
+            Err(format!("the totals do not match, records are missing; please report this bug: {counts:?}"))
         };
         let mark = self.checkpoint.rejects;
         let finished = flushed
             .and(balanced)
             .and_then(|()| self.rejects.verify(mark, counts))
-            .and_then(|()| self.running.finishing(&self.checkpoint))
-            .and_then(|()| {
-                crash::point("finishing", 0);
-                // What is to be visible at once must be whole.
-                self.sink.finish().map_err(|e| e.to_string())
-            });
+            .and_then(|()| self.running.finishing(&self.checkpoint));
+        if let Err(what) = finished {
+            return TransformEnd::Broken(what);
+        }
+        crash::point("finishing", 0);
+        // What is to be visible at once must be whole.
+        let finished = self.sink.finish();
         crash::point("finish", 0);
-        finished.map_or_else(TransformEnd::Broken, |()| TransformEnd::Done)
+        finished.map_or_else(|error| sink_failed(&error), |()| TransformEnd::Done)
     }
 
     /// Ends a run whose last page is committed already, or that had none: the sink is asked
@@ -146,7 +147,7 @@ impl Landing<'_, '_> {
             let gates = self.checkpoint.gates.clone();
             return self.land(BatchWork::empty(Batch::new(schema.clone()), position, gates));
         }
-        let standing = self.sink.standing().map_err(|e| TransformEnd::Broken(format!("the sink: {e}")))?;
+        let standing = self.sink.standing().map_err(|e| sink_failed(&e))?;
         self.checkpoint.sink = check_rows(&self.checkpoint.sink, standing).map_err(TransformEnd::Broken)?;
         Ok(())
     }
@@ -195,9 +196,18 @@ impl Landing<'_, '_> {
 pub(super) fn check_rows(expected: &Standing, found: Standing) -> Result<Standing, String> {
     match (expected.rows, found.rows) {
         (Some(expected), Some(found)) if found < expected => Err(format!(
-            "the sink holds {found} rows, and at least {expected} were expected: rows were deleted by another program while this run was writing; run again without --resume to write them"
+            "the sink holds {found} rows, but at least {expected} were expected: another program deleted rows during this run; run again without --resume to write them"
         )),
         _ => Ok(found),
+    }
+}
+
+/// How a run ends whose sink failed, and is not asked once more.
+fn sink_failed(error: &SinkError) -> TransformEnd {
+    let what = format!("the sink: {error}");
+    match error {
+        SinkError::Transient { .. } => TransformEnd::SinkUnavailable(what),
+        SinkError::Fatal(_) => TransformEnd::Broken(what),
     }
 }
 

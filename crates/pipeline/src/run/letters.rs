@@ -17,6 +17,7 @@ use super::build::PipelineParts;
 use super::counts::RecordCounts;
 use super::described::Described;
 use super::rejects::{BatchRefused, Rejects, Unsuccessful};
+use crate::error::SetupError;
 use crate::letter::feature::FeaturePayload;
 use crate::letter::{
     Failure, Http, Letter, LetterError, LetterSource, LetterStore, LetterStoreLocation, Letters, Payload,
@@ -34,7 +35,7 @@ pub const KIND: &str = "manifest";
 ///
 /// # Errors
 /// When a reference cannot be read.
-pub fn place(form: &DeadLetters, folder: &Path, state: &Path) -> Result<LetterStoreLocation, String> {
+pub fn place(form: &DeadLetters, folder: &Path, state: &Path) -> Result<LetterStoreLocation, SetupError> {
     let Some(text) = &form.store else { return Ok(LetterStoreLocation::File(state.join("letters.db"))) };
     if let Ok(from) = text.parse::<SecretRef>() {
         return Ok(LetterStoreLocation::from(from.fetch().map_err(|e| e.to_string())?.reveal()));
@@ -57,7 +58,7 @@ pub(super) fn suspended(place: &LetterStoreLocation, pipeline: &str) -> Result<O
     let open = LetterStore::open(place)?.incidents(Some(pipeline))?;
     Ok(open.first().map(|open| {
         format!(
-            "{pipeline} is suspended by incident {}: {} of {} records failed with {} ({}). Mend the cause, then `tidegate dlq incidents --close {} --store {place}`",
+            "{pipeline} is suspended by incident {}: {} of {} records failed with {} ({}). Fix the cause, then run `tidegate dlq incidents --close {} --store {place}`",
             open.incident, open.failed, open.batch, open.code, open.message, open.incident
         )
     }))
@@ -222,7 +223,7 @@ impl Rejects for DeadRejects {
                 .and_then(|mut store| store.incident_open(&incident))
                 .map_err(failed)?;
             return Err(BatchRefused::Incident(format!(
-                "incident {number}: {} of {} records failed with {} ({}). {} is suspended and nothing of the batch was committed. Mend the cause, then `tidegate dlq incidents --close {number} --store {}`",
+                "incident {number}: {} of {} records failed with {} ({}). {} is suspended, and the batch was not committed. Fix the cause, then run `tidegate dlq incidents --close {number} --store {}`",
                 incident.failed, incident.batch, incident.code, incident.message, self.pipeline, self.place
             )));
         }

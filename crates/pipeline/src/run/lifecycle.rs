@@ -89,9 +89,9 @@ impl RunStatus {
             RunStatus::Done => "complete",
             RunStatus::Halted => "halted by a gate",
             RunStatus::Stopped => "stopped",
-            RunStatus::Waiting => "asked to wait by a service",
+            RunStatus::Waiting => "stopped by a service that asked to wait",
             RunStatus::Suspended => "suspended by an incident",
-            RunStatus::Failed => "ended by a failure",
+            RunStatus::Failed => "stopped by a failure",
         }
     }
 }
@@ -183,7 +183,7 @@ impl Last {
         };
         let entry: RunEntry = serde_json::from_slice(&bytes).map_err(|e| {
             format!(
-                "{} cannot be read ({e}), so the state of the last run is unknown; remove the file to start a new run",
+                "cannot read {} ({e}), so the state of the last run is unknown; remove the file to start a new run",
                 path.display()
             )
         })?;
@@ -276,7 +276,7 @@ impl<'a> Started<'a> {
         let result = serde_json::json!({ "error": why.to_string() });
         match self.entry.keep(self.state, why.status(), Some(result)) {
             Ok(()) => why,
-            Err(e) => RunError::Broken(format!("{why}; and that could not be written down: {e}")),
+            Err(e) => RunError::Broken(format!("{why}; also, the state of the run could not be saved: {e}")),
         }
     }
 
@@ -323,6 +323,6 @@ impl<'a> Running<'a> {
 /// bits, both in hexadecimal.
 fn new_id(now_ms: i64) -> Result<String, String> {
     let mut random = [0; 4];
-    getrandom::fill(&mut random).map_err(|e| format!("the system gives no random numbers: {e}"))?;
+    getrandom::fill(&mut random).map_err(|e| format!("cannot get random numbers from the system: {e}"))?;
     Ok(format!("{now_ms:x}-{:08x}", u32::from_le_bytes(random)))
 }

@@ -83,7 +83,7 @@ impl Paged {
         let id = job.id();
         let runtime = traffic.runtime()?;
         if let Some(described) = described.filter(|described| described.stamp == id) {
-            let layer = described.layer().map_err(broken)?;
+            let layer = described.layer()?;
             let (shape, crs) = (described.shape(), layer.crs.clone());
             let known = LayerBefore { schema: Some(layer.schema.clone()), shape, crs, marks: Vec::new() };
             return Ok(Paged { open: None, runtime, make, known, layer, shape, id, resumed: 0, stop });
@@ -125,7 +125,7 @@ impl Source for Paged {
     }
 
     fn seek(&mut self, position: &str, marks: Vec<IdentifierHash>) -> Result<(), StepError> {
-        let from = Position::from_json(position).map_err(StepError::Broken)?;
+        let from = Position::from_json(position)?;
         self.resumed = from.tally.received;
         self.connect(Some(from), marks)
     }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use tidegate_core::lane::LaneConfig;
 
 use super::build::build;
+use crate::error::SetupError;
 use crate::lane::LaneKey;
 use crate::manifest::{Manifest, Policy};
 use crate::store::StoreSettings;
@@ -171,8 +172,8 @@ fn asked(
 ///
 /// # Errors
 /// Why it cannot work, in a sentence.
-pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, String> {
-    let parts = build(manifest, folder, None, Arc::default())?;
+pub fn plan(manifest: &Manifest, folder: &Path) -> Result<Plan, SetupError> {
+    let parts = build(manifest, folder, None, Arc::default()).map_err(String::from)?;
     let opening = parts.traffic.requests();
     let left = parts.source.left();
     let requests = match left {

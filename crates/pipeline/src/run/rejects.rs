@@ -90,7 +90,7 @@ impl NdjsonRejects {
 
     fn shortened(&self, mark: u64) -> String {
         format!(
-            "{} holds {} bytes of {mark}: rejected records were lost since they were written",
+            "{} has {} bytes instead of {mark}: rejected records were lost after they were written",
             self.path.display(),
             self.len
         )
@@ -186,7 +186,7 @@ impl Rejects for NdjsonRejects {
         let rejected = counts.dead();
         if lines != rejected {
             return Err(format!(
-                "{} holds {lines} records, and {rejected} were rejected",
+                "{} holds {lines} records, but {rejected} were rejected",
                 self.path.display()
             ));
         }

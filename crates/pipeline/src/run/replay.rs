@@ -18,14 +18,15 @@ use tidegate_geo::format::Rejected;
 use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions};
 use tidegate_geo::{Batch, Problem, Schema};
 
-use super::build::{Folders, PipelineParts, Start, build_from};
+use super::build::{Folders, PipelineParts, RunContext, Start, build_from};
 use super::crash;
 use super::described::Described;
 use super::in_place::{self, FileRows};
 use super::lifecycle::Last;
 use super::state::StateDir;
+use crate::error::SetupError;
 use crate::gate::Gates;
-use crate::letter::replay::{Rerun, RowSelector, holds, merge, replay_failure};
+use crate::letter::replay::{ReplayError, Rerun, RowSelector, holds, merge, replay_failure};
 use crate::letter::store::ReplayOutcome;
 use crate::letter::{Letter, Payload, now_ms};
 use crate::manifest::{Manifest, Policy, WriteMode};
@@ -67,8 +68,9 @@ impl ManifestReplay {
     ///
     /// # Errors
     /// When another version kept it.
-    pub fn new(spec: serde_json::Value, rate_max: Option<f64>) -> Result<ManifestReplay, String> {
-        let kit = serde_json::from_value(spec).map_err(|e| format!("how it is run cannot be read: {e}"))?;
+    pub fn new(spec: serde_json::Value, rate_max: Option<f64>) -> Result<ManifestReplay, SetupError> {
+        let kit = serde_json::from_value(spec)
+            .map_err(|e| format!("cannot read the stored pipeline definition: {e}"))?;
         Ok(ManifestReplay { kit, ready: None, rate_max, last: Vec::new() })
     }
 
@@ -93,14 +95,15 @@ impl ManifestReplay {
                     run: 0,
                 };
                 let begin = Start::Replay(&kit.source);
-                let ways = (Arc::default(), Traffic::new(&kit.manifest, self.rate_max, None).going_on(true));
-                let mut parts = build_from(&kit.manifest, folders, ways, &begin)?;
+                let traffic = Traffic::new(&kit.manifest, self.rate_max, None).going_on(true);
+                let context = RunContext { stop: Arc::default(), traffic };
+                let mut parts = build_from(&kit.manifest, folders, context, &begin)?;
                 parts.gates = Gates::new(&kit.manifest, &parts.flow)?.one_by_one();
                 let in_place = in_place::file(&kit.manifest, &parts.sink)?;
                 parts.sink = beside(parts.sink);
                 match &in_place {
                     Some(rows) => in_place::check(&rows.path)?,
-                    None => parts.sink.ready_for_replay()?,
+                    None => parts.sink.ready_for_replay().map_err(|e| e.to_string())?,
                 }
                 PreparedReplay { parts, in_place, _lock: lock }
             }
@@ -121,18 +124,19 @@ fn mark(letter: &Letter) -> SeenKey {
 }
 
 impl Rerun for ManifestReplay {
-    fn preflight(&mut self) -> Result<(), String> {
-        self.ready().map(drop)
+    fn preflight(&mut self) -> Result<(), ReplayError> {
+        self.ready()?;
+        Ok(())
     }
 
-    fn run(&mut self, letters: &[Letter]) -> Result<Vec<ReplayOutcome>, String> {
+    fn run(&mut self, letters: &[Letter]) -> Result<Vec<ReplayOutcome>, ReplayError> {
         let mut last = Vec::new();
         let policy = Policy::from(&self.kit.manifest);
         let PreparedReplay { parts, in_place, .. } = self.ready()?;
         if let Some(rows) = in_place {
-            return rows_in_place(parts, rows, letters);
+            return Ok(rows_in_place(parts, rows, letters)?);
         }
-        let mut sink = parts.sink.open_for_replay()?;
+        let mut sink = parts.sink.open_for_replay().map_err(|e| e.to_string())?;
         let say = |e: SinkError| e.to_string();
         let known: HashSet<[u8; 16]> = sink
             .saved()
@@ -172,14 +176,14 @@ impl Rerun for ManifestReplay {
         Ok(all_ended(ended))
     }
 
-    fn verify(&mut self, letters: &[Letter]) -> Result<Vec<bool>, String> {
+    fn verify(&mut self, letters: &[Letter]) -> Result<Vec<bool>, ReplayError> {
         let last = std::mem::take(&mut self.last);
         let PreparedReplay { parts, in_place, .. } = self.ready()?;
         if let Some(FileRows { path, .. }) = in_place {
             let rows = letters.iter().map(|letter| in_place::row(letter).map(RowSelector::Row));
             return holds(path, &rows.collect::<Result<Vec<_>, _>>()?);
         }
-        let mut sink = parts.sink.open_for_replay()?;
+        let mut sink = parts.sink.open_for_replay().map_err(|e| e.to_string())?;
         let mut missing: HashSet<LetterId> = HashSet::new();
         if parts.sink.mode == WriteMode::Upsert {
             // What is there exactly so is not written again.
@@ -210,7 +214,7 @@ fn rows_in_place(
     let mut updates = Vec::new();
     for (stage, of) in stages(letters, &ended) {
         if !kept.iter().any(|label| label == stage) {
-            return Err(format!("records of the stage {stage:?} are in no row of {}", path.display()));
+            return Err(format!("records of the stage {stage:?} have no row in {}", path.display()));
         }
         let Some((batch, aside)) = attempt(parts, (stage, &of), letters, &mut ended)? else { continue };
         for reject in aside.rejected.iter().chain(&aside.failed) {
@@ -232,7 +236,7 @@ fn rows_in_place(
         }
     }
     crash::point("replay_put", 0);
-    merge(path, &updates)?;
+    merge(path, &updates).map_err(|e| e.to_string())?;
     crash::point("replayed", 0);
     Ok(all_ended(ended))
 }
@@ -261,7 +265,7 @@ fn attempt(
 
 /// How each letter ended; one that no stage took is as it was.
 fn all_ended(ended: Vec<Option<ReplayOutcome>>) -> Vec<ReplayOutcome> {
-    let lost = || ReplayOutcome::Back { not_before_ms: None, note: "it was not tried".into() };
+    let lost = || ReplayOutcome::Back { not_before_ms: None, note: "not tried".into() };
     ended.into_iter().map(|how| how.unwrap_or_else(lost)).collect()
 }
 
@@ -296,7 +300,7 @@ fn through(
         "gate" | "sink" => (parts.steps.len(), &parts.flow.schema),
         label => {
             let found = parts.steps.iter().position(|step| step.label == label);
-            let unknown = || format!("the pipeline has no stage {label:?} any more");
+            let unknown = || format!("the pipeline no longer has a stage {label:?}");
             let at = found.ok_or_else(unknown)?;
             (at, parts.steps.get(at).map(|step| &step.before.schema).ok_or_else(unknown)?)
         }
@@ -354,7 +358,7 @@ fn read(
             refuse(rejected.into_iter().flat_map(|rejected| rejected.problems).collect());
         }
         Ok(_) => {
-            let what = "the payload is no GeoJSON feature; edit it into one with `tidegate dlq edit`";
+            let what = "the payload is not a GeoJSON feature; edit it into one with `tidegate dlq edit`";
             refuse(vec![Problem::new(Code::UNEXPECTED_BODY, what)]);
         }
         Err(e) => refuse(vec![Problem::new(e.code(), e.to_string())]),

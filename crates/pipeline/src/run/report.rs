@@ -10,7 +10,9 @@ use super::counts::RecordCounts;
 use super::lifecycle::RunStatus;
 use super::source::Told;
 use super::state::StateError;
+use crate::error::SetupError;
 use crate::gate::{GateTally, Halt};
+use crate::sink::SinkError;
 use crate::step::StepError;
 
 /// How a run ended.
@@ -108,6 +110,8 @@ pub enum RunError {
     /// Nothing was begun: it was stopped while the source was looked at. What was received of it is
     /// kept.
     Stopped,
+    /// The sink is down or locked; what was committed stays, and `--resume` goes on.
+    SinkUnavailable(String),
     /// It broke off; what was committed stays, and `--resume` goes on.
     Broken(String),
 }
@@ -117,12 +121,30 @@ impl RunError {
     #[must_use]
     pub fn status(&self) -> RunStatus {
         match self {
-            RunError::Later(_) | RunError::Service { until: Some(_), .. } => RunStatus::Waiting,
+            RunError::Later(_) | RunError::SinkUnavailable(_) | RunError::Service { until: Some(_), .. } => {
+                RunStatus::Waiting
+            }
             RunError::Stopped => RunStatus::Stopped,
             RunError::Setup(_) | RunError::Service { until: None, .. } | RunError::Broken(_) => {
                 RunStatus::Failed
             }
         }
+    }
+}
+
+impl RunError {
+    /// Of a sink that could not be opened or asked.
+    pub(super) fn of_sink(error: SinkError) -> RunError {
+        match error {
+            SinkError::Transient { .. } => RunError::SinkUnavailable(format!("the sink: {error}")),
+            SinkError::Fatal(what) => RunError::Setup(what),
+        }
+    }
+}
+
+impl From<SetupError> for RunError {
+    fn from(error: SetupError) -> RunError {
+        RunError::Setup(error.into())
     }
 }
 
@@ -149,9 +171,10 @@ impl From<StepError> for RunError {
 impl std::fmt::Display for RunError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            RunError::Stopped => f.write_str("it was stopped"),
+            RunError::Stopped => f.write_str("interrupted"),
             RunError::Setup(what)
             | RunError::Later(what)
+            | RunError::SinkUnavailable(what)
             | RunError::Service { said: what, .. }
             | RunError::Broken(what) => f.write_str(what),
         }

@@ -6,6 +6,7 @@ use std::path::Path;
 use tidegate_geo::Crs;
 use url::Url;
 
+use crate::error::SetupError;
 use crate::http::{Allow, ClientConfig};
 use crate::manifest::{self, AxisOrderSpec, Manifest, PageEncoding, PagingBy, Policy, YamlScalar};
 use crate::profile::{Profile, Profiles};
@@ -16,12 +17,15 @@ use crate::source::{
 use crate::traffic::{self, Caller, Traffic};
 
 /// How far received may be from declared.
-pub(super) fn tolerance(form: &manifest::SourceSpec) -> Result<CountTolerance, String> {
+pub(super) fn tolerance(form: &manifest::SourceSpec) -> Result<CountTolerance, SetupError> {
     match &form.tolerate {
         None | Some(YamlScalar::Null) => Ok(CountTolerance::default()),
         Some(YamlScalar::Int(n)) => CountTolerance::parse(&n.to_string()),
         Some(YamlScalar::Text(text)) => CountTolerance::parse(text),
-        Some(other) => Err(format!("{other:?} is no tolerance; say 5 or 0.1%")),
+        Some(other) => Err(format!(
+            "invalid tolerance {other:?}; expected a number such as 5, or a percentage such as 0.1%"
+        )
+        .into()),
     }
 }
 
@@ -40,7 +44,8 @@ pub(super) fn wire(
     };
     client.body.bytes_max = profile.body_bytes_max();
     if let Some(agent) = &form.user_agent {
-        client.user_agent = agent.parse().map_err(|_| format!("user_agent: {agent:?} cannot be sent"))?;
+        client.user_agent =
+            agent.parse().map_err(|_| format!("user_agent: {agent:?} is not a valid header value"))?;
     }
     let at_once = from.paging.as_ref().and_then(|paging| paging.at_once);
     let lane = traffic::of_source(&policy, form, &profile, at_once);
@@ -69,20 +74,27 @@ pub(super) fn job(
     traffic: &Traffic,
 ) -> Result<Job, String> {
     let at = |e: String| format!("services.{name}: {e}");
-    let form = manifest.pipeline.services.get(name).ok_or_else(|| format!("there is no service `{name}`"))?;
+    let form = manifest.pipeline.services.get(name).ok_or_else(|| format!("no service `{name}`"))?;
     let address = form.url.as_deref().ok_or_else(|| at("it has no `url`".into()))?;
-    let url = Url::parse(address).map_err(|e| at(format!("{address:?} is no URL: {e}")))?;
+    let url = Url::parse(address).map_err(|e| at(format!("invalid URL {address:?}: {e}")))?;
     let (which, profile) = match &form.profile {
         Some(name) => {
-            let profile = Profiles::one(name, form.profiles.as_deref().map(Path::new)).map_err(at)?;
+            let profile = Profiles::one(name, form.profiles.as_deref().map(Path::new))
+                .map_err(|e| at(e.to_string()))?;
             let which = ServiceKind::of_profile(&profile).ok_or_else(|| {
-                at(format!("the profile {name} has no features to read; use one of {}", ServiceKind::names()))
+                at(format!(
+                    "profile {name} does not serve features; expected one of {}",
+                    ServiceKind::names()
+                ))
             })?;
             (which, profile)
         }
         None => {
             let which = ServiceKind::of_url(&url).ok_or_else(|| {
-                at(format!("{url} does not show what it is; say it with `profile`: {}", ServiceKind::names()))
+                at(format!(
+                    "cannot detect the protocol of {url}; set `profile` to one of {}",
+                    ServiceKind::names()
+                ))
             })?;
             (which, which.profile().map_err(|e| at(e.message))?)
         }
@@ -119,7 +131,7 @@ pub(super) fn job(
         ServiceKind::Stac => Ask::Stac(StacOptions { layer, page_size }),
         ServiceKind::File => {
             return Err(at(format!(
-                "{url} is a file; write it as `source.file` and name the service beside it"
+                "{url} is a file; set it as `source.file`, together with `source.service`"
             )));
         }
     };

@@ -13,6 +13,7 @@ use tidegate_geo::Batch;
 use tidegate_geo::format::{self, Layer, Reader, Rejected, geojson::ReadOptions};
 use tidegate_geo::wkb::Shape;
 
+use crate::error::SetupError;
 use crate::source::file::FilePosition;
 use crate::source::{Agreement, CountTolerance, FeatureTally, IdentifierHash, Wire};
 use crate::step::StepError;
@@ -157,7 +158,7 @@ pub(super) fn whole(declared: Option<u64>, read: u64, tolerance: CountTolerance)
     match declared {
         Some(declared) if declared.abs_diff(read) > tolerance.of(declared) => {
             Err(StepError::Broken(format!(
-                "the source declared {declared} records and gave {read}; `source.tolerate` says how far they may differ"
+                "the source declared {declared} records but returned {read}; set `source.tolerate` to accept a difference"
             )))
         }
         _ => Ok(()),
@@ -197,7 +198,7 @@ impl FileSource {
     ///
     /// # Errors
     /// Why it cannot be read, in a sentence.
-    pub fn open(path: &Path, layer: Option<String>, batch_rows_max: usize) -> Result<FileSource, String> {
+    pub fn open(path: &Path, layer: Option<String>, batch_rows_max: usize) -> Result<FileSource, SetupError> {
         let options = ReadOptions { layer, batch_rows_max, keep_raw: true, ..ReadOptions::default() };
         let reader = open(path, &options)?;
         let tolerance = CountTolerance::default();
@@ -243,7 +244,7 @@ impl FileSource {
 
 fn open(path: &Path, options: &ReadOptions) -> Result<Box<dyn Reader>, String> {
     if !path.exists() {
-        return Err(format!("{}: there is no such file", path.display()));
+        return Err(format!("{}: no such file", path.display()));
     }
     format::open(path, options).map_err(|e| format!("{}: {e}", path.display()))
 }
@@ -265,7 +266,7 @@ impl Source for FileSource {
     }
 
     fn seek(&mut self, position: &str, _: Vec<IdentifierHash>) -> Result<(), StepError> {
-        let no = || StepError::Broken(format!("{position:?} is not a position in a file"));
+        let no = || StepError::Broken(format!("invalid file position {position:?}"));
         self.from = position.parse().map_err(|_| no())?;
         if self.read > self.from {
             self.reader = open(&self.path, &self.options).map_err(StepError::Broken)?;

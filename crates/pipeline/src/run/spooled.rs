@@ -10,23 +10,22 @@
 //! is complete has a note that says so, on the disk before the first record is read; a resumed run
 //! then asks for nothing.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
 
+use super::build::RunContext;
 use super::crash;
 use super::fetched::Fetched;
 use super::paged::{Make, unless};
 use super::source::Told;
+use crate::durable;
 use crate::lane::Clock;
 use crate::source::{Pager, Position, Pulled, SourceError};
 use crate::step::StepError;
-use crate::traffic::Traffic;
 
 const FEATURES: &str = "features.geojson";
 const NOTE: &str = "position.json";
@@ -36,7 +35,7 @@ pub(super) fn spool(
     make: &Make,
     dir: &Path,
     resume: bool,
-    (stop, traffic): (&Arc<AtomicBool>, &Traffic),
+    RunContext { stop, traffic }: &RunContext,
 ) -> Result<Fetched, StepError> {
     let job = make().map_err(StepError::Broken)?;
     let mut spool = Spool::open(dir, &job.id(), resume)?;
@@ -166,7 +165,7 @@ impl Spool {
     /// The collection behind what counts, with its head if it is new.
     fn out(&mut self, crs: Option<&str>) -> io::Result<&mut BufWriter<File>> {
         if self.out.is_none() {
-            let mut file = private(&self.dir.join(FEATURES))?;
+            let mut file = durable::private(&self.dir.join(FEATURES))?;
             file.set_len(self.note.bytes)?;
             file.seek(SeekFrom::Start(self.note.bytes))?;
             let mut file = BufWriter::with_capacity(1 << 20, file);
@@ -219,15 +218,8 @@ impl Spool {
 
     /// The note takes its place after what it tells of is on the disk.
     fn keep(&self) -> Result<(), SourceError> {
-        let (path, next) = (self.dir.join(NOTE), self.dir.join("position.next"));
-        let write = || -> io::Result<()> {
-            let mut file = private(&next)?;
-            file.set_len(0)?;
-            // Whole: piece by piece it would be a hundred writes.
-            file.write_all(&serde_json::to_vec(&self.note)?)?;
-            file.sync_data()?;
-            fs::rename(&next, &path)
-        };
+        let path = self.dir.join(NOTE);
+        let write = || durable::replace_unsynced_name(&path, &serde_json::to_vec(&self.note)?);
         write().map_err(|e| disk(&path, &e))
     }
 
@@ -266,19 +258,10 @@ impl Spool {
         self.note.bytes += tail.len() as u64;
         self.note.whole = Some(told.clone());
         self.keep()?;
-        super::state::sync_dir(&self.dir).map_err(|e| disk(&self.dir, &e))?;
+        durable::sync_dir(&self.dir).map_err(|e| disk(&self.dir, &e))?;
         crash::point("kept", 0);
         Ok(())
     }
-}
-
-/// A file that only its owner reads.
-fn private(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.create(true).truncate(false).write(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
 }
 
 fn disk(path: &Path, error: &io::Error) -> SourceError {

@@ -4,8 +4,7 @@
 //! The lock is the operating system's, held on a file for as long as the process lives. So a run
 //! that was killed leaves none, and two runs of one pipeline cannot be.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +14,8 @@ use tidegate_core::hex::hex;
 use super::counts::RecordCounts;
 use super::lifecycle::Last;
 use super::trail::PendingEntries;
+use crate::durable;
+use crate::error::SetupError;
 use crate::gate::GateTally;
 use crate::sink::Standing;
 
@@ -105,13 +106,13 @@ impl StateDir {
     /// When another run holds it, or it cannot be made.
     pub fn open(state: &Path, pipeline: &str) -> Result<StateDir, StateError> {
         let dir = StateDir::dir_of(state, pipeline);
-        let fail = |e: &std::io::Error| format!("the state directory {} cannot be used: {e}", dir.display());
+        let fail = |e: &std::io::Error| format!("cannot use the state directory {}: {e}", dir.display());
         make_dir(&dir).map_err(|e| StateError::Failed(fail(&e)))?;
         let lock = File::create(dir.join("lock")).map_err(|e| StateError::Failed(fail(&e)))?;
         match lock.try_lock() {
             Ok(()) => Ok(StateDir { dir, _lock: lock }),
             Err(fs::TryLockError::WouldBlock) => Err(StateError::Locked(format!(
-                "another run of {pipeline} is under way; it holds {}",
+                "another run of {pipeline} is active; it holds the lock {}",
                 dir.join("lock").display()
             ))),
             Err(fs::TryLockError::Error(e)) => Err(StateError::Failed(fail(&e))),
@@ -122,8 +123,8 @@ impl StateDir {
     ///
     /// # Errors
     /// When what is written down of it cannot be read.
-    pub fn last(&self) -> Result<Last, String> {
-        Last::read(self)
+    pub fn last(&self) -> Result<Last, SetupError> {
+        Ok(Last::read(self)?)
     }
 
     /// A file of the state.
@@ -140,26 +141,10 @@ impl StateDir {
 
     /// Writes a file whole or not at all, and waits until both it and its name are on the disk.
     pub(super) fn write(&self, name: &str, value: &serde_json::Value) -> Result<(), String> {
-        let (new, old) = (self.file(&format!("{name}.new")), self.file(name));
-        let write = || -> std::io::Result<()> {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true);
-            #[cfg(unix)]
-            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-            let mut file = options.open(&new)?;
-            file.write_all(format!("{value:#}\n").as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&new, &old)?;
-            sync_dir(&self.dir)
-        };
-        write().map_err(|e| format!("{}: {e}", old.display()))
+        let path = self.file(name);
+        durable::replace(&path, format!("{value:#}\n").as_bytes())
+            .map_err(|e| format!("{}: {e}", path.display()))
     }
-}
-
-/// Waits until the names in a directory are on the disk.
-pub(super) fn sync_dir(dir: &Path) -> std::io::Result<()> {
-    // Windows has no such thing, and needs none.
-    if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
 }
 
 /// Makes a directory and those above it, durably.
@@ -175,5 +160,5 @@ fn make_dir(dir: &Path) -> std::io::Result<()> {
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
         other => other?,
     }
-    sync_dir(above.unwrap_or(Path::new(".")))
+    durable::sync_dir(above.unwrap_or(Path::new(".")))
 }

@@ -67,10 +67,10 @@ impl TableSource {
         let columns: Vec<(String, String)> = columns.iter().map(|row| (row.get(0), row.get(1))).collect();
         let name = format!("{}.{}", form.schema, form.table);
         if columns.is_empty() {
-            return Err(format!("there is no table {name}, or it may not be read"));
+            return Err(format!("table {name} does not exist or cannot be read"));
         }
         let Some((_, key_type)) = columns.iter().find(|(column, _)| *column == form.key) else {
-            return Err(format!("the table {name} has no column `{}`", form.key));
+            return Err(format!("table {name} has no column `{}`", form.key));
         };
         let key = quote(&form.key)?;
         let table = format!("{}.{}", quote(&form.schema)?, quote(&form.table)?);
@@ -148,7 +148,7 @@ impl Source for TableSource {
     }
 
     fn seek(&mut self, position: &str, _: Vec<IdentifierHash>) -> Result<(), StepError> {
-        let no = || StepError::Broken(format!("{position:?} is not a position in a table"));
+        let no = || StepError::Broken(format!("invalid table position {position:?}"));
         let (record, key) = position.split_once(' ').ok_or_else(no)?;
         self.record = record.parse().map_err(|_| no())?;
         self.key = Some(key.to_owned());
@@ -170,7 +170,7 @@ impl Source for TableSource {
         };
         let last: Option<String> = last.get(0);
         let Some(last) = last else {
-            return Err(StepError::Broken(format!("the key of {} is null in some row", self.name)));
+            return Err(StepError::Broken(format!("the key of {} is null in at least one row", self.name)));
         };
         let mut batch = Batch::new(self.layer.schema.clone()).from_record(self.record);
         let mut rejected = Vec::new();

@@ -65,11 +65,12 @@ impl Trail {
                 let text = from.fetch().map_err(|e| format!("audit.key: {e}"))?;
                 Signer::from_text(text.reveal()).map_err(|e| format!("audit.key: {e}"))?
             }
-            None => Signer::of_dir(root)?,
+            None => Signer::of_dir(root).map_err(|e| e.to_string())?,
         };
         let copies = form.copy.as_ref().map_or_else(|| state.file(AUDIT_COPIES), |path| folder.join(path));
         let log = state.dir().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let book = AuditLog::open(&state.file(AUDIT_FILE), &log, Some(signer), &copies)?;
+        let book = AuditLog::open(&state.file(AUDIT_FILE), &log, Some(signer), &copies)
+            .map_err(|e| e.to_string())?;
         Ok(Trail { book, sink: String::new(), commits: true })
     }
 
@@ -97,13 +98,14 @@ impl Trail {
         detail["version"] = env!("CARGO_PKG_VERSION").into();
         let word = if from.batch > 0 { "resume" } else { "run" };
         acts.push(AuditEvent::new(now, word, detail).key(&from.run).to(&self.sink));
-        self.book.enter(acts)
+        self.book.enter(acts).map_err(|e| e.to_string())
     }
 
     /// The last batch of a run that the audit has.
     fn entered(&mut self, run: &str) -> Result<u64, String> {
         let acts = vec!["commit".to_owned(), "stage".to_owned()];
-        let entries = self.book.read(&AuditFilter { acts, limit: 1, ..AuditFilter::default() })?;
+        let entries = self.book.read(&AuditFilter { acts, limit: 1, ..AuditFilter::default() });
+        let entries = entries.map_err(|e| e.to_string())?;
         let batch = |detail: &Value| (detail.get("run")? == run).then(|| detail.get("batch")?.as_u64());
         let detail = entries.first().and_then(|entry| serde_json::from_str::<Value>(&entry.detail).ok());
         Ok(detail.as_ref().and_then(batch).flatten().unwrap_or(0))
@@ -168,7 +170,7 @@ impl Trail {
     /// Moves what waits in a checkpoint.
     pub(super) fn flush(&mut self, checkpoint: &mut RunCheckpoint) -> Result<(), String> {
         let pending = std::mem::take(&mut checkpoint.audit);
-        self.book.enter(pending.into_iter().flat_map(|batch| batch.acts).collect())
+        self.book.enter(pending.into_iter().flat_map(|batch| batch.acts).collect()).map_err(|e| e.to_string())
     }
 
     /// Enters the calls of a run that could not begin.
@@ -176,8 +178,7 @@ impl Trail {
         if calls.is_empty() {
             return Ok(());
         }
-        self.book.enter(calls)?;
-        self.book.close(now_ms())
+        self.book.enter(calls).and_then(|()| self.book.close(now_ms())).map_err(|e| e.to_string())
     }
 
     /// Enters how a run ended, after the last calls, and signs all of it.
@@ -213,8 +214,7 @@ impl Trail {
             _ => word.as_str().unwrap_or_default().to_uppercase(),
         };
         acts.push(AuditEvent::new(now, "end", detail).key(run).code(code).to(&self.sink));
-        self.book.enter(acts)?;
-        self.book.close(now)
+        self.book.enter(acts).and_then(|()| self.book.close(now)).map_err(|e| e.to_string())
     }
 }
 

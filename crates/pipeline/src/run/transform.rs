@@ -70,6 +70,8 @@ pub(super) enum TransformEnd {
     Suspended(String),
     /// A service did not give what it was asked for.
     Failed(Code, String),
+    /// The sink is down or locked, and stayed so for as long as the policy waits.
+    SinkUnavailable(String),
     Broken(String),
 }
 
@@ -84,6 +86,9 @@ impl TransformEnd {
             TransformEnd::Suspended(what) => (End::Suspended(what), RunStatus::Suspended, None),
             TransformEnd::Failed(code, said) => {
                 (End::Stopped, RunStatus::Failed, Some(RunError::Service { code, until: None, said }))
+            }
+            TransformEnd::SinkUnavailable(what) => {
+                (End::Stopped, RunStatus::Waiting, Some(RunError::SinkUnavailable(what)))
             }
             TransformEnd::Broken(what) => (End::Stopped, RunStatus::Failed, Some(RunError::Broken(what))),
         }

@@ -20,7 +20,7 @@ struct FileSink {
     probe: Option<Probe>,
 }
 
-pub(super) fn open(spec: &Spec, path: &Path, format: Format) -> Result<Box<dyn Sink>, String> {
+pub(super) fn open(spec: &Spec, path: &Path, format: Format) -> Result<Box<dyn Sink>, SinkError> {
     let options = Options { format: Some(format), ..Options::default() };
     let at = |e: Error| format!("{}: {e}", path.display());
     let writer = format::create(path, &spec.schema, &spec.crs, &options).map_err(at)?;
@@ -50,13 +50,13 @@ impl FormatLimits {
         let wkb = batch.geometry(row)?;
         let (shape, dim) = wkb::head(wkb)?;
         if let Some(only) = self.only.filter(|only| *only != shape) {
-            let message = format!("a layer of {} cannot hold a {}", only.name(), shape.name());
+            let message = format!("a layer of type {} cannot hold a {}", only.name(), shape.name());
             return Some(Problem::new(Code::SCHEMA_MISMATCH, message));
         }
         if self.text && dim.has_m() {
             return Some(Problem::new(
                 Code::SCHEMA_MISMATCH,
-                "GeoJSON cannot hold measures; add a step force_2d",
+                "GeoJSON cannot hold M values; add a step `force_2d`",
             ));
         }
         if self.text {

@@ -64,14 +64,14 @@ fn remove(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Sink>, String> {
+pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Sink>, SinkError> {
     let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", target.display());
     let stage = stage_of(target, &spec.pipeline);
     if !spec.resume {
         remove(&stage)?;
     }
     if spec.must_exist && !stage.exists() && !target.exists() {
-        return Err(format!("{} is not there any more", target.display()));
+        return Err(SinkError::Fatal(format!("{} no longer exists", target.display())));
     }
     let staged = stage.exists() || spec.mode == WriteMode::Replace || spec.atomic || !target.exists();
     if staged && !stage.exists() {
@@ -80,8 +80,9 @@ pub(super) fn open(spec: &Spec, target: &Path, layer: &str) -> Result<Box<dyn Si
     let path = if staged { stage } else { target.to_owned() };
     let writing =
         if spec.mode == WriteMode::Upsert { Writing::Upsert(spec.key.clone()) } else { Writing::Append };
-    let store = Store::open(&path, layer, &spec.schema, &spec.crs, writing).map_err(|e| fail(&e))?;
-    store.db().execute_batch(TABLES).map_err(|e| fail(&e))?;
+    let store = Store::open(&path, layer, &spec.schema, &spec.crs, writing)
+        .map_err(|e| judge(e).at(target.display()))?;
+    store.db().execute_batch(TABLES).map_err(|e| judge(e.into()).at(target.display()))?;
     Ok(Box::new(GeoPackage {
         store: Some(store),
         pipeline: spec.pipeline.clone(),
@@ -102,7 +103,7 @@ fn file_identity(path: &Path) -> String {
 }
 
 /// See [`Spec::completed`].
-pub(super) fn completed(spec: &Spec, target: &Path, layer: &str) -> Result<Option<Standing>, String> {
+pub(super) fn completed(spec: &Spec, target: &Path, layer: &str) -> Result<Option<Standing>, SinkError> {
     if stage_of(target, &spec.pipeline).exists() {
         return Ok(None);
     }
@@ -124,7 +125,7 @@ pub(super) fn completed(spec: &Spec, target: &Path, layer: &str) -> Result<Optio
         let rows = if there(layer)? { gpkg::count(&db, layer)? } else { 0 };
         Ok(Some(Standing { identity: String::new(), rows: Some(rows) }))
     };
-    look().map_err(|e| format!("{}: {e}", target.display()))
+    look().map_err(|e| judge(e).at(target.display()))
 }
 
 /// Makes a stage out of what the target holds besides the layer that is to be replaced. Nothing is
@@ -267,7 +268,7 @@ impl Sink for GeoPackage {
     fn finish(&mut self) -> Result<(), SinkError> {
         if let Some(target) = self.target.as_deref().filter(|target| file_identity(target) != self.before) {
             return Err(SinkError::Fatal(format!(
-                "{} was changed by another program while this run was writing, so it was not replaced; run again without --resume",
+                "{} was changed by another program during this run, so it was not replaced; run again without --resume",
                 target.display()
             )));
         }

@@ -30,13 +30,15 @@ use tidegate_core::Code;
 use tidegate_geo::format::Format;
 use tidegate_geo::{Batch, Crs, Problem, Schema};
 
+use crate::error::SetupError;
 use crate::manifest::{self, WriteMode};
 use crate::step::{Flow, SeenKey};
 use crate::traffic::Traffic;
 
 /// Why a table cannot be used in a build without PostgreSQL.
 #[cfg(not(feature = "postgres"))]
-pub(crate) const NO_POSTGRES: &str = "PostgreSQL is not in this build: it needs the feature `postgres`";
+pub(crate) const NO_POSTGRES: &str =
+    "this build does not support PostgreSQL; build with the feature `postgres`";
 
 /// What became of the rows of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -71,6 +73,33 @@ impl std::fmt::Display for SinkError {
             SinkError::Transient { code, message } => write!(f, "{code}: {message}"),
             SinkError::Fatal(message) => f.write_str(message),
         }
+    }
+}
+
+impl std::error::Error for SinkError {}
+
+impl SinkError {
+    /// The same with what was being done, or where, before the message.
+    #[must_use]
+    fn at(self, place: impl std::fmt::Display) -> SinkError {
+        match self {
+            SinkError::Transient { code, message } => {
+                SinkError::Transient { code, message: format!("{place}: {message}") }
+            }
+            SinkError::Fatal(message) => SinkError::Fatal(format!("{place}: {message}")),
+        }
+    }
+}
+
+impl From<String> for SinkError {
+    fn from(message: String) -> SinkError {
+        SinkError::Fatal(message)
+    }
+}
+
+impl From<SetupError> for SinkError {
+    fn from(error: SetupError) -> SinkError {
+        SinkError::Fatal(error.into())
     }
 }
 
@@ -158,6 +187,15 @@ pub struct Spec {
     pub traffic: Traffic,
 }
 
+/// Where a sink finds its files and leaves them.
+#[derive(Clone, Copy, Debug)]
+pub struct SinkFolders<'a> {
+    /// Relative paths of the manifest start here.
+    pub manifest: &'a Path,
+    /// What is to be uploaded is written here before.
+    pub scratch: &'a Path,
+}
+
 /// Where it goes.
 #[derive(Clone, Debug)]
 pub enum SinkTarget {
@@ -173,8 +211,7 @@ pub enum SinkTarget {
 }
 
 impl Spec {
-    /// The sink of a manifest. A relative path starts at the folder; what is to be uploaded is
-    /// written into the other directory before.
+    /// The sink of a manifest.
     ///
     /// # Errors
     /// Why it cannot work, in a sentence.
@@ -182,14 +219,14 @@ impl Spec {
         pipeline: &str,
         form: &manifest::SinkSpec,
         flow: &Flow,
-        (folder, scratch): (&Path, &Path),
+        SinkFolders { manifest: folder, scratch }: SinkFolders<'_>,
         traffic: Traffic,
-    ) -> Result<Spec, String> {
+    ) -> Result<Spec, SetupError> {
         for name in &form.key {
             flow.field(name).map_err(|e| format!("sink.key: {e}"))?;
         }
         let Some(crs) = flow.crs.clone() else {
-            return Err("the source does not say its coordinate reference system; name it with `source.crs` or a step `set_crs`".into());
+            return Err("the source declares no coordinate reference system; set `source.crs` or add a step `set_crs`".into());
         };
         let target = match (&form.file, &form.postgis) {
             (Some(name), _) => {
@@ -206,8 +243,9 @@ impl Spec {
                             matches!(format, Format::GeoJson | Format::GeoJsonLines | Format::GeoJsonSeq);
                         if text && !crs.is_wgs84() {
                             return Err(format!(
-                                "GeoJSON holds longitude and latitude, and the records are in {crs}; add a step `reproject: EPSG:4326`"
-                            ));
+                                "GeoJSON requires longitude and latitude, but the records are in {crs}; add a step `reproject: EPSG:4326`"
+                            )
+                            .into());
                         }
                         if afar {
                             let local =
@@ -224,14 +262,15 @@ impl Spec {
                     }
                     None => {
                         return Err(format!(
-                            "{}: the name tells no format; end it with .gpkg, .geojson, .geojsonl, .fgb, .parquet or .csv",
+                            "{}: unknown file extension; expected one of .gpkg, .geojson, .geojsonl, .fgb, .parquet, .csv",
                             path.display()
-                        ));
+                        )
+                        .into());
                     }
                 }
             }
             (None, Some(table)) => SinkTarget::Table(table.clone()),
-            (None, None) => return Err("`sink` says neither `file` nor `postgis`".into()),
+            (None, None) => return Err("`sink` has neither `file` nor `postgis`".into()),
         };
         let (mode, key) = (form.mode(), form.key.clone());
         let pipeline = pipeline.to_owned();
@@ -275,18 +314,18 @@ impl Spec {
     ///
     /// # Errors
     /// Why not, and what to do instead.
-    pub fn ready_for_replay(&self) -> Result<(), String> {
+    pub fn ready_for_replay(&self) -> Result<(), SinkError> {
         let why = match &self.target {
             SinkTarget::File(path, format) => rewrite::cannot(self, path, *format),
             SinkTarget::GeoPackage(path, _) if !path.exists() => {
-                Some(format!("{} is not there; run the pipeline first", path.display()))
+                Some(format!("{} does not exist; run the pipeline first", path.display()))
             }
             SinkTarget::Object(_, _, address, _) => Some(format!(
-                "{address} is uploaded whole, so nothing can be added to it; mend the source and run again, or let the pipeline write a .gpkg"
+                "{address} is uploaded as a whole, so records cannot be added; fix the source and run again, or write to a .gpkg file"
             )),
             SinkTarget::GeoPackage(..) | SinkTarget::Table(_) => None,
         };
-        why.map_or(Ok(()), Err)
+        why.map_or(Ok(()), |why| Err(why.into()))
     }
 
     /// Opens it for records that are added to what a run wrote. A file that is written whole takes
@@ -294,7 +333,7 @@ impl Spec {
     ///
     /// # Errors
     /// Why it cannot be written to, in a sentence.
-    pub fn open_for_replay(&self) -> Result<Box<dyn Sink>, String> {
+    pub fn open_for_replay(&self) -> Result<Box<dyn Sink>, SinkError> {
         self.ready_for_replay()?;
         match &self.target {
             SinkTarget::File(path, format) => Ok(rewrite::open(self, path, *format)),
@@ -307,7 +346,7 @@ impl Spec {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn completed(&self) -> Result<Option<Standing>, String> {
+    pub fn completed(&self) -> Result<Option<Standing>, SinkError> {
         match &self.target {
             SinkTarget::GeoPackage(path, layer) => gpkg::completed(self, path, layer),
             SinkTarget::File(..) | SinkTarget::Object(..) | SinkTarget::Table(_) => Ok(None),
@@ -318,7 +357,7 @@ impl Spec {
     ///
     /// # Errors
     /// Why it cannot be written to, in a sentence.
-    pub fn open(&self) -> Result<Box<dyn Sink>, String> {
+    pub fn open(&self) -> Result<Box<dyn Sink>, SinkError> {
         match &self.target {
             SinkTarget::GeoPackage(path, layer) => gpkg::open(self, path, layer),
             SinkTarget::File(path, format) => file::open(self, path, *format),
@@ -328,7 +367,7 @@ impl Spec {
             #[cfg(feature = "postgres")]
             SinkTarget::Table(table) => postgis::open(self, table),
             #[cfg(not(feature = "postgres"))]
-            SinkTarget::Table(_) => Err(NO_POSTGRES.into()),
+            SinkTarget::Table(_) => Err(SinkError::Fatal(NO_POSTGRES.into())),
         }
     }
 }

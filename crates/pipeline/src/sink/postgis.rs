@@ -51,7 +51,7 @@ struct PostgisTable {
 /// An identifier in quotes, the only way names from outside enter a statement.
 pub(crate) fn quote(name: &str) -> Result<String, String> {
     if name.contains('\0') || name.is_empty() || name.len() > 63 {
-        return Err(format!("{name:?} cannot be a name in PostgreSQL: 1 to 63 bytes without a zero byte"));
+        return Err(format!("invalid PostgreSQL name {name:?}; expected 1 to 63 bytes without a zero byte"));
     }
     Ok(format!("\"{}\"", name.replace('"', "\"\"")))
 }
@@ -63,9 +63,9 @@ pub(crate) fn config(url: &str) -> Result<postgres::Config, String> {
         Err(_) => url.to_owned(),
     };
     // The error of the parser may quote the text, which may hold a password.
-    let mut config: postgres::Config = text.parse().map_err(|_| {
-        "the address of the database cannot be read; write postgres://user@host/database".to_owned()
-    })?;
+    let mut config: postgres::Config = text
+        .parse()
+        .map_err(|_| "invalid database URL; expected postgres://user@host/database".to_owned())?;
     config.application_name("tidegate").connect_timeout(std::time::Duration::from_secs(10));
     config.options("-c TimeZone=UTC -c client_min_messages=warning");
     Ok(config)
@@ -85,7 +85,30 @@ pub(crate) fn judge(e: &postgres::Error) -> SinkError {
         Some("55") if *state == SqlState::LOCK_NOT_AVAILABLE => {
             SinkError::Transient { code: Code::DATABASE_UNAVAILABLE, message }
         }
-        _ => SinkError::Fatal(format!("the database says: {message}")),
+        _ => SinkError::Fatal(format!("database error: {message}")),
+    }
+}
+
+/// Why there is no connection: what the database said, or where it was looked for in vain.
+fn could_not_connect(config: &postgres::Config, e: &postgres::Error) -> SinkError {
+    use postgres::config::Host;
+    if e.as_db_error().is_some() {
+        return judge(e).at("cannot use the database");
+    }
+    let ports = config.get_ports();
+    let places: Vec<String> = (config.get_hosts().iter().enumerate())
+        .map(|(at, host)| {
+            let port = ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+            match host {
+                Host::Tcp(name) => format!("{name}:{port}"),
+                Host::Unix(dir) => format!("{}/.s.PGSQL.{port}", dir.display()),
+            }
+        })
+        .collect();
+    let cause = std::error::Error::source(e).map_or_else(|| e.to_string(), ToString::to_string);
+    SinkError::Transient {
+        code: Code::DATABASE_UNAVAILABLE,
+        message: format!("cannot connect to {}: {cause} (is the database running?)", places.join(", ")),
     }
 }
 
@@ -133,9 +156,8 @@ fn fits(kind: Kind, udt: &str) -> bool {
     }
 }
 
-pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, String> {
-    let srid =
-        spec.crs.epsg_code().ok_or_else(|| format!("{} has no number to stand in PostGIS", spec.crs))?;
+pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, SinkError> {
+    let srid = spec.crs.epsg_code().ok_or_else(|| format!("{} has no EPSG code for PostGIS", spec.crs))?;
     let mut table = PostgisTable {
         client: None,
         config: config(&form.url)?,
@@ -152,7 +174,7 @@ pub(super) fn open(spec: &Spec, form: &SinkTable) -> Result<Box<dyn Sink>, Strin
         open: false,
         insert: String::new(),
     };
-    table.connect().map_err(|e| format!("the database cannot be used: {e}"))?;
+    table.connect()?;
     table.prepare()?;
     Ok(Box::new(table))
 }
@@ -161,7 +183,7 @@ impl PostgisTable {
     fn connect(&mut self) -> Result<&mut Client, SinkError> {
         if self.client.as_ref().is_none_or(Client::is_closed) {
             self.open = false;
-            let mut client = self.config.connect(NoTls).map_err(|e| judge(&e))?;
+            let mut client = self.config.connect(NoTls).map_err(|e| could_not_connect(&self.config, &e))?;
             self.lock(&mut client)?;
             self.client = Some(client);
         }
@@ -195,12 +217,12 @@ impl PostgisTable {
     }
 
     /// Makes or checks the tables.
-    fn prepare(&mut self) -> Result<(), String> {
-        let say = |e: postgres::Error| judge(&e).to_string();
+    fn prepare(&mut self) -> Result<(), SinkError> {
+        let say = |e: postgres::Error| judge(&e);
         let (name, checkpoint, seen) =
             (self.name()?, self.own("tidegate_checkpoint")?, self.own("tidegate_seen")?);
         let (schema, table) = (self.form.schema.clone(), self.form.table.clone());
-        let client = self.connect().map_err(|e| e.to_string())?;
+        let client = self.connect()?;
         let postgis = client
             .query_opt("SELECT 1 FROM pg_extension WHERE extname = 'postgis'", &[])
             .map_err(say)?
@@ -212,11 +234,11 @@ impl PostgisTable {
             .map(|row| (row.get(0), row.get(1)))
             .collect();
         if columns.is_empty() && self.must_exist {
-            return Err(format!("the table {schema}.{table} is not there any more"));
+            return Err(SinkError::Fatal(format!("table {schema}.{table} no longer exists")));
         }
         self.postgis = postgis;
         let sql = if columns.is_empty() { self.create(&name)? } else { self.check(&columns)? };
-        let client = self.connect().map_err(|e| e.to_string())?;
+        let client = self.connect()?;
         client
             .batch_execute(&format!(
                 "BEGIN; {sql}
@@ -235,7 +257,7 @@ impl PostgisTable {
         for field in self.schema.fields() {
             if field.name == self.form.geometry_column {
                 return Err(format!(
-                    "a field is called `{}` like the geometry; set `geometry_column`",
+                    "the field `{}` has the name of the geometry column; set `geometry_column`",
                     field.name
                 ));
             }
@@ -271,13 +293,13 @@ impl PostgisTable {
         for field in self.schema.fields() {
             let Some((_, udt)) = columns.iter().find(|(name, _)| *name == field.name) else {
                 return Err(format!(
-                    "the table {table} has no column `{}`; drop the field with a step, or add the column",
+                    "table {table} has no column `{}`; drop the field with a step, or add the column",
                     field.name
                 ));
             };
             if !fits(field.kind, udt) {
                 return Err(format!(
-                    "the column `{}` of {table} is {udt}, and what comes is {}; coerce the field with a step",
+                    "column `{}` of {table} has type {udt}, but the field has type {}; convert the field with a step `coerce`",
                     field.name, field.kind
                 ));
             }
@@ -295,16 +317,18 @@ impl PostgisTable {
                 let srid = row.map_or(0, |row| row.get::<_, i32>(0));
                 if srid != 0 && srid != wanted {
                     return Err(format!(
-                        "the table {table} is in EPSG:{srid}, and what comes is in EPSG:{wanted}; reproject with a step"
+                        "table {table} is in EPSG:{srid}, but the records are in EPSG:{wanted}; add a step `reproject`"
                     ));
                 }
             }
             Some("bytea") => self.postgis = false,
             Some(udt) => {
-                return Err(format!("the column `{geometry}` of {table} is {udt}, which holds no geometry"));
+                return Err(format!(
+                    "column `{geometry}` of {table} has type {udt}, which cannot hold geometries"
+                ));
             }
             None => {
-                return Err(format!("the table {table} has no column `{geometry}`; set `geometry_column`"));
+                return Err(format!("table {table} has no column `{geometry}`; set `geometry_column`"));
             }
         }
         Ok(String::new())
@@ -331,7 +355,7 @@ impl PostgisTable {
         }
         let columns = self.key.iter().map(|name| quote(name)).collect::<Result<Vec<_>, _>>()?.join(", ");
         Err(format!(
-            "the table has no unique index on its key; make one: CREATE UNIQUE INDEX ON {name} ({columns})"
+            "the table has no unique index on the key; create one with CREATE UNIQUE INDEX ON {name} ({columns})"
         ))
     }
 
@@ -445,7 +469,7 @@ impl PostgisTable {
     fn find_dropped(&mut self, missing: u64, put: &mut RowCounts) -> Result<(), SinkError> {
         if self.mode != WriteMode::Upsert {
             return Err(SinkError::Fatal(format!(
-                "a trigger, rule or policy of the table dropped {missing} rows that were appended, so they cannot be told apart from the others; name a `key` or remove it"
+                "a trigger, rule or policy of the table dropped {missing} appended rows, which cannot be identified; set `key`, or remove the trigger, rule or policy"
             )));
         }
         let name = self.name().map_err(SinkError::Fatal)?;
@@ -462,7 +486,7 @@ impl PostgisTable {
         for row in self.connect()?.query(&sql, &[]).map_err(|e| judge(&e))? {
             let problem = Problem::new(
                 Code::CONSTRAINT_VIOLATION,
-                "the table does not hold the row after it was written: a trigger, rule or policy dropped it",
+                "the row is missing after the write: a trigger, rule or policy of the table dropped it",
             );
             put.refused.push((usize::try_from(row.get::<_, i64>(0)).unwrap_or(usize::MAX), problem));
         }
@@ -586,7 +610,7 @@ impl Sink for PostgisTable {
             match null.filter(|_| self.mode == WriteMode::Upsert) {
                 Some(name) => put.refused.push((
                     row,
-                    Problem::new(Code::CONSTRAINT_VIOLATION, "the key of the sink is null").under(name),
+                    Problem::new(Code::CONSTRAINT_VIOLATION, "the sink key is null").under(name),
                 )),
                 None => rows.push(row),
             }
@@ -633,10 +657,7 @@ impl Sink for PostgisTable {
         if self.postgis {
             return Vec::new();
         }
-        vec![format!(
-            "the column {} holds well-known binary and no PostGIS geometry",
-            self.form.geometry_column
-        )]
+        vec![format!("column {} holds WKB, not PostGIS geometries", self.form.geometry_column)]
     }
 
     fn rollback(&mut self) {

@@ -45,16 +45,16 @@ pub(super) fn cannot(spec: &Spec, path: &Path, format: Format) -> Option<String>
     let file = path.display();
     if matches!(format, Format::Gml | Format::EsriJson | Format::Shapefile) {
         return Some(format!(
-            "{file} is written whole, and its format does not give back all that was written; mend the source and run again, or let the pipeline write a .gpkg"
+            "{file} is written as a whole, and its format cannot be read back without loss; fix the source and run again, or write to a .gpkg file"
         ));
     }
     if spec.key.is_empty() {
         return Some(format!(
-            "{file} is written whole, and without a key a replayed record does not find its row; name one in the manifest (`sink: {{ file: …, mode: replace, key: [id] }}`) and run again, or mend the source and run again"
+            "{file} is written as a whole, and without a key the row of a replayed record cannot be found; set one in the manifest (`sink: {{ file: …, mode: replace, key: [id] }}`) and run again, or fix the source and run again"
         ));
     }
     if !path.exists() {
-        return Some(format!("{file} is not there; run the pipeline first"));
+        return Some(format!("{file} does not exist; run the pipeline first"));
     }
     None
 }
@@ -67,7 +67,7 @@ impl Rewrite {
         let mut rejected = Vec::new();
         let whole = |rejected: &[format::Rejected]| match rejected.first() {
             Some(first) => Err(at(&format!(
-                "record {} cannot be read back, so the file is left as it is; run the pipeline again",
+                "cannot read back record {}, so the file was not changed; run the pipeline again",
                 first.record
             ))),
             None => Ok(()),
@@ -83,7 +83,7 @@ impl Rewrite {
         let mut reader = format::open(path, &options).map_err(|e| at(&e))?;
         let names = |schema: &Schema| schema.fields().iter().map(|f| f.name.clone()).collect::<Vec<_>>();
         if names(&reader.layer().schema) != names(&self.schema) {
-            return Err(at(&"it has other fields than the pipeline writes; run the pipeline again"));
+            return Err(at(&"its fields differ from those that the pipeline writes; run the pipeline again"));
         }
         while let Some(batch) = reader.next_batch(&mut rejected).map_err(|e| at(&e))? {
             see(self.typed(&batch).map_err(|e| at(&e))?).map_err(|e| at(&e))?;
@@ -100,7 +100,8 @@ impl Rewrite {
                 .map(|(at, field)| {
                     let value = batch.value(row, at);
                     typed(value, field.kind).ok_or_else(|| {
-                        let message = format!("{value:?} is no {}; run the pipeline again", field.kind);
+                        let message =
+                            format!("{value:?} is not a valid {}; run the pipeline again", field.kind);
                         Problem::new(Code::SCHEMA_MISMATCH, message).under(&field.name)
                     })
                 })
@@ -253,7 +254,7 @@ impl Sink for Rewrite {
         .map_err(SinkError::Fatal)?;
         if found.values().any(|(times, _)| *times > 1) {
             return Err(SinkError::Fatal(format!(
-                "{}: several records have the key of one that is replayed, so it does not tell them apart; name a better `sink.key` and run again",
+                "{}: several records have the same key as a replayed one; choose a unique `sink.key` and run again",
                 self.path.display()
             )));
         }

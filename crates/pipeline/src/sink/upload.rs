@@ -36,7 +36,7 @@ pub(super) fn open(
     path: &Path,
     format: Format,
     (address, bucket): (&str, &Bucket),
-) -> Result<Box<dyn Sink>, String> {
+) -> Result<Box<dyn Sink>, SinkError> {
     let (store, key) = bucket.open(address, tidegate_core::patience::DEFAULT, &spec.traffic)?;
     let runtime = spec.traffic.runtime()?;
     if let Some(dir) = path.parent() {
@@ -46,8 +46,8 @@ pub(super) fn open(
 }
 
 impl Upload {
-    async fn send(&self) -> Result<(), String> {
-        let at = |e: std::io::Error| format!("{}: {e}", self.path.display());
+    async fn send(&self) -> Result<(), SinkError> {
+        let at = |e: std::io::Error| SinkError::Fatal(format!("{}: {e}", self.path.display()));
         let file = fs::File::open(&self.path).map_err(at)?;
         let length = file.metadata().map_err(at)?.len();
         let pieces = stream::try_unfold(file, |mut file| async move {
@@ -56,7 +56,13 @@ impl Upload {
             piece.truncate(read);
             Ok((read > 0).then(|| (Bytes::from(piece), file)))
         });
-        self.store.put_stream(&self.key, Some(length), pieces).await.map(drop).map_err(|e| e.to_string())
+        self.store.put_stream(&self.key, Some(length), pieces).await.map(drop).map_err(|e| {
+            if e.is_later() {
+                SinkError::Transient { code: e.verdict.code, message: e.to_string() }
+            } else {
+                SinkError::Fatal(e.to_string())
+            }
+        })
     }
 }
 
@@ -83,7 +89,7 @@ impl Sink for Upload {
 
     fn finish(&mut self) -> Result<(), SinkError> {
         self.file.finish()?;
-        self.runtime.block_on(self.send()).map_err(SinkError::Fatal)?;
+        self.runtime.block_on(self.send())?;
         // It is in the bucket now; what is left of it here only takes room.
         let _ = fs::remove_file(&self.path);
         Ok(())

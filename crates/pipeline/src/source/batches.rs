@@ -15,8 +15,8 @@ use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Bounds, Crs};
 
 /// What helps if a record does not fit the fields that the description and the first page showed.
-const LATE: &str = "; the fields were taken from the description and the first page, `source.spool: true` \
-    takes them from all pages";
+const LATE: &str = "; the schema comes from the description and the first page; with `source.spool: true` \
+    it comes from all pages";
 
 /// A pager whose pages come as batches.
 pub(super) struct Batches {
@@ -160,5 +160,5 @@ fn unreadable(error: tidegate_geo::Error) -> SourceError {
         Code::UNKNOWN => Code::UNEXPECTED_BODY,
         code => code,
     };
-    SourceError::broken(code, format!("the features of a page cannot be read: {error}"))
+    SourceError::broken(code, format!("cannot read the features of a page: {error}"))
 }

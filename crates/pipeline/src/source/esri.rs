@@ -77,7 +77,7 @@ impl Esri {
         let fields = EsriFields::declared(declared);
         let key = text("objectIdField").or_else(|| fields.key.clone());
         let Some(key) = key else {
-            return Err(SourceError::setup(format!("{layer_url} has no field of object ids to page by")));
+            return Err(SourceError::setup(format!("{layer_url} has no object id field for paging")));
         };
         let most = about.get("maxRecordCount").and_then(Value::as_u64).filter(|n| *n > 0);
         let size = options.page_size.or(most).unwrap_or(SIZE).min(most.unwrap_or(u64::MAX)).max(2);
@@ -93,7 +93,9 @@ impl Esri {
         };
         let (limits, orders) = (can("supportsPagination"), can("supportsOrderBy"));
         if options.paging == EsriPaging::Offset && !(limits && orders) {
-            return Err(SourceError::setup(format!("{layer_url} has no pages by offset; use --paging ids")));
+            return Err(SourceError::setup(format!(
+                "{layer_url} does not support paging by offset; use --paging ids"
+            )));
         }
         let reference = about.pointer("/extent/spatialReference");
         let own = reference.and_then(|reference| esri::crs(reference).ok());
@@ -132,7 +134,7 @@ impl Esri {
         let request = self.asking(wire, &self.filter, &[("returnIdsOnly", "true"), ("f", "json")]);
         let value = json(wire, &request, &what).await?;
         let Some(ids) = value.get("objectIds") else {
-            return Err(SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: there is none")));
+            return Err(SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: missing")));
         };
         // An empty layer has `null`.
         let ids = ids.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -190,8 +192,8 @@ async fn place(wire: &Wire, url: &Url, layer: Option<&str>) -> Result<(Url, Valu
         let Some((id, _)) = found else {
             let names: Vec<String> = layers.iter().map(|(id, name)| format!("{id} ({name})")).collect();
             let message = match layer {
-                Some(wanted) => format!("no layer {wanted:?}; there are {}", names.join(", ")),
-                None => format!("name a layer with --layer; there are {}", names.join(", ")),
+                Some(wanted) => format!("no layer {wanted:?}; expected one of {}", names.join(", ")),
+                None => format!("choose a layer with --layer; expected one of {}", names.join(", ")),
             };
             return Err(SourceError::setup(message));
         };
@@ -259,7 +261,7 @@ impl PagedLayer for Esri {
                 self.asking(wire, &filter, &more)
             }
             NextPage::Link { .. } => {
-                return Err(SourceError::setup("the position is not one of an ArcGIS server"));
+                return Err(SourceError::setup("the saved position is not from an ArcGIS server"));
             }
         })
     }

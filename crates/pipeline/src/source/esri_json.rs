@@ -62,8 +62,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for OrderedMembers<'a> {
 /// Why it is none.
 pub(super) fn page(body: &Bytes, fields: &EsriFields, key: &str) -> Result<FeaturePage, String> {
     let set: FeatureSet<'_> =
-        serde_json::from_slice(body).map_err(|e| format!("the page is no feature set: {e}"))?;
-    let rows = set.features.ok_or("the page holds no member `features`")?;
+        serde_json::from_slice(body).map_err(|e| format!("the page is not a feature set: {e}"))?;
+    let rows = set.features.ok_or("the page has no member `features`")?;
     let flags = SetFlags { has_z: set.has_z, has_m: set.has_m };
     let mut text = Vec::with_capacity(body.len() * 3 / 2);
     let mut features = Vec::with_capacity(rows.len());

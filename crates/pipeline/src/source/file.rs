@@ -47,7 +47,7 @@ pub fn profile() -> Result<Profile, SourceError> {
          timeout: 60s\nin_flight: 4\n",
     );
     form.map_err(|e| SourceError::setup(e.to_string()))
-        .and_then(|form| Profile::new(form).map_err(SourceError::setup))
+        .and_then(|form| Profile::new(form).map_err(|e| SourceError::setup(e.to_string())))
 }
 
 /// Fetches the next piece into `path`.
@@ -90,7 +90,7 @@ pub async fn piece(
         let Some((start, total)) = text(header::CONTENT_RANGE).and_then(content_range) else {
             return Err(SourceError::broken(
                 Code::UNEXPECTED_BODY,
-                format!("{what}: a piece without its place"),
+                format!("{what}: partial response without Content-Range"),
             ));
         };
         if start != at.bytes || (at.mark.is_some() && mark != at.mark) {
@@ -101,11 +101,14 @@ pub async fn piece(
         let bytes = start + response.body.len() as u64;
         let done = total.map_or(response.body.is_empty(), |total| bytes >= total);
         if !done && response.body.is_empty() {
-            return Err(SourceError::broken(Code::TRUNCATED_BODY, format!("{what}: an empty piece")));
+            return Err(SourceError::broken(Code::TRUNCATED_BODY, format!("{what}: empty partial response")));
         }
         return Ok(FilePosition { bytes, total, mark, done });
     }
-    Err(SourceError::broken(Code::CONFLICT, format!("{} changes faster than it can be read", file_name(url))))
+    Err(SourceError::broken(
+        Code::CONFLICT,
+        format!("{} keeps changing while it is downloaded", file_name(url)),
+    ))
 }
 
 /// Fetches an object of a store into `path`.
@@ -160,19 +163,19 @@ pub fn local_name(name: &str, address: &str) -> Result<String, SourceError> {
     let local = format!("file.{extension}");
     match Format::of_path(Path::new(&local)) {
         Some(Format::Shapefile) => Err(SourceError::setup(
-            "a Shapefile is several files; fetch them with `store get` or a browser and read the .shp",
+            "a Shapefile consists of several files; download all of them, for example with `store get`, and read the .shp",
         )),
         Some(_) => Ok(local),
         None => Err(SourceError::setup(format!(
-            "{address}: {name:?} has no ending of a format that can be read (.gpkg, .geojson, .geojsonl, .fgb, \
-             .csv, .parquet, .gml); if it is a service, say which by its profile"
+            "{address}: {name:?} has no supported file extension (.gpkg, .geojson, .geojsonl, .fgb, \
+             .csv, .parquet, .gml); if it is a service, set its profile"
         ))),
     }
 }
 
 fn insert(headers: &mut http::HeaderMap, name: header::HeaderName, value: &str) -> Result<(), SourceError> {
-    let value =
-        HeaderValue::from_str(value).map_err(|_| SourceError::setup(format!("{name} cannot be sent")))?;
+    let value = HeaderValue::from_str(value)
+        .map_err(|_| SourceError::setup(format!("invalid value for the header {name}")))?;
     headers.insert(name, value);
     Ok(())
 }
@@ -186,7 +189,7 @@ fn write(path: &Path, at: u64, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 fn disk(path: &Path, error: &std::io::Error) -> SourceError {
-    SourceError::broken(Code::UNKNOWN, format!("{} cannot be written: {error}", path.display()))
+    SourceError::broken(Code::UNKNOWN, format!("cannot write {}: {error}", path.display()))
 }
 
 /// The first byte and the total of `bytes 0-99/1234`; the total may be `*`.

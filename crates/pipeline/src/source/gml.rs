@@ -21,7 +21,7 @@ pub(super) fn page(
 ) -> Result<FeaturePage, String> {
     let mut root = xml::parse(body).map_err(|problem| problem.message)?;
     if root.name != "FeatureCollection" {
-        return Err(format!("the page is a {:?} and no feature collection", root.name));
+        return Err(format!("the page is a {:?}, not a feature collection", root.name));
     }
     if let Err(why) = rule.settle(&mut root) {
         return Ok(FeaturePage { refusal: Some(why), ..FeaturePage::default() });

@@ -42,7 +42,8 @@ impl Ogc {
     pub(super) async fn open(wire: &Wire, url: &Url, options: OgcOptions) -> Result<Ogc, SourceError> {
         // Pages in such a system have latitude first, and nothing in them says so.
         if let Some(crs) = options.crs.as_ref().filter(|crs| crs.is_north_first()) {
-            let message = format!("{crs} puts north first, which a page does not show; leave --crs out");
+            let message =
+                format!("{crs} has north-first axis order, which GeoJSON pages do not show; remove --crs");
             return Err(SourceError::setup(message));
         }
         let (mut items, layer, extent) = place(wire, url, options.layer).await?;
@@ -109,8 +110,11 @@ async fn described(wire: &Wire, url: &Url, what: &str) -> Result<Value, SourceEr
 fn only(names: &[String]) -> Result<String, SourceError> {
     match names {
         [one] => Ok(one.clone()),
-        [] => Err(SourceError::setup("the service lists no collection; name one with --layer")),
-        many => Err(SourceError::setup(format!("name a layer with --layer; there are {}", many.join(", ")))),
+        [] => Err(SourceError::setup("the service lists no collections; pass one with --layer")),
+        many => Err(SourceError::setup(format!(
+            "choose a collection with --layer; expected one of {}",
+            many.join(", ")
+        ))),
     }
 }
 
@@ -139,7 +143,7 @@ impl PagedLayer for Ogc {
 
     fn request(&self, wire: &Wire, step: &NextPage) -> Result<Request, SourceError> {
         let NextPage::Link { url, .. } = step else {
-            return Err(SourceError::setup("the position is not one of an OGC API"));
+            return Err(SourceError::setup("the saved position is not from an OGC API"));
         };
         Ok(accepting(wire.get(wire.follow(&self.items, url)?)))
     }

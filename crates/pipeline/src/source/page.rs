@@ -121,7 +121,7 @@ impl<'a> Visitor<'a> for Id<'a, '_> {
 pub(super) fn matched(body: &[u8]) -> Result<Option<u64>, String> {
     let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let read: Collection<'_> =
-        serde_json::from_slice(text).map_err(|e| format!("the page is no feature collection: {e}"))?;
+        serde_json::from_slice(text).map_err(|e| format!("the page is not a feature collection: {e}"))?;
     Ok(read.matched())
 }
 
@@ -140,9 +140,9 @@ impl Collection<'_> {
 pub(super) fn geojson(body: &Bytes) -> Result<(FeaturePage, Vec<Link>), String> {
     let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let read: Collection<'_> =
-        serde_json::from_slice(text).map_err(|e| format!("the page is no feature collection: {e}"))?;
+        serde_json::from_slice(text).map_err(|e| format!("the page is not a feature collection: {e}"))?;
     let matched = read.matched();
-    let features = read.features.ok_or("the page holds no member `features`")?;
+    let features = read.features.ok_or("the page has no member `features`")?;
     let said = read.returned.as_ref().and_then(Value::as_u64);
     whole(said, features.len())?;
     let base = body.as_ptr() as usize;
@@ -172,7 +172,7 @@ pub(super) fn geojson(body: &Bytes) -> Result<(FeaturePage, Vec<Link>), String> 
 pub(super) fn whole(said: Option<u64>, had: usize) -> Result<(), String> {
     match said {
         Some(said) if said != had as u64 => {
-            Err(format!("the page says that it holds {said} features and holds {had}"))
+            Err(format!("the page declares {said} features but contains {had}"))
         }
         _ => Ok(()),
     }
@@ -217,10 +217,10 @@ mod tests {
     #[test]
     fn half_a_page_is_no_page() {
         for (text, why) in [
-            ("{\"features\":[{}],\"numberReturned\":2}", "says that it holds 2 features and holds 1"),
-            ("{\"features\":[{}", "no feature collection"),
+            ("{\"features\":[{}],\"numberReturned\":2}", "declares 2 features but contains 1"),
+            ("{\"features\":[{}", "not a feature collection"),
             ("{\"type\":\"x\"}", "no member `features`"),
-            ("[]", "no feature collection"),
+            ("[]", "not a feature collection"),
         ] {
             let error = geojson(&Bytes::from_static(text.as_bytes())).unwrap_err();
             assert!(error.contains(why), "{error}");

@@ -154,7 +154,9 @@ impl Pager {
         };
         match from {
             Some(from) if from.job != pager.job => {
-                return Err(SourceError::setup("the position is of another job; begin anew"));
+                return Err(SourceError::setup(
+                    "the saved position belongs to another job; start again without --resume",
+                ));
             }
             Some(from) => {
                 pager.tally = from.tally;
@@ -355,13 +357,11 @@ impl Pager {
             self.start(next);
         }
         let Some((_, going)) = self.ahead.pop_front() else {
-            return Err(SourceError::broken(Code::UNKNOWN, "no page is under way"));
+            return Err(SourceError::broken(Code::UNKNOWN, "no page in flight"));
         };
         match going.await {
             Ok(page) => page,
-            Err(e) => {
-                Err(SourceError::broken(Code::UNKNOWN, format!("a request ended on its own fault: {e}")))
-            }
+            Err(e) => Err(SourceError::broken(Code::UNKNOWN, format!("internal error in a request: {e}"))),
         }
     }
 
@@ -430,13 +430,13 @@ impl Pager {
     fn circles(&mut self, step: &NextPage, page: &FeaturePage) -> Result<(), SourceError> {
         let name = self.service.name(step);
         let circle = |what: &str| {
-            let message = format!("{name}: {what}; the service goes in circles");
+            let message = format!("{name}: {what}; the paging of the service loops");
             Err(SourceError::broken(Code::PAGE_LOOP, message))
         };
         if let Some(NextPage::Link { url, body }) = &page.next {
             let link = digest([url.as_bytes(), body.as_deref().unwrap_or_default().as_bytes()]);
             if !self.asked.insert(link) {
-                return circle("its link to the next page was followed before");
+                return circle("the link to the next page repeats an earlier one");
             }
         }
         let stepped = std::mem::take(&mut self.stepped);
@@ -446,16 +446,16 @@ impl Pager {
             let print = digest(page.features.iter().map(|f| page.print(f)));
             let known = !self.prints.insert(print);
             if known && page.features.len() > 1 {
-                return circle("its features are those of another page");
+                return circle("the features repeat an earlier page");
             }
             self.stale = if known { self.stale + 1 } else { 0 };
             if self.stale > STALE_MAX {
-                return circle("its only feature came before, page after page");
+                return circle("the only feature of the page repeats an earlier one, page after page");
             }
         }
         self.empty = if page.features.is_empty() { self.empty + 1 } else { 0 };
         if self.empty > EMPTY_MAX {
-            return circle("there are only empty pages");
+            return circle("too many empty pages in a row");
         }
         Ok(())
     }
@@ -523,8 +523,10 @@ impl Pager {
                     .iter()
                     .find(|f| f.key.is_none_or(|key| key < *from || to.is_some_and(|to| key >= to)));
                 if outside.is_some() {
-                    let message =
-                        format!("{}: the service sent other keys than asked for", self.service.name(step));
+                    let message = format!(
+                        "{}: the service returned other keys than requested",
+                        self.service.name(step)
+                    );
                     return Err(SourceError::broken(Code::UNEXPECTED_BODY, message));
                 }
                 let last = page.features.iter().filter_map(|f| f.key).max();
@@ -532,7 +534,7 @@ impl Pager {
                     (Some(true), Some(next)) => Ok(Some(NextPage::Keys { from: next, to: *to })),
                     (Some(true), None) => {
                         let message = format!(
-                            "{}: the service says that more follows and sends nothing",
+                            "{}: the service announced more features but returned none",
                             self.service.name(step)
                         );
                         Err(SourceError::broken(Code::UNEXPECTED_BODY, message))
@@ -584,8 +586,8 @@ impl Pager {
         let (had, latest) = (self.tally.in_pass, self.tally.latest.unwrap_or_default());
         let more = if had < latest { "missing" } else { "too many" };
         let message = format!(
-            "{}: {latest} features were declared and {had} received, {off} {more}; \
-             `tolerate` says how far they may differ",
+            "{}: {latest} features declared, {had} received, {off} {more}; \
+             use `tolerate` to accept a difference",
             self.service.layer()
         );
         Err(SourceError { trouble: Trouble::Mismatch, code: Code::COUNT_MISMATCH, message })

@@ -1,6 +1,7 @@
 //! Where a source stands: small, serialisable, and enough to go on from.
 
 use super::identifiers::Carried;
+use crate::error::SetupError;
 use serde::{Deserialize, Serialize};
 
 /// What is asked for next.
@@ -92,11 +93,13 @@ impl Position {
     ///
     /// # Errors
     /// It is none of this version.
-    pub fn from_json(text: &str) -> Result<Position, String> {
+    pub fn from_json(text: &str) -> Result<Position, SetupError> {
         let position: Position =
-            serde_json::from_str(text).map_err(|e| format!("the position cannot be read: {e}"))?;
+            serde_json::from_str(text).map_err(|e| format!("cannot read the saved position: {e}"))?;
         if position.version != VERSION {
-            return Err(format!("the position is of version {}; this is {VERSION}", position.version));
+            return Err(
+                format!("the saved position has version {}, expected {VERSION}", position.version).into()
+            );
         }
         Ok(position)
     }

@@ -1,6 +1,7 @@
 //! Declared against received, as a pure decision.
 
 use super::position::FeatureTally;
+use crate::error::SetupError;
 
 /// How far received may be from declared.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -16,8 +17,12 @@ impl CountTolerance {
     ///
     /// # Errors
     /// When it is neither.
-    pub fn parse(text: &str) -> Result<CountTolerance, String> {
-        let wrong = || format!("{text:?} is no tolerance; say 5 or 0.1%");
+    pub fn parse(text: &str) -> Result<CountTolerance, SetupError> {
+        let wrong = || {
+            SetupError::from(format!(
+                "invalid tolerance {text:?}; expected a number such as 5, or a percentage such as 0.1%"
+            ))
+        };
         match text.strip_suffix('%') {
             None => Ok(CountTolerance { features: text.trim().parse().map_err(|_| wrong())?, share: 0.0 }),
             Some(share) => match share.trim().parse::<f64>() {

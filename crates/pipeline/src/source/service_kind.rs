@@ -80,7 +80,7 @@ impl ServiceKind {
         if self == ServiceKind::File {
             return file::profile();
         }
-        Profiles::one(self.name(), None).map_err(SourceError::setup)
+        Profiles::one(self.name(), None).map_err(|e| SourceError::setup(e.to_string()))
     }
 }
 

@@ -99,7 +99,7 @@ async fn place(wire: &Wire, url: &Url) -> Result<(Url, bool), SourceError> {
     let searches: Vec<&Link> = links.iter().filter(|l| l.rel == "search").collect();
     let post = searches.iter().find(|l| l.method.as_deref().is_some_and(|m| m.eq_ignore_ascii_case("post")));
     let Some(link) = post.or(searches.first()) else {
-        let message = format!("{root} offers no search; is it a STAC API?");
+        let message = format!("{root} has no search endpoint; is it a STAC API?");
         return Err(SourceError::setup(message));
     };
     let mut search = wire.follow(&response.url, &link.href)?;
@@ -129,8 +129,7 @@ struct InCollection<'a> {
 
 /// The item with all it has among its properties.
 fn flat(text: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-    let item: StacItem<'_> =
-        serde_json::from_slice(text).map_err(|e| format!("an item cannot be read: {e}"))?;
+    let item: StacItem<'_> = serde_json::from_slice(text).map_err(|e| format!("cannot read an item: {e}"))?;
     let or_null = |raw: Option<&RawValue>| raw.map_or("null", RawValue::get).to_owned();
     let properties = item.properties.map_or("{}", RawValue::get).trim();
     let inner = properties.strip_prefix('{').and_then(|p| p.strip_suffix('}')).unwrap_or_default().trim();
@@ -163,7 +162,7 @@ impl PagedLayer for Stac {
 
     fn request(&self, wire: &Wire, step: &NextPage) -> Result<Request, SourceError> {
         let NextPage::Link { url, body } = step else {
-            return Err(SourceError::setup("the position is not one of a STAC API"));
+            return Err(SourceError::setup("the saved position is not from a STAC API"));
         };
         let url = wire.follow(&self.url, url)?;
         Ok(accepting(match body {

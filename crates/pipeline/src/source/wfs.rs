@@ -100,8 +100,10 @@ impl Wfs {
             Some(field) if schema.fields().is_empty() || schema.position(&field).is_some() => Some(field),
             Some(field) => {
                 let names: Vec<&str> = schema.fields().iter().map(|f| f.name.as_str()).collect();
-                let message =
-                    format!("{layer} has no field {field:?} to sort by; it has {}", names.join(", "));
+                let message = format!(
+                    "{layer} has no field {field:?} to sort by; expected one of {}",
+                    names.join(", ")
+                );
                 return Err(SourceError::setup(message));
             }
             None => KEYS.iter().find_map(|key| {
@@ -197,7 +199,7 @@ impl PagedLayer for Wfs {
 
     fn request(&self, wire: &Wire, step: &NextPage) -> Result<Request, SourceError> {
         let NextPage::Offset { start, .. } = step else {
-            return Err(SourceError::setup("the position is not one of a WFS"));
+            return Err(SourceError::setup("the saved position is not from a WFS"));
         };
         let (start, size) = (start.to_string(), self.size.to_string());
         let count = if self.old { "MAXFEATURES" } else { "COUNT" };
@@ -305,17 +307,19 @@ fn choose(capabilities: &Node, wanted: Option<String>) -> Result<String, SourceE
                 Some(name) => Ok((*name).to_owned()),
                 // Some servers list nothing to those who are not logged in.
                 None if names.is_empty() => Ok(wanted),
-                None => {
-                    Err(SourceError::setup(format!("no layer {wanted:?}; there are {}", names.join(", "))))
-                }
+                None => Err(SourceError::setup(format!(
+                    "no layer {wanted:?}; expected one of {}",
+                    names.join(", ")
+                ))),
             }
         }
         None => match names.as_slice() {
             [one] => Ok((*one).to_owned()),
-            [] => Err(SourceError::setup("the service lists no layer; name one with --layer")),
-            many => {
-                Err(SourceError::setup(format!("name a layer with --layer; there are {}", many.join(", "))))
-            }
+            [] => Err(SourceError::setup("the service lists no layers; pass one with --layer")),
+            many => Err(SourceError::setup(format!(
+                "choose a layer with --layer; expected one of {}",
+                many.join(", ")
+            ))),
         },
     }
 }

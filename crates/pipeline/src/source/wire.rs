@@ -14,7 +14,7 @@ use crate::http::{
 };
 use crate::lane::{Clock, LaneHandle, LaneStates, Lanes};
 use crate::profile::Profile;
-use crate::secret::{Redactor, Secret};
+use crate::secret::{NamedSecret, Redactor};
 use crate::telemetry::ServiceMetrics;
 use crate::traffic::Caller;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub struct WireConfig {
     /// How it speaks.
     pub profile: Profile,
     /// With which key: where it came from, and its value.
-    pub key: Option<(String, Secret)>,
+    pub key: Option<NamedSecret>,
     /// Which hosts and addresses may be asked.
     pub client: ClientConfig,
     /// How often and how long to try one page.
@@ -90,14 +90,15 @@ impl Wire {
         let setup = SourceError::setup;
         let allow = &config.client.allow;
         allow.url(&config.url).map_err(|e| {
-            setup(format!("{}: {e}. If you trust it, say --allow-private (or --allow-host)", config.url))
+            setup(format!("{}: {e}; if you trust it, pass --allow-private or --allow-host", config.url))
         })?;
-        let client = Client::new(config.client.clone(), [&config.url]).map_err(setup)?;
+        let client = Client::new(config.client.clone(), [&config.url]).map_err(|e| setup(e.to_string()))?;
         let mut redactor = Redactor::new();
-        if let Some((_, secret)) = &config.key {
-            redactor.add(secret);
+        if let Some(key) = &config.key {
+            redactor.add(&key.secret);
         }
-        let credentials = config.profile.credentials(config.key.as_ref()).map_err(setup)?;
+        let credentials =
+            config.profile.credentials(config.key.as_ref()).map_err(|e| setup(e.to_string()))?;
         let mut classifier = config.classifier.unwrap_or_else(|| config.profile.classifier());
         classifier.reset_is_wait = !config.lane.limit.learn;
         let profile = Arc::new(config.profile);
@@ -119,7 +120,7 @@ impl Wire {
                 }
             }
         };
-        if let Some((name, secret)) = &config.key {
+        if let Some(NamedSecret { name, secret }) = &config.key {
             lanes.identify(name, secret);
         }
         let plain = Exchange {
@@ -201,12 +202,12 @@ impl Wire {
     /// Why not.
     pub(super) fn follow(&self, page: &Url, href: &str) -> Result<Url, SourceError> {
         let refuse = |why: String| {
-            let message = format!("the link to the next page, {href:?}, is not followed: {why}");
+            let message = format!("link to the next page {href:?} not followed: {why}");
             SourceError::broken(Code::HOST_NOT_ALLOWED, self.masked(&message))
         };
         let url = page.join(href).map_err(|e| refuse(e.to_string()))?;
         let allow = &self.plain.client.config().allow;
-        allow.url(&url).map_err(|e| refuse(format!("{e}; if you trust it, say --allow-host")))?;
+        allow.url(&url).map_err(|e| refuse(format!("{e}; if you trust it, pass --allow-host")))?;
         if self.home.scheme() == "https" && url.scheme() == "http" {
             return Err(refuse("it leads from https to http".into()));
         }

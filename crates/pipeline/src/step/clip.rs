@@ -24,11 +24,11 @@ struct Clip {
 
 pub(super) fn build(rectangle: &[f64], flow: &mut Flow) -> Result<Box<dyn Step>, String> {
     let [min_x, min_y, max_x, max_y] = rectangle else {
-        return Err("a rectangle is four numbers: west, south, east, north".into());
+        return Err("the bounding box must be four numbers: west, south, east, north".into());
     };
     if min_x >= max_x || min_y >= max_y {
         return Err(format!(
-            "the rectangle [{min_x}, {min_y}, {max_x}, {max_y}] is empty: west, south, east, north"
+            "the bounding box [{min_x}, {min_y}, {max_x}, {max_y}] is empty; expected west, south, east, north"
         ));
     }
     let mut schema = Schema::clone(&flow.schema);
@@ -135,7 +135,7 @@ fn cut(wkb: &[u8], to: Bounds, checker: &mut Checker, out: &mut Vec<u8>) -> Resu
         write_polygons(&polygons, &mut drawn);
         let start = out.len();
         if let Outcome::Hopeless(flaw) = repair::make_valid(&drawn, checker, out) {
-            return Err(Problem::new(Code::INVALID_GEOMETRY, format!("cannot be clipped: {flaw}")));
+            return Err(Problem::new(Code::INVALID_GEOMETRY, format!("cannot clip: {flaw}")));
         }
         let made = out.get(start..).unwrap_or_default();
         if wkb::is_empty(made) {

@@ -35,7 +35,7 @@ pub(super) fn build(form: &Coerce, flow: &mut Flow) -> Result<Box<dyn Step>, Str
     let decimal = sign(&form.decimal).unwrap_or('.');
     let thousands = sign(&form.thousands);
     if thousands == Some(decimal) {
-        return Err(format!("`{decimal}` cannot stand both before decimals and between thousands"));
+        return Err(format!("`{decimal}` cannot be both the decimal and the thousands separator"));
     }
     Ok(Box::new(Typed {
         schema: flow.schema.clone(),
@@ -92,7 +92,7 @@ impl Typed {
                     let shown: String = text.chars().take(60).collect();
                     Problem::new(
                         tidegate_core::Code::SCHEMA_MISMATCH,
-                        format!("{shown:?} cannot become {kind} without loss"),
+                        format!("{shown:?} cannot be converted to {kind} without loss"),
                     )
                 };
                 Some(self.local(text).ok_or_else(refuse)?)

@@ -395,7 +395,7 @@ impl<K: RemoteKind> OpenQuestion<K> {
 
 impl<K: RemoteKind> Drop for OpenQuestion<K> {
     fn drop(&mut self) {
-        let fault = "a call to a service failed on a fault of its own; please report this";
+        let fault = "internal error in a call to a service; please report this bug";
         self.settle(Err(StepError::Broken(fault.into())));
     }
 }
@@ -472,7 +472,7 @@ impl<K: RemoteKind> DispatcherState<K> {
         let times = if outcome.attempts() == 1 { "attempt" } else { "attempts" };
         let mut message = match outcome.history().last() {
             Some(last) if code == Code::DEADLINE_EXCEEDED => format!(
-                "its deadline passed after {} {times}; the last one: {}",
+                "deadline exceeded after {} {times}; last result: {}",
                 outcome.attempts(),
                 last.verdict.code
             ),

@@ -33,7 +33,7 @@ pub(super) fn rename(names: &BTreeMap<String, String>, flow: &mut Flow) -> Resul
     }
     for (at, (name, _)) in fields.iter().enumerate() {
         if fields.iter().take(at).any(|(other, _)| other == name) {
-            return Err(format!("two fields would be called `{name}`"));
+            return Err(format!("two fields would have the name `{name}`"));
         }
     }
     flow.with(fields);

@@ -43,13 +43,13 @@ pub(super) fn build(form: &Flatten, flow: &mut Flow, tools: &Tools<'_>) -> Resul
         };
         match (tools.pass)(&mut look) {
             Some(done) => done?,
-            None => return Err("the source cannot be read twice; name the new fields in `fields`".into()),
+            None => return Err("the source cannot be read twice; list the new fields in `fields`".into()),
         }
         found = looked.into_iter().map(|(name, kind)| (name, kind.unwrap_or(Kind::Text))).collect();
     }
     if found.len() > NAMES_MAX {
         return Err(format!(
-            "`{}` would become {} fields, more than {NAMES_MAX}; lower `depth` or name them in `fields`",
+            "`{}` would become {} fields, more than {NAMES_MAX}; lower `depth` or list them in `fields`",
             form.field,
             found.len()
         ));
@@ -59,7 +59,7 @@ pub(super) fn build(form: &Flatten, flow: &mut Flow, tools: &Tools<'_>) -> Resul
     let mut names = BTreeMap::new();
     for (name, kind) in found {
         if fields.iter().any(|(other, _)| *other == name) {
-            return Err(format!("the records have a field `{name}` already; rename it before"));
+            return Err(format!("the records already have a field `{name}`; rename it first"));
         }
         names.insert(name.clone(), fields.len());
         fields.push((name, kind));

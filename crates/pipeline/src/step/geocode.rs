@@ -96,16 +96,15 @@ impl AnswerField {
 
 pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Result<Box<dyn Step>, String> {
     let service = services.get(&form.service)?;
-    let name = service
-        .profile
-        .as_deref()
-        .ok_or_else(|| format!("the service `{}` names no `profile`", form.service))?;
-    let mut profile = Profiles::one(name, service.profiles.as_deref().map(Path::new))?;
+    let name =
+        service.profile.as_deref().ok_or_else(|| format!("service `{}` has no `profile`", form.service))?;
+    let mut profile =
+        Profiles::one(name, service.profiles.as_deref().map(Path::new)).map_err(|e| e.to_string())?;
     if let Some(url) = &service.url {
-        profile = profile.at(url)?;
+        profile = profile.at(url).map_err(|e| e.to_string())?;
     }
     if flow.crs.as_ref().is_some_and(|crs| !crs.is_wgs84()) {
-        return Err("geocoders speak longitude and latitude; put this step before `reproject`, or reproject to EPSG:4326 before it".into());
+        return Err("geocoders use longitude and latitude; put this step before `reproject`, or reproject to EPSG:4326 first".into());
     }
     let find = |name: &String| flow.field(name).map(|at| (at, name.clone()));
     let asks = match &form.place {
@@ -129,7 +128,7 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
     ] {
         let Some(name) = name else { continue };
         if fields.iter().any(|(other, _)| other == name) {
-            return Err(format!("the records have a field `{name}` already; rename it before"));
+            return Err(format!("the records already have a field `{name}`; rename it first"));
         }
         fields.push((name.clone(), field.kind()));
         added.push(field);
@@ -142,10 +141,10 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
         flow.multi = flow.schema.shape.map(Shape::multi);
         flow.crs = Some(Crs::wgs84());
     }
-    let asker = profile.asker(secret(service)?.as_ref())?;
+    let asker = profile.asker(secret(service)?.as_ref()).map_err(|e| e.to_string())?;
     let lane = traffic::of_step(&services.policy, service, Some(&profile));
     let trace = Trace::of(profile.trace_context());
-    let (base, dialect) = (profile.base_url()?, profile.dialect());
+    let (base, dialect) = (profile.base_url().map_err(|e| e.to_string())?, profile.dialect());
     let kind = Geocoding {
         profile,
         asker,
@@ -158,7 +157,7 @@ pub(super) fn build(form: &Geocode, flow: &mut Flow, services: &Services) -> Res
         schema: flow.schema.clone(),
     };
     // GeocodeInput no record can be asked without is missed before the first one.
-    kind.asker.request(&kind.ask(kind.sample()))?;
+    kind.asker.request(&kind.ask(kind.sample())).map_err(|e| e.to_string())?;
     let on = OnMissing { no_match: form.no_match, failure: form.on_failure };
     let remote = services.open(&form.service, kind, (&base, dialect), (lane, trace), on)?;
     Ok(Box::new(remote))
@@ -235,8 +234,7 @@ impl RemoteKind for Geocoding {
         let what = match &self.asks {
             Asks::Point => {
                 let point = batch.geometry(row).and_then(point);
-                let point = point
-                    .ok_or_else(|| Problem::new(Code::UNPROCESSABLE, "there is no point to ask about"))?;
+                let point = point.ok_or_else(|| Problem::new(Code::UNPROCESSABLE, "no point to geocode"))?;
                 GeocodeInput::Reverse { lon: point.0, lat: point.1 }
             }
             Asks::Place(_) => {
@@ -266,7 +264,7 @@ impl RemoteKind for Geocoding {
                 GeocodeInput::Forward(&address)
             }
         };
-        self.asker.request(&self.ask(what)).map_err(bad)
+        self.asker.request(&self.ask(what)).map_err(|e| bad(e.to_string()))
     }
 
     fn body_bytes_max(&self) -> Option<u64> {
@@ -284,7 +282,7 @@ impl RemoteKind for Geocoding {
         match read.finding {
             // GeocodeInput the body says of itself counts, also when it comes out of the cache.
             Some(found) if found.means != Means::NoMatch => {
-                Err(Problem::new(found.code, "the service no longer answers in this way"))
+                Err(Problem::new(found.code, "the service no longer responds in this form"))
             }
             _ => Ok(read.answers.into_iter().next()),
         }

@@ -58,7 +58,10 @@ fn each(
 /// `None` if the records are in that system already.
 pub(super) fn reproject(to: &Crs, flow: &mut Flow) -> Result<Option<Box<dyn Step>>, String> {
     let Some(from) = flow.crs.replace(to.clone()) else {
-        return Err("the source does not say its coordinate reference system; name it with `source.crs` or a step `set_crs`".into());
+        return Err(
+            "the source declares no coordinate reference system; set `source.crs` or add a step `set_crs`"
+                .into(),
+        );
     };
     if from == *to || (from.is_wgs84() && to.is_wgs84()) {
         return Ok(None);
@@ -88,7 +91,7 @@ pub(super) fn make_valid(flow: &mut Flow) -> Box<dyn Step> {
         Outcome::Valid => Ok(false),
         Outcome::Repaired(_) => Ok(true),
         Outcome::Hopeless(flaw) => {
-            Err(Problem::new(Code::INVALID_GEOMETRY, format!("cannot be made valid: {flaw}")))
+            Err(Problem::new(Code::INVALID_GEOMETRY, format!("cannot make the geometry valid: {flaw}")))
         }
     })
 }

@@ -1,5 +1,6 @@
 //! http: values out of what a service answers to an address made of the record's fields.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tidegate_core::Code;
@@ -14,12 +15,14 @@ use super::window::Reply;
 use super::{Flow, Step, StepError};
 use crate::http::{Credential, CredentialLocation, Request, ServiceDialect, Trace};
 use crate::manifest::HttpSpec;
+use crate::profile::{Profile, Profiles};
+use crate::secret::NamedSecret;
 use crate::traffic;
 
 struct HttpValues {
     base: Url,
     parts: Vec<UrlPart>,
-    credential: Option<Credential>,
+    credentials: Vec<Credential>,
     pointers: Vec<String>,
     schema: Arc<Schema>,
 }
@@ -31,9 +34,18 @@ enum UrlPart {
 
 pub(super) fn build(form: &HttpSpec, flow: &mut Flow, services: &Services) -> Result<Box<dyn Step>, String> {
     let service = services.get(&form.service)?;
-    let url =
-        service.url.as_deref().ok_or_else(|| format!("the service `{}` names no `url`", form.service))?;
-    let base = Url::parse(url).map_err(|e| format!("{url}: {e}"))?;
+    let profile = match &service.profile {
+        Some(name) => {
+            let profiles = service.profiles.as_deref().map(Path::new);
+            Some(Profiles::one(name, profiles).map_err(|e| e.to_string())?)
+        }
+        None => None,
+    };
+    let base = match (&service.url, &profile) {
+        (Some(url), _) => Url::parse(url).map_err(|e| format!("{url}: {e}"))?,
+        (None, Some(profile)) => profile.base_url().map_err(|e| e.to_string())?,
+        (None, None) => return Err(format!("service `{}` has no `url`", form.service)),
+    };
     let mut parts = Vec::new();
     let mut rest = form.path.as_str();
     while let Some((before, after)) = rest.split_once('{') {
@@ -46,21 +58,23 @@ pub(super) fn build(form: &HttpSpec, flow: &mut Flow, services: &Services) -> Re
     let mut fields = flow.fields();
     for name in form.take.keys() {
         if fields.iter().any(|(other, _)| other == name) {
-            return Err(format!("the records have a field `{name}` already; rename it before"));
+            return Err(format!("the records already have a field `{name}`; rename it first"));
         }
         fields.push((name.clone(), Kind::Text));
     }
     flow.with(fields);
-    let credential = secret(service)?.map(|(name, secret)| Credential {
-        name,
-        place: CredentialLocation::Header(::http::header::AUTHORIZATION, "Bearer ".to_owned()),
-        secret,
-    });
-    let lane = traffic::of_step(&services.policy, service, None);
+    let key = secret(service)?;
+    let credentials = match &profile {
+        Some(profile) if profile.form().auth.is_some() => {
+            profile.credentials(key.as_ref()).map_err(|e| e.to_string())?
+        }
+        _ => key.map(bearer).into_iter().collect(),
+    };
+    let lane = traffic::of_step(&services.policy, service, profile.as_ref());
     let kind = HttpValues {
         base: base.clone(),
         parts,
-        credential,
+        credentials,
         pointers: form.take.values().cloned().collect(),
         schema: flow.schema.clone(),
     };
@@ -68,11 +82,33 @@ pub(super) fn build(form: &HttpSpec, flow: &mut Flow, services: &Services) -> Re
     let remote = services.open(
         &form.service,
         kind,
-        (&base, ServiceDialect::default()),
+        (&base, profile.as_ref().map_or_else(ServiceDialect::default, Profile::plain_dialect)),
         wire,
         OnMissing::reject(form.no_match),
     )?;
     Ok(Box::new(remote))
+}
+
+/// The key as most services take it.
+fn bearer(key: NamedSecret) -> Credential {
+    Credential {
+        name: key.name,
+        place: CredentialLocation::Header(::http::header::AUTHORIZATION, "Bearer ".to_owned()),
+        secret: key.secret,
+    }
+}
+
+/// What stands at this place of an answer, if it is something; shortened.
+fn error_at(json: &serde_json::Value, pointer: &str) -> Option<String> {
+    let said = match json.pointer(pointer)? {
+        serde_json::Value::Null | serde_json::Value::Bool(false) => return None,
+        serde_json::Value::String(text) if text.is_empty() => return None,
+        serde_json::Value::Array(list) if list.is_empty() => return None,
+        serde_json::Value::Object(members) if members.is_empty() => return None,
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    Some(said.chars().take(200).collect())
 }
 
 impl RemoteKind for HttpValues {
@@ -97,8 +133,9 @@ impl RemoteKind for HttpValues {
                         Value::Bool(b) => b.to_string(),
                         Value::Null | Value::Bytes(_) | Value::Json(_) => {
                             let name = self.schema.fields().get(*at).map_or("", |field| field.name.as_str());
-                            return Err(Problem::new(Code::UNPROCESSABLE, "there is no value to ask with")
-                                .under(name));
+                            return Err(
+                                Problem::new(Code::UNPROCESSABLE, "no value for the request").under(name)
+                            );
                         }
                     };
                     path.extend(
@@ -110,7 +147,7 @@ impl RemoteKind for HttpValues {
         }
         let url = Url::parse(&path).map_err(|e| Problem::new(Code::UNPROCESSABLE, format!("{path}: {e}")))?;
         let mut request = Request::get(url);
-        request.credentials.extend(self.credential.clone());
+        request.credentials.clone_from(&self.credentials);
         Ok(request)
     }
 
@@ -119,14 +156,24 @@ impl RemoteKind for HttpValues {
             return Ok(None);
         }
         let json: serde_json::Value = serde_json::from_slice(body)
-            .map_err(|e| Problem::new(Code::UNEXPECTED_BODY, format!("the answer is not JSON: {e}")))?;
+            .map_err(|e| Problem::new(Code::UNEXPECTED_BODY, format!("the response is not JSON: {e}")))?;
         let value = |pointer: &String| match json.pointer(pointer) {
             None | Some(serde_json::Value::Null) => None,
             Some(serde_json::Value::String(text)) => Some(text.clone()),
             Some(other) => Some(other.to_string()),
         };
         let found: Vec<Option<String>> = self.pointers.iter().map(value).collect();
-        Ok(found.iter().any(Option::is_some).then_some(found))
+        if found.iter().any(Option::is_some) {
+            return Ok(Some(found));
+        }
+        // None of the values, and an error in their place: not an answer, whatever the status.
+        match ["/error", "/errors", "/error_message"].iter().find_map(|at| error_at(&json, at)) {
+            Some(said) => {
+                let message = format!("the answer holds an error and none of the values: {said}");
+                Err(Problem::new(Code::SERVICE_EXCEPTION, message))
+            }
+            None => Ok(None),
+        }
     }
 
     fn fill(&self, batch: Batch, rows: &[AskedRow<'_, Self::Answer>]) -> Result<Batch, StepError> {

@@ -51,10 +51,7 @@ pub(super) fn build(form: &Lookup, flow: &mut Flow, folder: &Path) -> Result<Box
             let Some(spelt) = spelt(batch.value(row, key)) else { continue };
             let values = take.iter().map(|at| Owned::from(batch.value(row, *at))).collect();
             if rows.insert(spelt.clone(), values).is_some() {
-                return Err(fail(format!(
-                    "the key {spelt:?} stands there twice, again in record {}",
-                    batch.record(row)
-                )));
+                return Err(fail(format!("duplicate key {spelt:?} in record {}", batch.record(row))));
             }
         }
     }
@@ -65,7 +62,7 @@ pub(super) fn build(form: &Lookup, flow: &mut Flow, folder: &Path) -> Result<Box
     for at in &take {
         let Some(field) = other.schema.fields().get(*at) else { continue };
         if fields.iter().any(|(name, _)| *name == field.name) {
-            return Err(format!("the records have a field `{}` already; rename it before", field.name));
+            return Err(format!("the records already have a field `{}`; rename it first", field.name));
         }
         fields.push((field.name.clone(), field.kind));
     }
@@ -95,7 +92,7 @@ impl Step for LookupTable {
                 if self.missing == MissingAnswer::Reject {
                     let message = match &key {
                         Some(key) => format!("{key:?} is not in {}", self.file),
-                        None => format!("there is no value to look up in {}", self.file),
+                        None => format!("no value to look up in {}", self.file),
                     };
                     refused.push((row, Problem::new(Code::NOT_FOUND, message).under(&self.on_name)));
                 } else {

@@ -47,6 +47,7 @@ use tidegate_geo::wkb::Shape;
 use tidegate_geo::{Batch, Crs, Kind, Problem, Schema};
 
 use crate::audit::AuditEvent;
+use crate::error::SetupError;
 use crate::letter::LetterAttempt;
 use crate::manifest::{self, Cast};
 use crate::telemetry::trace::BatchSpan;
@@ -219,6 +220,12 @@ pub enum StepError {
     Broken(String),
 }
 
+impl From<SetupError> for StepError {
+    fn from(error: SetupError) -> StepError {
+        StepError::Broken(error.into())
+    }
+}
+
 impl From<String> for StepError {
     fn from(what: String) -> StepError {
         StepError::Broken(what)
@@ -229,7 +236,7 @@ impl From<StepError> for String {
     fn from(error: StepError) -> String {
         match error {
             StepError::TryLater { said, .. } | StepError::Failed { said, .. } => said,
-            StepError::Cancelled => "it was stopped".into(),
+            StepError::Cancelled => "interrupted".into(),
             StepError::Broken(what) => what,
         }
     }
@@ -358,7 +365,7 @@ pub fn build(
     scope: u16,
     flow: &mut Flow,
     tools: &Tools<'_>,
-) -> Result<Option<Box<dyn Step>>, String> {
+) -> Result<Option<Box<dyn Step>>, SetupError> {
     Ok(Some(if let Some(names) = &form.rename {
         fields::rename(names, flow)?
     } else if let Some(names) = &form.drop {
@@ -410,8 +417,8 @@ pub fn build(
 ///
 /// # Errors
 /// If it is unknown.
-pub fn crs(name: &str) -> Result<Crs, String> {
-    name.parse().map_err(|problem: Problem| problem.message)
+pub fn crs(name: &str) -> Result<Crs, SetupError> {
+    name.parse().map_err(|problem: Problem| problem.message.into())
 }
 
 /// The kind of a type of the manifest.

@@ -19,7 +19,7 @@ use crate::call::RefusalCounter;
 use crate::http::{Allow, Client, ClientConfig, Exchange, ServiceDialect, Trace};
 use crate::lane::LaneKey;
 use crate::manifest::{self, Policy};
-use crate::secret::{Redactor, Secret, SecretRef};
+use crate::secret::{NamedSecret, Redactor, SecretRef};
 use crate::traffic::Traffic;
 
 /// Records on their way through a remote step, unless the manifest says otherwise: this many, or
@@ -65,7 +65,7 @@ impl Services {
     /// # Errors
     /// If there is none.
     pub(super) fn get(&self, name: &str) -> Result<&manifest::ServiceSpec, String> {
-        self.forms.get(name).ok_or_else(|| format!("there is no service `{name}`"))
+        self.forms.get(name).ok_or_else(|| format!("no service `{name}`"))
     }
 
     /// A step of this kind, ready to ask a service.
@@ -80,19 +80,19 @@ impl Services {
         let form = self.get(name)?;
         let allow = Allow::meant(base, form.allow_private, &form.allow_hosts);
         let trust = if self.traffic.is_from_options() {
-            "--allow-private (or --allow-host)"
+            "pass --allow-private or --allow-host"
         } else {
-            "`allow_private: true` (or `allow_hosts`) in its service"
+            "set `allow_private: true` or `allow_hosts` on the service"
         };
-        allow.url(base).map_err(|e| format!("{base}: {e}. If you trust it, say {trust}"))?;
+        allow.url(base).map_err(|e| format!("{base}: {e}; if you trust it, {trust}"))?;
         let mut client = ClientConfig { allow, ..ClientConfig::default() };
         if let Some(bytes_max) = kind.body_bytes_max() {
             client.body.bytes_max = bytes_max;
         }
-        let client = Client::new(client, [base])?;
+        let client = Client::new(client, [base]).map_err(|e| e.to_string())?;
         let mut redactor = Redactor::new();
         let lanes = self.traffic.lanes(&lane);
-        if let Some((name, secret)) = &secret(form)? {
+        if let Some(NamedSecret { name, secret }) = &secret(form)? {
             redactor.add(secret);
             lanes.identify(name, secret);
         }
@@ -135,8 +135,9 @@ impl Services {
 }
 
 /// The key of a service, and where it came from.
-pub(crate) fn secret(form: &manifest::ServiceSpec) -> Result<Option<(String, Secret)>, String> {
+pub(crate) fn secret(form: &manifest::ServiceSpec) -> Result<Option<NamedSecret>, String> {
     let Some(name) = &form.key else { return Ok(None) };
     let from: SecretRef = name.parse().map_err(|e: crate::secret::SecretError| e.to_string())?;
-    Ok(Some((from.to_string(), from.fetch().map_err(|e| e.to_string())?)))
+    let secret = from.fetch().map_err(|e| e.to_string())?;
+    Ok(Some(NamedSecret { name: from.to_string(), secret }))
 }

@@ -103,7 +103,7 @@ impl<'a> Teller<'a> {
             ways.push((String::new(), Way::of(end)));
         }
         let crs = end.map_or_else(String::new, ToString::to_string);
-        info!(target: "tidegate::run", crs, resumed = telemetry.records.offered(), "the run begins");
+        info!(target: "tidegate::run", crs, resumed = telemetry.records.offered(), "run started");
         Teller { telemetry, crs, ways }
     }
 
@@ -118,11 +118,11 @@ impl<'a> Teller<'a> {
         for reject in landed.rejects.iter().chain(landed.failed) {
             let first = reject.problems.first();
             let code = first.map_or("UNKNOWN", |problem| problem.code.as_str());
-            let said = first.map_or("no reason is known", |problem| problem.message.as_str());
+            let said = first.map_or("unknown reason", |problem| problem.message.as_str());
             let example = || format!("record {}: {said}", reject.record);
             self.telemetry.dead(code, &reject.stage, example);
             // A message may quote a position.
-            debug!(target: "tidegate::record", code, stage = reject.stage, record = reject.record, "given up: {said}");
+            debug!(target: "tidegate::record", code, stage = reject.stage, record = reject.record, "rejected: {said}");
         }
         if let (Some(tracer), Some(span)) = (trace::tracer(), landed.span) {
             tracer.committed(span, new, landed.rejects.len() as u64);

@@ -84,9 +84,10 @@ pub(crate) fn uses(manifest: &Manifest, policy: &Policy) -> Vec<Use> {
             (None, None) => None,
         };
         let Some(url) = base else { continue };
-        let speaks = profile.as_ref().filter(|_| geocodes);
-        let keyed = speaks.is_none_or(|profile| profile.form().auth.is_some());
-        let (key, lane) = (key(&url, form, keyed), of_step(policy, form, speaks));
+        let has_auth = profile.as_ref().is_none_or(|profile| profile.form().auth.is_some());
+        // An `http` step sends a key also to a service whose profile says nothing of one.
+        let keyed = has_auth || !geocodes;
+        let (key, lane) = (key(&url, form, keyed), of_step(policy, form, profile.as_ref()));
         all.push(Use { service: name.clone(), source: false, key, lane, profile });
     }
     all

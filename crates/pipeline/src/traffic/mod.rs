@@ -25,6 +25,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::audit::{self, AuditEvent};
 use crate::call::{CallOutcome, SettingsOf};
+use crate::error::SetupError;
 use crate::lane::{Clock, LaneKey, LaneStates, Lanes};
 use crate::letter::now_ms;
 use crate::lock::lock;
@@ -158,7 +159,7 @@ impl Traffic {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn runtime(&self) -> Result<Arc<Runtime>, String> {
+    pub fn runtime(&self) -> Result<Arc<Runtime>, SetupError> {
         let mut made = lock(&self.runtime);
         if let Some(runtime) = &*made {
             return Ok(runtime.clone());

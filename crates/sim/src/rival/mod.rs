@@ -19,11 +19,11 @@ use tidegate_core::Mono;
 use tidegate_core::hint::Hints;
 use tidegate_core::limit::Feedback;
 
+use crate::UnknownNameError;
 use crate::drain::{Decision, DrainClient, DrainOutcome, DrainWorld, ServerHints, drain};
 use aimd::Aimd;
 use aws::Aws;
 use fixed::Fixed;
-use tidegate_core::suggest::question;
 use vector::Vector;
 
 /// An incumbent by name.
@@ -75,11 +75,11 @@ impl Rival {
     ///
     /// # Errors
     /// With the known names.
-    pub fn named(name: &str) -> Result<Rival, String> {
-        Rival::ALL.into_iter().find(|r| r.name() == name).ok_or_else(|| {
-            let known = Rival::ALL.map(Rival::name);
-            let guess = question(name, &known);
-            format!("unknown limiter `{name}`{guess}; known are {}", known.join(", "))
+    pub fn named(name: &str) -> Result<Rival, UnknownNameError> {
+        Rival::ALL.into_iter().find(|r| r.name() == name).ok_or_else(|| UnknownNameError {
+            kind: "limiter",
+            name: name.to_owned(),
+            known: Rival::ALL.map(Rival::name).to_vec(),
         })
     }
 
@@ -161,7 +161,7 @@ mod tests {
             assert!(out.utilisation() > 20.0, "{rival:?} {out:?}");
             assert_eq!(out, rival.drain(&world, 7), "{rival:?}");
         }
-        assert!(Rival::named("x").unwrap_err().contains("known are aws, aimd"));
+        assert!(Rival::named("x").unwrap_err().to_string().contains("known are aws, aimd"));
     }
 
     #[test]

@@ -89,17 +89,17 @@ pub struct Expectation {
 /// A check with what came out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CheckedExpectation {
-    /// The case it is about.
+    /// The name of the case.
     pub case: String,
-    /// The metric.
+    /// The name of the metric.
     pub metric: String,
-    /// What was promised, in words.
+    /// The expected value or range, in words.
     pub wanted: String,
-    /// The mean that came out; none if the metric is unknown.
+    /// The mean over the trials; `None` if the metric is unknown.
     pub got: Option<f64>,
-    /// Its standard error.
+    /// The standard error of the mean.
     pub se: f64,
-    /// Whether the promise held.
+    /// Whether the expectation is met.
     pub held: bool,
 }
 

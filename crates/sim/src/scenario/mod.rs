@@ -27,18 +27,18 @@ const NODES_MAX: usize = 10_000;
 pub struct Scenario {
     /// A short name.
     pub name: String,
-    /// Why it exists, in a sentence.
+    /// The reason why it exists, in a sentence.
     pub reason: String,
-    /// The seed.
+    /// The seed of the random generator.
     #[serde(default = "one")]
     pub seed: u64,
     /// Trials per case.
     #[serde(default = "one")]
     pub trials: u32,
-    /// The metrics worth showing; all by default.
+    /// The names of the metrics to show; all by default.
     #[serde(default)]
     pub show: Vec<String>,
-    /// The cases worth drawing; the first six by default.
+    /// The names of the cases to plot; the first six by default.
     #[serde(default)]
     pub plot: Vec<String>,
     /// The question: many writers on one row.
@@ -50,7 +50,7 @@ pub struct Scenario {
     /// Variants of the world; without any there is one case, called `run`.
     #[serde(default)]
     pub cases: Vec<CaseSpec>,
-    /// What must come out.
+    /// The expected metrics, by case.
     #[serde(default)]
     pub expect: Expectations,
 }
@@ -77,11 +77,11 @@ fn words(error: &serde_saphyr::Error) -> String {
 /// What the caller may change.
 #[derive(Clone, Debug, Default)]
 pub struct ScenarioOptions {
-    /// Another seed.
+    /// The seed, instead of the scenario's.
     pub seed: Option<u64>,
-    /// Another number of trials.
+    /// The number of trials per case, instead of the scenario's.
     pub trials: Option<u32>,
-    /// Further policies to run beside the scenario's own.
+    /// The names of further policies to run beside the scenario's own.
     pub compare: Vec<String>,
 }
 
@@ -105,6 +105,10 @@ impl core::fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
+fn invalid(error: impl core::error::Error) -> Error {
+    Error::Invalid(error.to_string())
+}
+
 impl Scenario {
     /// Reads a scenario and refuses what makes no sense.
     ///
@@ -127,7 +131,7 @@ impl Scenario {
         if let Some(world) = &self.world
             && let Err(flaw) = world::cases(world, &self.cases)
         {
-            return Some(flaw);
+            return Some(flaw.to_string());
         }
         if let Some(flaw) = self.limiter.as_ref().and_then(LimiterSpec::flaw) {
             return Some(flaw);
@@ -172,7 +176,7 @@ impl Scenario {
         }
         if let Some(limiter) = &self.limiter {
             let rivals: Result<Vec<Rival>, _> = options.compare.iter().map(|n| Rival::named(n)).collect();
-            let rivals = rivals.map_err(Error::Invalid)?;
+            let rivals = rivals.map_err(invalid)?;
             limiter.run(seed, trials, &mut outcome);
             outcome.check(&self.expect);
             limiter.compare(&rivals, seed, trials, &mut outcome);
@@ -180,10 +184,10 @@ impl Scenario {
             return Ok(outcome);
         }
         let worlds = match &self.world {
-            Some(world) => world::cases(world, &self.cases).map_err(Error::Invalid)?,
+            Some(world) => world::cases(world, &self.cases).map_err(invalid)?,
             None => Vec::new(),
         };
-        let rivals = compare::worlds(&worlds, &options.compare).map_err(Error::Invalid)?;
+        let rivals = compare::worlds(&worlds, &options.compare).map_err(invalid)?;
         world::run(&worlds, seed, trials, &mut outcome);
         outcome.check(&self.expect);
         if !rivals.is_empty() {

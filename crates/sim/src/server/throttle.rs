@@ -24,37 +24,37 @@ pub enum ServerLimit {
     TokenBucket {
         /// Tokens per second.
         rate: f64,
-        /// Size of the bucket, at least one.
+        /// Size of the bucket, in tokens; at least one.
         burst: f64,
     },
     /// `limit` calls in each window of `window` seconds; windows start at `phase` plus multiples.
     FixedWindow {
         /// Calls per window.
         limit: u64,
-        /// Length of a window.
+        /// Length of the window, in seconds.
         window: f64,
-        /// When windows begin on the simulated clock.
+        /// The time at which the first window begins, in seconds of the simulated clock.
         phase: f64,
     },
     /// At most `limit` calls in any `window` seconds, by a log of the accepted calls.
     SlidingWindow {
         /// Calls per window.
         limit: u64,
-        /// Length of the window.
+        /// Length of the window, in seconds.
         window: f64,
     },
     /// The two-counter approximation: last window weighted by what is left of it, plus this one.
     SlidingCounter {
         /// Calls per window.
         limit: u64,
-        /// Length of a window.
+        /// Length of the window, in seconds.
         window: f64,
-        /// When windows begin on the simulated clock.
+        /// The time at which the first window begins, in seconds of the simulated clock.
         phase: f64,
     },
     /// At most `limit` calls being served at once.
     Concurrency {
-        /// Calls at once.
+        /// Calls in flight.
         limit: usize,
     },
     /// No limit.
@@ -68,13 +68,13 @@ pub enum ServerLimit {
 /// The state of one quota, unrounded, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct QuotaState {
-    /// Calls per window; for a bucket its size.
+    /// Calls per window; for a bucket its size, in tokens.
     pub limit: f64,
-    /// Length of the window; for a bucket the time it takes to fill.
+    /// Length of the window, in seconds; for a bucket the time it takes to fill.
     pub window: f64,
     /// Calls left after this one.
     pub remaining: f64,
-    /// Until the window ends, the oldest call leaves the log, or the bucket is full.
+    /// Seconds until the window ends, the oldest call leaves the log, or the bucket is full.
     pub reset: f64,
     /// Whether the quota refills steadily rather than at `reset`.
     pub steady: bool,
@@ -83,9 +83,9 @@ pub struct QuotaState {
 /// The answer to one call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThrottleAnswer {
-    /// Whether the call was taken.
+    /// Whether the call was accepted.
     pub accepted: bool,
-    /// Nanoseconds until a call like this would be taken; 0 when this one was.
+    /// Nanoseconds until a call like this would be accepted; 0 when this one was.
     pub wait: u64,
     /// The tightest quota after this call; none for concurrency limits.
     pub quota: Option<QuotaState>,

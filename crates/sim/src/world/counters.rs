@@ -11,7 +11,7 @@ const BINS: usize = 400;
 /// Counters of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorldCounts {
-    /// Requests.
+    /// Requests offered by the workload.
     pub offered: u64,
     /// Requests answered.
     pub done: u64,
@@ -25,13 +25,13 @@ pub struct WorldCounts {
     pub throttled: u64,
     /// Calls answered 5xx.
     pub failed: u64,
-    /// Calls that nobody waited for any longer.
+    /// Calls that timed out.
     pub timeouts: u64,
     /// Calls sent before a time that the server had asked for.
     pub early: u64,
-    /// When the last request ended, in nanoseconds.
+    /// The time at which the last request ended, in nanoseconds from the start.
     pub last: u64,
-    /// The longest that a request took, in nanoseconds.
+    /// The longest time from arrival to end of a request, in nanoseconds.
     pub longest: u64,
     /// Most calls in flight.
     pub in_flight_max: u32,

@@ -31,23 +31,23 @@ use crate::trace::TraceHash;
 /// A world, ready to run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct World {
-    /// Where requests come from.
+    /// The arrivals of requests.
     pub workload: Workload,
-    /// How many clients.
+    /// The number of clients.
     pub clients: u32,
-    /// Who shares a lane.
+    /// The sharing of lanes among clients.
     pub lanes: LaneSharing,
-    /// What the clients decide by.
+    /// The policy of the clients.
     pub policy: ClientPolicy,
-    /// One way through the network.
+    /// The one-way delay of the network.
     pub hop: RandomDuration,
     /// The server.
     pub server: ServerSpec,
-    /// When to stop, in nanoseconds.
+    /// The end of the run, in nanoseconds from the start.
     pub end: u64,
     /// The length of a tick, in nanoseconds.
     pub tick: u64,
-    /// The measured time, in nanoseconds.
+    /// The start and the end of the measured time, in nanoseconds from the start.
     pub measure: [u64; 2],
 }
 
@@ -56,11 +56,11 @@ pub struct World {
 pub struct WorldRun {
     /// The counters.
     pub counts: WorldCounts,
-    /// The curves, if asked for.
+    /// The curves, if they were asked for.
     pub curves: Option<Curves>,
-    /// Events handled.
+    /// The number of events handled.
     pub events: u64,
-    /// The hash over them.
+    /// The hash over all events.
     pub trace: u64,
 }
 

@@ -23,7 +23,7 @@ pub enum ServerLimitSpec {
         limit: u64,
         /// Length of a window, in seconds.
         window: f64,
-        /// When the first window begins, in seconds.
+        /// The time at which the first window begins, in seconds from the start.
         #[serde(default)]
         phase: f64,
     },
@@ -42,7 +42,7 @@ pub enum ServerLimitSpec {
         limit: u64,
         /// Length of a window, in seconds.
         window: f64,
-        /// When the first window begins, in seconds.
+        /// The time at which the first window begins, in seconds from the start.
         #[serde(default)]
         phase: f64,
     },
@@ -62,9 +62,9 @@ pub enum ServerLimitSpec {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct LimitStepSpec {
-    /// From this second on.
+    /// The time from which it holds, in seconds from the start.
     pub from: f64,
-    /// The limit.
+    /// The limit from then on.
     pub limit: ServerLimitSpec,
 }
 

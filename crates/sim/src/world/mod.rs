@@ -14,6 +14,7 @@ pub mod workload;
 
 use serde::Deserialize;
 
+use crate::WorldError;
 use crate::distribution::RandomDuration;
 use crate::outcome::{MetricTallies, ScenarioOutcome};
 use counters::Curves;
@@ -27,21 +28,22 @@ use workload::Workload;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct WorldSpec {
-    /// Where requests come from.
+    /// The arrivals of requests.
     pub workload: Option<Workload>,
-    /// How many clients; 1 by default.
+    /// The number of clients; 1 by default.
     pub clients: Option<u32>,
-    /// Their policy; the shipped retries alone by default.
+    /// The policy of the clients; the shipped retries alone by default.
     pub client: Option<PolicySpec>,
     /// One-way delay of the network, in seconds; 0 by default.
     pub hop: Option<RandomDuration>,
     /// The server; answers at once by default.
     pub server: Option<ServerSpec>,
-    /// When to stop, in seconds; by default when everything has ended.
+    /// The end of the run, in seconds from the start; by default when all requests have ended.
     pub seconds: Option<f64>,
     /// The length of a tick in seconds, for `peak` and for weak servers; 0.01 by default.
     pub tick: Option<f64>,
-    /// The measured time, in seconds, for `rate` and `peak`; everything by default.
+    /// The start and the end of the measured time for `rate` and `peak`, in seconds from the start; the
+    /// whole run by default.
     pub measure: Option<[f64; 2]>,
 }
 
@@ -49,9 +51,9 @@ pub struct WorldSpec {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct CaseSpec {
-    /// Its name.
+    /// The name of the case.
     pub name: String,
-    /// What differs.
+    /// The sections that replace the world's.
     #[serde(default)]
     pub with: WorldSpec,
 }
@@ -75,18 +77,18 @@ impl WorldSpec {
     /// The finished world, or what is wrong with it.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn world(&self) -> Result<World, String> {
-        let workload = self.workload.clone().ok_or("a world needs a `workload`")?;
+    /// It has no workload, or a number makes no sense.
+    pub fn world(&self) -> Result<World, WorldError> {
+        let workload = self.workload.clone().ok_or(WorldError::new("a world needs a `workload`"))?;
         let server = self.server.clone().unwrap_or_default();
         if let Some(flaw) = workload.flaw().or_else(|| server.flaw()) {
-            return Err(flaw.to_owned());
+            return Err(WorldError::new(flaw));
         }
         let client = self.client.unwrap_or_default();
         let measure = self.measure.unwrap_or([0.0, f64::INFINITY]);
         let positive = |x: Option<f64>| x.is_none_or(|x| x > 0.0);
         if !positive(self.seconds) || !positive(self.tick) || measure[0] >= measure[1] {
-            return Err("`seconds`, `tick` and the length of `measure` must be above 0".to_owned());
+            return Err(WorldError::new("`seconds`, `tick` and the length of `measure` must be above 0"));
         }
         Ok(World {
             workload,
@@ -106,25 +108,35 @@ fn nanos(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }
 
-/// The worlds of all cases, by name; one called `run` without any.
+/// A world that is ready to run, with the name of its case.
+#[derive(Clone, Debug)]
+pub struct WorldCase {
+    /// The name of the case.
+    pub name: String,
+    /// The world.
+    pub world: World,
+}
+
+/// The worlds of all cases; one called `run` without any.
 ///
 /// # Errors
 /// When a case makes no sense.
-pub fn cases(base: &WorldSpec, cases: &[CaseSpec]) -> Result<Vec<(String, World)>, String> {
+pub fn cases(base: &WorldSpec, cases: &[CaseSpec]) -> Result<Vec<WorldCase>, WorldError> {
     if cases.is_empty() {
-        return Ok(vec![("run".to_owned(), base.world()?)]);
+        return Ok(vec![WorldCase { name: "run".to_owned(), world: base.world()? }]);
     }
     let world = |case: &CaseSpec| {
-        let world = base.with(&case.with).world().map_err(|flaw| format!("case {}: {flaw}", case.name))?;
-        Ok((case.name.clone(), world))
+        let named = |e: WorldError| WorldError { case: Some(case.name.clone()), ..e };
+        let world = base.with(&case.with).world().map_err(named)?;
+        Ok(WorldCase { name: case.name.clone(), world })
     };
     cases.iter().map(world).collect()
 }
 
 /// Runs worlds into the outcome. Every trial of every world has its own generator.
-pub fn run(worlds: &[(String, World)], seed: u64, trials: u32, outcome: &mut ScenarioOutcome) {
+pub fn run(worlds: &[WorldCase], seed: u64, trials: u32, outcome: &mut ScenarioOutcome) {
     let mut curves = Vec::new();
-    for (index, (name, world)) in worlds.iter().enumerate() {
+    for (index, WorldCase { name, world }) in worlds.iter().enumerate() {
         let mut ledger = MetricTallies::default();
         let [from, to] = world.measure;
         let window = (to < u64::MAX).then(|| (to - from) as f64 / 1e9);

@@ -17,13 +17,13 @@ use tidegate_core::time::seconds;
 /// The decisions of a client, as the core takes them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClientPolicy {
-    /// What a signal means.
+    /// The classifier of signals.
     pub classifier: Classifier,
-    /// What a record does.
+    /// The policy of calls.
     pub call: CallPolicy,
-    /// What a lane does.
+    /// The configuration of lanes.
     pub lane: LaneConfig,
-    /// Retries only while the service is well; see [`RetryGate`].
+    /// The failure rate above which nothing is retried; see [`RetryGate`].
     pub retry_gate: Option<RetryGate>,
 }
 
@@ -44,17 +44,17 @@ pub enum LaneSharing {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct PolicySpec {
-    /// Who shares a lane.
+    /// The sharing of lanes among clients.
     pub lanes: LaneSharing,
     /// Attempts and delays.
     pub retry_policy: RetrySpec,
-    /// Keep away from a service that is down.
+    /// The circuit breaker; none by default.
     pub circuit_breaker: Option<BreakerSpec>,
-    /// Bound the retries of a lane.
+    /// The retry budget of a lane; none by default.
     pub retry_budget: Option<BudgetSpec>,
-    /// Pace and calls in flight.
+    /// The rate limit and the calls in flight of a lane; none by default.
     pub rate_limit: Option<RateLimitSpec>,
-    /// Retry only while the service is well.
+    /// The failure rate above which nothing is retried; none by default.
     pub retry_gate: Option<RetryGate>,
 }
 
@@ -87,13 +87,13 @@ pub struct RetrySpec {
     pub factor: f64,
     /// Longest delay, in seconds.
     pub max_delay_seconds: f64,
-    /// How a delay is drawn.
+    /// The kind of jitter.
     pub jitter: JitterSpec,
     /// Least that additive jitter adds, in seconds.
     pub jitter_min_seconds: f64,
     /// Most that additive jitter adds, in seconds.
     pub jitter_max_seconds: f64,
-    /// Most time from the first attempt to the end of the last, in seconds.
+    /// The longest time from the first attempt to the end of the last, in seconds.
     pub deadline_seconds: f64,
     /// Timeout of one attempt, in seconds.
     pub attempt_timeout_seconds: f64,
@@ -172,7 +172,7 @@ pub struct BudgetSpec {
     pub floor_per_second: f64,
     /// Size of the budget, in tokens.
     pub size: f64,
-    /// What an empty budget means.
+    /// Whether a retry waits or is refused when the budget is empty.
     pub on_empty: OnEmptySpec,
 }
 
@@ -203,13 +203,13 @@ impl Default for BudgetSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct RateLimitSpec {
-    /// Most calls per second.
+    /// The highest rate, in calls per second.
     pub requests_per_second: Option<f64>,
     /// Burst under `requests_per_second`, in calls.
     pub burst: Option<f64>,
     /// Most calls in flight.
     pub max_in_flight: u32,
-    /// Learn from refusals and headers.
+    /// Whether to learn from refusals and headers.
     pub learn: bool,
 }
 

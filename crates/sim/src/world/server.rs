@@ -25,17 +25,17 @@ use crate::server::headers::{Headers, write_quota, write_wait};
 pub struct ServerSpec {
     /// Service time of a call.
     pub service: ServiceTime,
-    /// What it allows; everything by default. More is answered 429 at once.
+    /// The rate or concurrency limit; none by default. Calls beyond it are answered 429 at once.
     pub limit: Option<ServerLimitSpec>,
-    /// In which headers it tells its limit; in none by default.
+    /// The dialect of its rate-limit headers; none by default.
     pub headers: Dialect,
-    /// Whether a refusal asks for a wait beside telling the quota; yes by default.
+    /// Whether a refusal carries Retry-After beside the quota; yes by default.
     pub retry_after: bool,
-    /// How far its clock is ahead of the clients', in seconds; for dialects that tell dates.
+    /// The offset of its clock against the clients', in seconds; for dialects that send dates.
     pub clock_ahead_seconds: f64,
-    /// The share of calls that fail with 503, drawn independently.
+    /// The share (0 to 1) of calls that fail with 503, drawn independently.
     pub fault_rate: f64,
-    /// When it is down.
+    /// The outages.
     pub outages: Vec<ServerOutage>,
 }
 
@@ -58,13 +58,13 @@ impl Default for ServerSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "snake_case", deny_unknown_fields)]
 pub struct ServiceTime {
-    /// Seconds on an idle server.
+    /// Service time on an idle server, in seconds.
     pub base_seconds: f64,
-    /// More seconds for each call that is being served, this one included.
+    /// Additional service time for each call that is being served, this one included, in seconds.
     pub per_in_flight_seconds: f64,
-    /// Relative standard deviation.
+    /// Relative standard deviation of the service time.
     pub spread: f64,
-    /// Whether the server stops working for a caller that went away.
+    /// Whether the server stops serving a call whose client has disconnected.
     pub abandons: bool,
 }
 
@@ -72,11 +72,11 @@ pub struct ServiceTime {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct ServerOutage {
-    /// From this second on.
+    /// The start, in seconds from the start of the run.
     pub from: f64,
-    /// Until this second.
+    /// The end, in seconds from the start of the run.
     pub until: f64,
-    /// How it recovers afterwards.
+    /// The recovery that follows; none by default.
     pub recovery: Option<Recovery>,
 }
 
@@ -86,7 +86,7 @@ pub struct ServerOutage {
 pub struct Recovery {
     /// Length of the recovery, in seconds.
     pub seconds: f64,
-    /// Most arrivals in one tick of the world that it bears.
+    /// The most arrivals in one tick that cause no relapse.
     pub arrivals_max: u32,
     /// Length of the outage that more arrivals cause, in seconds.
     pub relapse_seconds: f64,

@@ -1,5 +1,6 @@
 //! Typical servers, for a policy that comes without a scenario: what would this manifest do?
 
+use super::WorldCase;
 use super::event_loop::World;
 use super::policy::{ClientPolicy, LaneSharing};
 use super::server::{ServerOutage, ServerSpec, ServiceTime};
@@ -15,7 +16,7 @@ const REQUESTS: u64 = 2_000;
 /// steady, throttled (10 a second, burst 10) without and with RateLimit headers, down for a minute,
 /// flaky (20 % of calls fail).
 #[must_use]
-pub fn worlds(policy: &ClientPolicy) -> Vec<(String, World)> {
+pub fn worlds(policy: &ClientPolicy) -> Vec<WorldCase> {
     let service = ServiceTime { base_seconds: 0.065, spread: 0.2, ..ServiceTime::default() };
     let steady = ServerSpec { service, ..ServerSpec::default() };
     let throttled = ServerSpec {
@@ -38,7 +39,7 @@ pub fn worlds(policy: &ClientPolicy) -> Vec<(String, World)> {
             tick: 10_000_000,
             measure: [0, u64::MAX],
         };
-        (name.to_owned(), world)
+        WorldCase { name: name.to_owned(), world }
     };
     let servers = [
         ("steady", steady),
@@ -63,7 +64,7 @@ mod tests {
     fn the_shipped_policy_against_the_usual_servers() {
         let spec: PolicySpec =
             serde_saphyr::from_str("{circuit_breaker: {}, retry_budget: {}, rate_limit: {}}").unwrap();
-        for (name, world) in worlds(&spec.policy()) {
+        for WorldCase { name, world } in worlds(&spec.policy()) {
             let counts = world.run(1, false).counts;
             assert_eq!(counts.offered, REQUESTS, "{name}");
             assert_eq!(counts.done + counts.dead + counts.parked, REQUESTS, "{name}: {counts:?}");

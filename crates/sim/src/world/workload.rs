@@ -10,7 +10,7 @@ use crate::distribution::RandomDuration;
 pub enum Workload {
     /// So many requests, all there at the start.
     Drain {
-        /// How many in all.
+        /// The number of requests of all clients.
         requests: u64,
     },
     /// Every client draws requests independently of how they fare.

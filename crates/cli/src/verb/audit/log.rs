@@ -17,13 +17,13 @@ use crate::verb::plan;
 /// Which audit.
 #[derive(clap::Args)]
 pub(super) struct AuditSource {
-    /// The audit of this manifest's runs
+    /// Manifest whose runs were audited
     #[arg(value_name = "MANIFEST")]
     manifest: Option<PathBuf>,
-    /// The state directory
+    /// State directory
     #[arg(long, value_name = "DIR", default_value = ".tidegate")]
     state: PathBuf,
-    /// The audit of this store of dead letters: a file or postgres://…
+    /// Dead letter store whose audit to use: a file or postgres://…
     #[arg(long, value_name = "STORE", conflicts_with = "manifest")]
     store: Option<String>,
 }
@@ -65,7 +65,7 @@ impl Log {
         }
         if let Some(path) = &args.copies {
             if !path.exists() {
-                return Err(usage(format!("there are no copies at {}", path.display())));
+                return Err(usage(format!("no checkpoint copies at {}", path.display())));
             }
             let log = if let Log::Run { name, .. } = self { name.as_str() } else { "letters" };
             trust.copies = Copies::new(path, log).all().map_err(failure)?;
@@ -96,14 +96,14 @@ fn of_letters(place: &str) -> Result<Log, CommandFailure> {
     if let LetterStoreLocation::File(path) = &at
         && !path.exists()
     {
-        return Err(usage(format!("there is no store of dead letters at {place}")));
+        return Err(usage(format!("no dead letter store at {place}")));
     }
     let store = LetterStore::open(&at).map_err(failure)?;
     Ok(Log::Letters { name: at.to_string(), store: Box::new(store) })
 }
 
 pub(super) fn load(file: &Path) -> Result<Manifest, CommandFailure> {
-    plan::load(file).ok_or_else(|| usage(format!("{} is not valid", file.display())))
+    plan::load(file).ok_or_else(|| usage(format!("{} is not a valid manifest", file.display())))
 }
 
 pub(super) fn of_manifest(file: &Path, state: &Path) -> Result<Log, CommandFailure> {
@@ -111,7 +111,7 @@ pub(super) fn of_manifest(file: &Path, state: &Path) -> Result<Log, CommandFailu
     let dir = StateDir::dir_of(state, &manifest.pipeline.id);
     if !dir.join(AUDIT_FILE).exists() {
         return Err(usage(format!(
-            "{} has not been run with the state in {}; see --state",
+            "{} has no runs in the state directory {}; set it with --state",
             file.display(),
             state.display()
         )));
@@ -150,10 +150,7 @@ pub(super) fn logs(which: &AuditSource) -> Result<Vec<Log>, CommandFailure> {
         all.push(of_letters(&letters.to_string_lossy())?);
     }
     if all.is_empty() {
-        return Err(usage(format!(
-            "there is no audit in {}; see --state and --store",
-            which.state.display()
-        )));
+        return Err(usage(format!("no audit in {}; set --state or --store", which.state.display())));
     }
     Ok(all)
 }

@@ -18,12 +18,11 @@ use crate::out;
 use crate::progress::thousands;
 use log::{AuditSource, load, logs, of_manifest, signer};
 
-/// Show the audit, or verify that nobody has touched it
+/// Show the audit, or verify that it is unmodified
 ///
-/// Every decision of a run and every act on dead letters is an entry: who, when, what, about which
-/// record, with which code, where to. Each is hashed with the one before; signed checkpoints are
-/// copied outside of the database. Without a MANIFEST or a --store all audits of the state directory
-/// are meant.
+/// Every decision of a run and every action on dead letters is an entry: who, when, what, which record,
+/// code and destination. Each entry includes the hash of the previous one; signed checkpoints are copied
+/// outside the database. Without MANIFEST or --store, all audits of the state directory are used.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,8 +32,8 @@ Examples:
   tidegate audit verify parcels.yaml --public-key auditor/audit.pub --copies auditor/parcels.checkpoints
   tidegate audit match parcels.yaml 17 \"what the halt said\"
 
-Exit codes: 0 the audit is whole; 1 it is not, and the first entry that was touched is named; 2 there
-is no audit there.")]
+Exit codes: 0 success, the audit is intact; 1 the audit was modified, the first modified entry is shown;
+2 no audit found.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Command,
@@ -47,33 +46,33 @@ enum Command {
     Match(Match),
 }
 
-/// Show entries, the oldest first
+/// Show entries, oldest first
 #[derive(clap::Args)]
 struct Show {
     #[command(flatten)]
     which: AuditSource,
-    /// Of these acts: run, commit, route, gate, halt, attempt, end, capture, fix, replay, purge, …
+    /// Select by act: run, commit, route, gate, halt, attempt, end, capture, fix, replay, purge, …
     #[arg(long, value_name = "ACT", value_delimiter = ',')]
     act: Vec<String>,
-    /// By this person
+    /// Select by user
     #[arg(long, value_name = "NAME")]
     who: Option<String>,
-    /// Whose key holds this
+    /// Select by text in the key
     #[arg(long, value_name = "TEXT")]
     key: Option<String>,
-    /// With this code, such as TIMEOUT
+    /// Select by code, such as TIMEOUT
     #[arg(long, value_name = "CODE")]
     code: Option<String>,
-    /// Whose destination holds this
+    /// Select by text in the destination
     #[arg(long, value_name = "TEXT")]
     to: Option<String>,
-    /// Since: 24h, 7d, 2026-11-01 or 2026-11-01T12:00:00Z
+    /// Show entries since: 24h, 7d, 2026-11-01 or 2026-11-01T12:00:00Z
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Before
+    /// Show entries before this time
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// So many at most, the last ones
+    /// Maximum number of entries, the latest
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
     limit: u32,
     /// How to answer
@@ -81,18 +80,18 @@ struct Show {
     format: AuditFormat,
 }
 
-/// Verify that nobody has touched it
+/// Verify that the audit is unmodified
 ///
-/// The keys and copies beside the audit are used unless others are given: those that were kept
-/// elsewhere are the ones to trust.
+/// By default the public key and the checkpoint copies next to the audit are used; trust those that
+/// were kept elsewhere.
 #[derive(clap::Args)]
 struct Verify {
     #[command(flatten)]
     which: AuditSource,
-    /// The public keys that may have signed, one per line
+    /// File with trusted public keys, one per line
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
-    /// The copies of the checkpoints
+    /// File with copies of the checkpoints
     #[arg(long, value_name = "FILE")]
     copies: Option<PathBuf>,
     /// How to answer
@@ -100,26 +99,26 @@ struct Verify {
     format: AuditFormat,
 }
 
-/// Tell whether a value is the one that an entry only commits to
+/// Check a value against the commitment in an entry
 #[derive(clap::Args)]
 struct Match {
-    /// The manifest
+    /// Manifest file
     #[arg(value_name = "MANIFEST")]
     manifest: PathBuf,
-    /// The number of the entry
+    /// Number of the entry
     #[arg(value_name = "ENTRY")]
     entry: i64,
-    /// The value
+    /// Value to check
     #[arg(value_name = "VALUE")]
     value: String,
-    /// The state directory
+    /// State directory
     #[arg(long, value_name = "DIR", default_value = ".tidegate")]
     state: PathBuf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum AuditFormat {
-    /// For people
+    /// Text
     Table,
     /// One JSON document
     Json,
@@ -231,7 +230,7 @@ fn verify(args: &Verify) -> Result<(Exit, String), CommandFailure> {
         });
         text.push_str(&match &done {
             Ok(whole) => format!("{name}: {}\n", told(whole)),
-            Err(finding) => format!("{name}: NOT WHOLE: {finding}\n"),
+            Err(finding) => format!("{name}: MODIFIED: {finding}\n"),
         });
     }
     Ok((exit, if args.format == AuditFormat::Table { text } else { list(values, args.format) }))
@@ -249,17 +248,17 @@ fn told(whole: &VerifiedLog) -> String {
         None => "NOT SIGNED, only the chain was checked".into(),
     };
     let copied = match whole.copied {
-        0 => "no copies from outside".into(),
-        n if n == whole.entries => "copies reach the end".into(),
-        n => format!("copies reach entry {}", thousands(n.unsigned_abs())),
+        0 => "no external copies".into(),
+        n if n == whole.entries => "copies up to the end".into(),
+        n => format!("copies up to entry {}", thousands(n.unsigned_abs())),
     };
-    format!("whole: {entries}, {points}, {signed}, {copied}")
+    format!("intact: {entries}, {points}, {signed}, {copied}")
 }
 
 fn matches(args: &Match) -> Result<(Exit, String), CommandFailure> {
     let mut log = of_manifest(&args.manifest, &args.state)?;
     let found = log.read(&AuditFilter { n: Some(args.entry), limit: 1, ..AuditFilter::default() })?;
-    let Some(entry) = found.first() else { return Err(usage(format!("there is no entry {}", args.entry))) };
+    let Some(entry) = found.first() else { return Err(usage(format!("no entry {}", args.entry))) };
     let manifest = load(&args.manifest)?;
     let signer = match &manifest.pipeline.audit.key {
         Some(key) => signer(key)?,
@@ -278,10 +277,12 @@ fn matches(args: &Match) -> Result<(Exit, String), CommandFailure> {
         .filter_map(|(name, value)| Some((name, value.get("commitment")?.as_str()?)))
         .collect();
     if sealed.is_empty() {
-        return Err(usage(format!("entry {} commits to no value", args.entry)));
+        return Err(usage(format!("entry {} has no commitments", args.entry)));
     }
     match sealed.iter().find(|(_, sealed)| signer.matches(sealed, &args.value)) {
-        Some((name, _)) => Ok((Exit::Done, format!("entry {}: that is its {name}\n", args.entry))),
-        None => Ok((Exit::Failure, format!("entry {}: that is none of its values\n", args.entry))),
+        Some((name, _)) => Ok((Exit::Done, format!("entry {}: the value matches {name}\n", args.entry))),
+        None => {
+            Ok((Exit::Failure, format!("entry {}: the value matches none of its commitments\n", args.entry)))
+        }
     }
 }

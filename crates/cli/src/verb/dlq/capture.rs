@@ -16,28 +16,29 @@ use tidegate_ledger::letter::replay::{IntoFile, Rerun};
 use tidegate_ledger::letter::{Failure, Letter, LetterSource, Letters, Payload, Put, Versions, flood};
 
 use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, usage};
+use crate::execute::counted;
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
 
-/// Take features from a GeoJSON file: good ones into a file, bad ones into the store
+/// Load features from a GeoJSON file: valid ones into a file, invalid ones into the store
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
   tidegate dlq capture parcels.geojson --into parcels.gpkg --pipeline parcels")]
 pub(super) struct Args {
-    /// GeoJSON: a collection, or one feature per line
+    /// GeoJSON file: a collection, or one feature per line
     file: PathBuf,
-    /// Where features that pass go, by their key
+    /// Output file for valid features, written by key
     #[arg(long, value_name = "FILE")]
     into: PathBuf,
-    /// The name of the pipeline [default: the file's name]
+    /// Name of the pipeline [default: the file name]
     #[arg(long, value_name = "NAME")]
     pipeline: Option<String>,
-    /// The system of the features, if they do not say it
+    /// Coordinate reference system of the features, if they declare none
     #[arg(long, value_name = "CRS")]
     crs: Option<String>,
-    /// Keep letters so many days, 30 to 90
+    /// Days to keep letters, 30 to 90
     #[arg(long, value_name = "DAYS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(30..=90))]
     retention: u32,
 }
@@ -49,7 +50,7 @@ fn judge(feature: &FeaturePayload, crs: Option<&str>) -> Option<(Code, String)> 
     }
     let wkb = match feature.wkb() {
         Ok(wkb) => wkb,
-        Err(why) => return Some((Code::INVALID_GEOMETRY, why)),
+        Err(why) => return Some((Code::INVALID_GEOMETRY, why.to_string())),
     };
     let said = feature.said_crs().or_else(|| crs.map(str::to_owned));
     if let Some(Err(problem)) = said.as_deref().map(str::parse::<Crs>) {
@@ -64,10 +65,15 @@ fn judge(feature: &FeaturePayload, crs: Option<&str>) -> Option<(Code, String)> 
         Some([w, s, e, n]) if w < -180.0 || s < -90.0 || e > 180.0 || n > 90.0 => {
             let swapped = s >= -180.0 && n <= 180.0 && w >= -90.0 && e <= 90.0;
             let code = if swapped { Code::AXIS_ORDER_SWAPPED } else { Code::OUT_OF_BOUNDS };
-            Some((code, format!("it lies at {w} {s} {e} {n}, outside of the earth")))
+            Some((
+                code,
+                format!("the bounds {w} {s} {e} {n} are outside the range of longitude and latitude"),
+            ))
         }
         Some(_) => None,
-        None => Some((Code::CRS_NOT_FOUND, "its place on the earth cannot be told".into())),
+        None => {
+            Some((Code::CRS_NOT_FOUND, "the position in longitude and latitude cannot be computed".into()))
+        }
     }
 }
 
@@ -79,7 +85,10 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     if let Some(open) = desk.store.incidents(Some(&pipeline))?.first() {
         return Err(CommandFailure(
             Exit::TryLater,
-            format!("{pipeline} is suspended by incident {}", open.incident),
+            format!(
+                "{pipeline} is suspended by incident {}; close it with `tidegate dlq incidents`",
+                open.incident
+            ),
         ));
     }
     let records = records(&text).map_err(|e| usage(format!("{}: {e}", args.file.display())))?;
@@ -107,16 +116,16 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     letters.close();
     let new = puts.iter().filter(|put| matches!(put, Put::New(_))).count() as u64;
     let mut sink = IntoFile { output };
-    sink.run(&good).map_err(|why| CommandFailure(Exit::Failure, why))?;
+    sink.run(&good).map_err(|why| CommandFailure(Exit::Failure, why.to_string()))?;
     let told = json!({
         "records": records.len(), "committed": good.len(), "dead": bad.len(), "new_letters": new,
     });
     if desk.format == LetterFormat::Table {
         out::say(&format!(
-            "{}: {} features committed, {} dead letters ({} new)",
+            "{}: {} committed, {} ({} new)",
             args.into.display(),
-            thousands(good.len() as u64),
-            thousands(bad.len() as u64),
+            counted(good.len() as u64, "feature", "features"),
+            counted(bad.len() as u64, "dead letter", "dead letters"),
             thousands(new)
         ));
     } else {
@@ -150,7 +159,7 @@ fn letter(
     let feature = FeaturePayload::parse(record.as_bytes());
     let failed = match &feature {
         Ok(feature) => judge(feature, args.crs.as_deref()),
-        Err(why) => Some((Code::UNEXPECTED_BODY, why.clone())),
+        Err(why) => Some((Code::UNEXPECTED_BODY, why.to_string())),
     };
     let spatial =
         feature.as_ref().ok().and_then(|f| f.spatial(f.said_crs().or_else(|| args.crs.clone()).as_deref()));

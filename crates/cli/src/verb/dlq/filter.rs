@@ -12,46 +12,46 @@ use super::{CommandFailure, OpenLetterStore, usage};
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Which letters")]
 pub(super) struct FilterArgs {
-    /// With these ids, or unique ends of them
+    /// Select by id, or unique suffix of an id
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     id: Vec<String>,
-    /// With these codes, such as TIMEOUT
+    /// Select by code, such as TIMEOUT
     #[arg(long, value_name = "CODE", value_delimiter = ',')]
     code: Vec<Code>,
-    /// transient, fatal, poison, systemic, ambiguous
+    /// Select by class: transient, fatal, poison, systemic, ambiguous
     #[arg(long, value_name = "CLASS", value_delimiter = ',')]
     class: Vec<FailureClass>,
-    /// captured, scheduled, review, validated, resolved, dead, …
+    /// Select by state: captured, scheduled, review, validated, resolved, dead, …
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     state: Vec<LetterState>,
-    /// Of these groups, as `stats` names them
+    /// Select by group, as listed by `stats`
     #[arg(long, value_name = "HEX", value_delimiter = ',')]
     fingerprint: Vec<Fingerprint>,
-    /// Of this pipeline
+    /// Select by pipeline
     #[arg(long, value_name = "NAME")]
     pipeline: Option<String>,
-    /// Of this stage
+    /// Select by stage
     #[arg(long, value_name = "NAME")]
     stage: Option<String>,
-    /// Of this service
+    /// Select by service
     #[arg(long, value_name = "NAME")]
     service: Option<String>,
-    /// Given up since: 24h, 7d, 2026-11-01 or 2026-11-01T12:00:00Z
+    /// Rejected since: 24h, 7d, 2026-11-01 or 2026-11-01T12:00:00Z
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Given up before
+    /// Rejected before this time
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Touching this box: west,south,east,north in degrees
+    /// Intersecting this bounding box: west,south,east,north in degrees
     #[arg(long, value_name = "BOX", value_parser = bbox, allow_hyphen_values = true)]
     bbox: Option<[f64; 4]>,
-    /// In this system, as the record says it
+    /// In this coordinate reference system, as declared by the record
     #[arg(long, value_name = "CRS")]
     crs: Option<String>,
-    /// Whose message holds all these words
+    /// With all these words in the message
     #[arg(long, value_name = "WORDS")]
     text: Option<String>,
-    /// Died so often before: 1, or 1..3
+    /// Number of failed replays: 1, or 1..3
     #[arg(long, value_name = "N", value_parser = generation)]
     generation: Option<(u32, u32)>,
 }
@@ -61,7 +61,7 @@ pub(super) fn bbox(text: &str) -> Result<[f64; 4], String> {
     let numbers: Vec<f64> = text.split(',').filter_map(|n| n.trim().parse().ok()).collect();
     match <[f64; 4]>::try_from(numbers) {
         Ok([w, s, e, n]) if w <= e && s <= n => Ok([w, s, e, n]),
-        _ => Err(format!("{text:?} is no box: say west,south,east,north")),
+        _ => Err(format!("invalid bounding box {text:?}; expected west,south,east,north")),
     }
 }
 
@@ -70,7 +70,7 @@ fn generation(text: &str) -> Result<(u32, u32), String> {
     let number = |text: &str, other| if text.is_empty() { Ok(other) } else { text.parse() };
     match (number(from, 0), number(to, u32::MAX)) {
         (Ok(from), Ok(to)) if from <= to => Ok((from, to)),
-        _ => Err(format!("{text:?} is no number of deaths: say 1 or 1..3")),
+        _ => Err(format!("invalid number of failed replays {text:?}; expected 1 or 1..3")),
     }
 }
 
@@ -79,7 +79,9 @@ pub(in crate::verb) fn time(text: &str, now_ms: i64) -> Result<i64, String> {
     if let Some(ago) = duration::parse(text) {
         return Ok(now_ms - ago.as_millis() as i64);
     }
-    let wrong = || format!("{text:?} is no time: say 24h, 7d, 2026-11-01 or 2026-11-01T12:00:00Z");
+    let wrong = || {
+        format!("invalid time {text:?}; expected a value such as 24h, 7d, 2026-11-01 or 2026-11-01T12:00:00Z")
+    };
     let (date, clock) = text.trim_end_matches('Z').split_once('T').unwrap_or((text, "00:00:00"));
     let parts = |text: &str, between: char| -> Option<Vec<i64>> {
         text.split(between).map(|n| n.parse().ok()).collect()
@@ -130,7 +132,7 @@ impl FilterArgs {
     ) -> Result<LetterFilter, CommandFailure> {
         let filter = self.filter(desk)?;
         if filter.is_empty() && !all {
-            return Err(usage("an empty filter means every letter; say --all if you mean that"));
+            return Err(usage("no filter given; pass --all to select every letter"));
         }
         Ok(filter)
     }

@@ -11,111 +11,115 @@ use tidegate_ledger::letter::{Letter, LetterFilter};
 use super::filter::FilterArgs;
 use super::table::{ago, table};
 use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, usage};
+use crate::execute::counted;
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
 
-/// Write letters to cold storage, verified
+/// Copy letters to an archive and verify it
 ///
-/// NDJSON under zstd with a manifest of hashes, to a directory or s3://bucket/base. Everything is
-/// read back and compared before a letter is marked as archived. Letters that are still open stay
-/// open; sealed payloads stay sealed. Keys for a bucket are read from AWS_ACCESS_KEY_ID and
+/// Write zstd-compressed NDJSON with a manifest of hashes to a directory or s3://bucket/base.
+/// Everything is read back and compared before a letter is marked as archived. Open letters stay
+/// open, sealed payloads stay sealed. Credentials of a bucket are read from AWS_ACCESS_KEY_ID and
 /// AWS_SECRET_ACCESS_KEY.
 #[derive(clap::Args)]
 pub(super) struct Archive {
     #[command(flatten)]
     filter: FilterArgs,
-    /// Where to
+    /// Archive location: a directory or s3://bucket/base
     #[arg(long, value_name = "STORE")]
     to: String,
-    /// Address of a service that speaks S3; without it AWS
+    /// URL of an S3-compatible service [default: AWS]
     #[arg(long, value_name = "URL")]
     endpoint: Option<url::Url>,
-    /// The endpoint may be at a private address
+    /// Allow the endpoint to resolve to a private address
     #[arg(long)]
     allow_private: bool,
-    /// Only say how many
+    /// Only print the number of letters
     #[arg(long)]
     dry_run: bool,
-    /// Every letter
+    /// Select every letter
     #[arg(long)]
     all: bool,
 }
 
-/// Remove letters for good; tombstones stay
+/// Delete letters permanently; tombstones remain
 ///
-/// What is under a hold or in a replay stays. Without --archived a letter that is in no archive
-/// goes too.
+/// Letters that are on hold or in a replay are kept. Without --archived, letters that are not in an
+/// archive are deleted too.
 #[derive(clap::Args)]
 pub(super) struct Purge {
     #[command(flatten)]
     filter: FilterArgs,
-    /// Only what is in an archive
+    /// Delete only archived letters
     #[arg(long)]
     archived: bool,
-    /// Only say how many
+    /// Only print the number of letters
     #[arg(long)]
     dry_run: bool,
-    /// Every letter
+    /// Select every letter
     #[arg(long)]
     all: bool,
 }
 
-/// Keep letters from being purged
+/// Protect letters from being purged
 #[derive(clap::Args)]
 pub(super) struct Hold {
     #[command(flatten)]
     filter: FilterArgs,
-    /// Why
+    /// Reason
     #[arg(long, value_name = "WHY")]
     why: String,
-    /// Every letter
+    /// Select every letter
     #[arg(long)]
     all: bool,
 }
 
-/// Lift a hold
+/// Release a hold
 #[derive(clap::Args)]
 pub(super) struct Release {
     #[command(flatten)]
     filter: FilterArgs,
-    /// Every letter
+    /// Select every letter
     #[arg(long)]
     all: bool,
 }
 
-/// Say that letters do not matter
+/// Mark letters as not needing repair
 #[derive(clap::Args)]
 pub(super) struct Dismiss {
     #[command(flatten)]
     filter: FilterArgs,
-    /// Why
+    /// Reason
     #[arg(long, value_name = "WHY")]
     why: String,
-    /// Every letter
+    /// Select every letter
     #[arg(long)]
     all: bool,
 }
 
-/// Show or close incidents: pipelines that were suspended instead of flooding the store
+/// List or close incidents, which suspend pipelines that would flood the store
 #[derive(clap::Args)]
 pub(super) struct Incidents {
-    /// Close this one: its pipeline may run again
+    /// Close this incident, so that its pipeline can run again
     #[arg(long, value_name = "N")]
     close: Option<i64>,
 }
 
-/// Set how many letters the store may hold
+/// Set the maximum number of letters in the store
 #[derive(clap::Args)]
 pub(super) struct Capacity {
-    /// So many
+    /// Maximum number of letters
     letters: u64,
 }
 
 pub(super) fn archive(args: &Archive, desk: &mut OpenLetterStore) -> Done {
     let filter = args.filter.bounded(desk, args.all)?;
     if args.dry_run {
-        out::say(&format!("{} letters at most would be archived", thousands(desk.store.count(&filter)?)));
+        out::say(&format!(
+            "would archive at most {}",
+            counted(desk.store.count(&filter)?, "letter", "letters")
+        ));
         return Ok(Exit::Done);
     }
     let mut settings = object::StoreSettings { create: true, ..object::StoreSettings::default() };
@@ -139,9 +143,9 @@ pub(super) fn archive(args: &Archive, desk: &mut OpenLetterStore) -> Done {
     match done {
         None => out::say("nothing to archive"),
         Some(done) if desk.format == LetterFormat::Table => out::say(&format!(
-            "{} letters in {} files of {}, verified; manifest {}",
-            thousands(done.content.letters),
-            done.content.files.len(),
+            "archived {} in {} to {}, verified; manifest {}",
+            counted(done.content.letters, "letter", "letters"),
+            counted(done.content.files.len() as u64, "file", "files"),
             args.to,
             done.manifest
         )),
@@ -172,8 +176,9 @@ pub(super) fn purge(args: &Purge, desk: &mut OpenLetterStore) -> Done {
 
 fn report_purge(desk: &OpenLetterStore, purged: u64, held: u64, dry_run: bool) -> Done {
     if desk.format == LetterFormat::Table {
-        let verb = if dry_run { "would be purged" } else { "purged" };
-        out::say(&format!("{} letters {verb}, {} under a hold stay", thousands(purged), thousands(held)));
+        let verb = if dry_run { "would purge" } else { "purged" };
+        let count = counted(purged, "letter", "letters");
+        out::say(&format!("{verb} {count}; {} on hold kept", thousands(held)));
     } else {
         out::data(&format!("{}\n", json!({ "purged": purged, "held": held, "dry_run": dry_run })))?;
     }
@@ -182,7 +187,7 @@ fn report_purge(desk: &OpenLetterStore, purged: u64, held: u64, dry_run: bool) -
 
 type RowRef<'a> = &'a tidegate_ledger::letter::store::StoredLetter;
 
-/// Every letter of a filter, in pages.
+/// Select every letter of a filter, in pages.
 fn each(
     desk: &mut OpenLetterStore,
     filter: &LetterFilter,
@@ -225,7 +230,7 @@ pub(super) fn hold(args: &Hold, desk: &mut OpenLetterStore) -> Done {
     let count = amend(desk, &filter, "hold", &json!({ "why": args.why }), |letter| {
         Some(Letter { hold: Some(args.why.clone()), ..letter.clone() })
     })?;
-    out::say(&format!("{} letters are held", thousands(count)));
+    out::say(&format!("put {} on hold", counted(count, "letter", "letters")));
     Ok(Exit::Done)
 }
 
@@ -234,7 +239,7 @@ pub(super) fn release(args: &Release, desk: &mut OpenLetterStore) -> Done {
     let count = amend(desk, &filter, "release", &json!({}), |letter| {
         letter.hold.is_some().then(|| Letter { hold: None, ..letter.clone() })
     })?;
-    out::say(&format!("{} letters are released", thousands(count)));
+    out::say(&format!("released {}", counted(count, "letter", "letters")));
     Ok(Exit::Done)
 }
 
@@ -246,14 +251,14 @@ pub(super) fn dismiss(args: &Dismiss, desk: &mut OpenLetterStore) -> Done {
             .may_become(LetterState::Dismissed)
             .then(|| Letter { state: LetterState::Dismissed, ..letter.clone() })
     })?;
-    out::say(&format!("{} letters are dismissed", thousands(count)));
+    out::say(&format!("dismissed {}", counted(count, "letter", "letters")));
     Ok(Exit::Done)
 }
 
 pub(super) fn incidents(args: &Incidents, desk: &mut OpenLetterStore) -> Done {
     if let Some(number) = args.close {
         desk.store.incident_close(number, desk.now_ms)?;
-        out::say(&format!("incident {number} is closed; its pipeline may run again"));
+        out::say(&format!("closed incident {number}; its pipeline can run again"));
         return Ok(Exit::Done);
     }
     let open = desk.store.incidents(None)?;
@@ -290,6 +295,6 @@ pub(super) fn incidents(args: &Incidents, desk: &mut OpenLetterStore) -> Done {
 
 pub(super) fn capacity(args: &Capacity, desk: &mut OpenLetterStore) -> Done {
     desk.store.set("capacity", &args.letters.to_string(), desk.now_ms)?;
-    out::say(&format!("the store may hold {} letters", thousands(args.letters)));
+    out::say(&format!("capacity of the store set to {}", counted(args.letters, "letter", "letters")));
     Ok(Exit::Done)
 }

@@ -14,35 +14,36 @@ use tidegate_pipeline::telemetry;
 use super::filter::FilterArgs;
 use super::table::{ago, table};
 use super::{Done, LetterFormat, OpenLetterStore};
+use crate::execute::counted;
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
 
-/// List letters, the newest first
+/// List letters, newest first
 #[derive(clap::Args)]
 pub(super) struct Ls {
     #[command(flatten)]
     filter: FilterArgs,
-    /// So many at most
+    /// Maximum number of letters
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
     limit: u32,
-    /// The oldest first
+    /// List the oldest first
     #[arg(long)]
     oldest: bool,
-    /// Show exact coordinates, and say why; it is entered in the audit
+    /// Show exact coordinates; the reason is recorded in the audit
     #[arg(long, value_name = "WHY")]
     reveal: Option<String>,
 }
 
-/// Count letters by what they have in common
+/// Count letters by group
 #[derive(clap::Args)]
 pub(super) struct StatsArgs {
     #[command(flatten)]
     filter: FilterArgs,
-    /// By what
+    /// Property to group by
     #[arg(long, value_enum, default_value_t = Dimension::Fingerprint)]
     by: Dimension,
-    /// Metrics of the store for Prometheus instead
+    /// Print Prometheus metrics of the store instead
     #[arg(long)]
     metrics: bool,
 }
@@ -59,15 +60,15 @@ enum Dimension {
     Age,
 }
 
-/// Write letters as layers: valid, invalid, defects, nowhere
+/// Export letters as the layers valid, invalid, defects and nowhere
 ///
-/// A .gpkg gets a layer each; .fgb, .geojson, .ndjson and .csv hold one with the field `layer`.
-/// Geometries are exact; the export is entered in the audit.
+/// A .gpkg gets one table per layer; .fgb, .geojson, .ndjson and .csv get one with the field `layer`.
+/// Geometries are exact; the export is recorded in the audit.
 #[derive(clap::Args)]
 pub(super) struct Export {
     #[command(flatten)]
     filter: FilterArgs,
-    /// The file; its name tells the format
+    /// Output file; the extension selects the format
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }
@@ -163,7 +164,7 @@ pub(super) fn ls(args: &Ls, desk: &mut OpenLetterStore) -> Done {
             out::data(&table(&head, &cells, &[1, 4]))?;
             let all = desk.store.count(&filter)?;
             if all > rows.len() as u64 {
-                out::say(&format!("{} of {} letters; -n shows more", rows.len(), thousands(all)));
+                out::say(&format!("{} of {} letters shown; use -n to show more", rows.len(), thousands(all)));
             }
         }
     }
@@ -225,19 +226,18 @@ pub(super) fn stats(args: &StatsArgs, desk: &mut OpenLetterStore) -> Done {
 
 fn words(h: &Health, now_ms: i64) -> String {
     let share = h.letters as f64 / h.capacity.max(1) as f64;
-    let oldest = h
-        .oldest_ms
-        .map_or_else(|| "none open".into(), |ms| format!("the oldest open for {}", ago(ms, now_ms)));
+    let oldest =
+        h.oldest_ms.map_or_else(|| "none open".into(), |ms| format!("oldest open for {}", ago(ms, now_ms)));
     let mut line = format!(
-        "{} letters, {} open, {oldest}; {} in the last hour; {:.1} MiB",
-        thousands(h.letters),
+        "{}, {} open, {oldest}; {} in the last hour; {:.1} MiB",
+        counted(h.letters, "letter", "letters"),
         thousands(h.open),
         thousands(h.arrived_hour),
         h.bytes as f64 / f64::from(1 << 20),
     );
     if share >= 0.7 {
         line.push_str(&format!(
-            "\nwarning: the store is {:.0} % full ({} letters at most); archive and purge some",
+            "\nwarning: the store is {:.0} % full (capacity {} letters); archive and purge letters, or raise the capacity",
             share * 100.0,
             thousands(h.capacity)
         ));
@@ -252,7 +252,7 @@ pub(super) fn export(args: &Export, desk: &mut OpenLetterStore) -> Done {
     desk.store.enter(AuditEvent::new(desk.now_ms, "reveal", detail))?;
     if desk.format == LetterFormat::Table {
         out::say(&format!(
-            "{}: {} valid, {} invalid, {} defect points, {} without a place",
+            "{}: {} valid, {} invalid, {} defect points, {} without coordinates",
             args.output.display(),
             thousands(done.valid),
             thousands(done.invalid),

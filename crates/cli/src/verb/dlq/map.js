@@ -54,10 +54,10 @@ function tell(l, c) {
   document.querySelectorAll(".dot.on").forEach(d => d.classList.remove("on")); c.classList.add("on");
   const dl = el("dl");
   for (const [k, v] of [["letter", l.id], ["code", l.code], ["class", l.class], ["state", l.state], ["message", l.message],
-    ["pipeline", l.pipeline], ["stage", l.stage], ["service", l.service], ["failed", l.failed], ["deaths before", l.generation],
-    ["system", l.crs], ["defect", l.defect], ["source", l.source], ["place", (data.exact ? "" : "about ") + l.lon + ", " + l.lat]])
+    ["pipeline", l.pipeline], ["stage", l.stage], ["service", l.service], ["failed", l.failed], ["failed replays", l.generation],
+    ["crs", l.crs], ["defect", l.defect], ["source", l.source], ["location", (data.exact ? "" : "about ") + l.lon + ", " + l.lat]])
     if (v !== "" && v !== null && v !== undefined) dl.append(el("dt", k), el("dd", String(v)));
-  story.replaceChildren(el("h2", "This letter"), dl, el("code", "tidegate dlq show " + l.id.slice(24)));
+  story.replaceChildren(el("h2", "Letter"), dl, el("code", "tidegate dlq show " + l.id.slice(24)));
 }
 by.addEventListener("change", () => { off = new Set(); draw(); });
 text.addEventListener("input", place);

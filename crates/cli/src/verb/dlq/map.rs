@@ -19,18 +19,18 @@ use crate::out;
 use crate::progress::thousands;
 use crate::report::LAND;
 
-/// Draw letters on a self-contained map page that can be clicked, grouped and filtered
+/// Write an interactive map of letters as one self-contained HTML file
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     filter: FilterArgs,
-    /// The page
+    /// Output file
     #[arg(short, long, value_name = "FILE.html")]
     output: PathBuf,
-    /// So many letters at most, the newest
+    /// Maximum number of letters, newest first
     #[arg(short = 'n', long, value_name = "N", default_value_t = 5000)]
     limit: u32,
-    /// Show exact coordinates, and say why; it is entered in the audit
+    /// Show exact coordinates; the reason is recorded in the audit
     #[arg(long, value_name = "WHY")]
     reveal: Option<String>,
 }
@@ -81,7 +81,7 @@ impl Drawing {
             "{} of {} letters, {}",
             thousands(self.letters.len() as u64),
             thousands(self.all),
-            if self.exact { "exact places" } else { "places to a tenth of a degree" }
+            if self.exact { "exact coordinates" } else { "coordinates rounded to 0.1 degrees" }
         )
     }
 
@@ -154,13 +154,13 @@ fn html(letters: &[Value], exact: bool, told: &str, made: &str, served: Option<&
          <title>Dead letters · Tidegate</title><style nonce=\"{nonce}\">{css}</style></head><body>\
          <header><h1>Dead letters</h1>{home}<p>{told}, {made}</p>\
          <label>group by <select id=\"by\">{options}</select></label>\
-         <input id=\"text\" type=\"search\" placeholder=\"filter by words\" aria-label=\"filter by words\">\
+         <input id=\"text\" type=\"search\" placeholder=\"filter by text\" aria-label=\"filter by text\">\
          <p id=\"shown\" aria-live=\"polite\"></p></header>\
          <main id=\"map\"><svg role=\"img\" aria-label=\"Map of dead letters\"><path class=\"land\" d=\"{land}\"/>\
-         <g id=\"dots\"></g></svg><div id=\"zoom\"><button id=\"in\" aria-label=\"closer\">+</button>\
-         <button id=\"out\" aria-label=\"farther\">−</button><button id=\"all\" aria-label=\"all\">⤢</button></div>\
+         <g id=\"dots\"></g></svg><div id=\"zoom\"><button id=\"in\" aria-label=\"zoom in\">+</button>\
+         <button id=\"out\" aria-label=\"zoom out\">−</button><button id=\"all\" aria-label=\"show all\">⤢</button></div>\
          <footer>Land: Natural Earth, public domain</footer></main>\
-         <aside><h2>Groups</h2><div id=\"groups\"></div><div id=\"story\"><p>Choose a point to read its story.</p></div></aside>\
+         <aside><h2>Groups</h2><div id=\"groups\"></div><div id=\"story\"><p>Select a point to see its details.</p></div></aside>\
          <script id=\"data\" type=\"application/json\" nonce=\"{nonce}\">{data}</script>\
          <script nonce=\"{nonce}\">{js}</script></body></html>\n",
         policy = policy(nonce),

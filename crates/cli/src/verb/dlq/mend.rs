@@ -10,17 +10,18 @@ use tidegate_pipeline::manifest;
 
 use super::filter::{FilterArgs, bbox};
 use super::{Done, LetterFormat, OpenLetterStore, usage};
+use crate::execute::counted;
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
 
 /// Repair letters by a rule
 ///
-/// The rules and the codes that they are for: crs_lookup (CRS_NOT_FOUND), make_valid
+/// The rules and the codes they apply to: crs_lookup (CRS_NOT_FOUND), make_valid
 /// (INVALID_GEOMETRY), wait (RATE_LIMITED, QUOTA_EXHAUSTED), clip (OUT_OF_BOUNDS), swap_axes
 /// (AXIS_ORDER_SWAPPED, OUT_OF_BOUNDS), close_rings (UNCLOSED_RING, INVALID_GEOMETRY), wind
-/// (WRONG_WINDING), flag (CORRUPTED_HEADER), remap (SCHEMA_MISMATCH), command (any). What a rule
-/// makes must pass the gates before it may be replayed.
+/// (WRONG_WINDING), flag (CORRUPTED_HEADER), remap (SCHEMA_MISMATCH), command (any). The result of
+/// a rule must pass the gates before it can be replayed.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,49 +35,49 @@ Examples:
 pub(super) struct Fix {
     #[command(flatten)]
     filter: FilterArgs,
-    /// The rule
+    /// Rule to apply
     #[arg(long, value_name = "NAME", required_unless_present_any = ["rules", "manifest"], conflicts_with_all = ["rules", "manifest"])]
     rule: Option<String>,
-    /// Rules with their settings: a list in JSON
+    /// JSON file with a list of rules and their settings
     #[arg(long, value_name = "FILE", conflicts_with = "manifest")]
     rules: Option<PathBuf>,
-    /// The rules of a manifest, `dead_letters.remedies`, for the letters of its pipeline
+    /// Apply `dead_letters.remedies` of this manifest to the letters of its pipeline
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// Of crs_lookup: the system of records that say none
+    /// For crs_lookup: coordinate reference system of records that declare none
     #[arg(long, value_name = "CRS")]
     default_crs: Option<String>,
-    /// Of make_valid: the largest change of area, as a share
+    /// For make_valid: maximum relative change of the area
     #[arg(long, value_name = "SHARE")]
     tolerance: Option<f64>,
-    /// Of clip and swap_axes: where records may lie
+    /// For clip and swap_axes: area in which records are valid
     #[arg(long, value_name = "BOX", value_parser = bbox, allow_hyphen_values = true)]
     area: Option<[f64; 4]>,
-    /// Of remap: from=to, several times
+    /// For remap: FROM=TO, can be repeated
     #[arg(long, value_name = "FROM=TO")]
     map: Vec<String>,
-    /// Of command: the program and its arguments
+    /// For command: program and arguments
     #[arg(long, value_name = "COMMAND")]
     command: Option<String>,
-    /// Of wait: seconds, where the server did not say
+    /// For wait: seconds, if the server gave none
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
-    /// Only say what would be done
+    /// Only print what would be done
     #[arg(long)]
     dry_run: bool,
-    /// Every letter that the rule is for
+    /// Select every letter that the rule applies to
     #[arg(long)]
     all: bool,
 }
 
-/// Change a letter's payload by hand
+/// Edit the payload of a letter
 ///
-/// Opens it in $EDITOR, or takes it from a file or standard input. It must pass the gates.
+/// Open it in $EDITOR, or read it from a file or standard input. It must pass the gates.
 #[derive(clap::Args)]
 pub(super) struct Edit {
-    /// Its id, or a unique end of it
+    /// Id of the letter, or a unique suffix
     id: String,
-    /// The new payload; - is standard input
+    /// File with the new payload; - for standard input
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
 }
@@ -92,9 +93,10 @@ fn rules(args: &Fix) -> Result<(Vec<RepairRule>, Option<String>), String> {
         let manifest = manifest::load(path).map_err(|rejection| rejection.render(false))?;
         let form = manifest.pipeline.dead_letters.clone().unwrap_or_default();
         if form.remedies.is_empty() {
-            return Err(format!("{} names no `dead_letters.remedies`", path.display()));
+            return Err(format!("{} has no `dead_letters.remedies`", path.display()));
         }
-        let rules = form.remedies.iter().map(RepairRule::of).collect::<Result<_, _>>()?;
+        let rules =
+            form.remedies.iter().map(RepairRule::of).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
         return Ok((rules, Some(manifest.pipeline.id)));
     }
     let name = args.rule.as_deref().unwrap_or_default();
@@ -109,14 +111,14 @@ fn rules(args: &Fix) -> Result<(Vec<RepairRule>, Option<String>), String> {
             let fields: Option<_> = args.map.iter().map(pair).collect();
             match fields {
                 Some(fields) if !args.map.is_empty() => RepairRule::Remap { fields },
-                _ => return Err("the rule remap needs --map FROM=TO".into()),
+                _ => return Err("rule remap requires --map FROM=TO".into()),
             }
         }
         "command" => {
-            let command = args.command.as_deref().ok_or("the rule command needs --command")?;
+            let command = args.command.as_deref().ok_or("rule command requires --command")?;
             RepairRule::Command { command: command.split_whitespace().map(str::to_owned).collect() }
         }
-        name => RepairRule::named(name)?,
+        name => RepairRule::named(name).map_err(|e| e.to_string())?,
     };
     debug_assert!(NAMES.iter().any(|name| rule.id().starts_with(name)));
     Ok((vec![rule], None))
@@ -142,9 +144,9 @@ pub(super) fn fix(args: &Fix, desk: &mut OpenLetterStore) -> Done {
     }
     for (rule, c) in told {
         out::say(&format!(
-            "{rule}{}: {} letters: {} validated, {} scheduled, {} for review, {} unrecoverable, {} untouched",
+            "{rule}{}: {}: {} validated, {} scheduled, {} for review, {} unrecoverable, {} unchanged",
             if args.dry_run { " (dry run)" } else { "" },
-            thousands(c.seen),
+            counted(c.seen, "letter", "letters"),
             thousands(c.validated),
             thousands(c.scheduled),
             thousands(c.review),
@@ -157,9 +159,9 @@ pub(super) fn fix(args: &Fix, desk: &mut OpenLetterStore) -> Done {
 
 pub(super) fn edit(args: &Edit, desk: &mut OpenLetterStore) -> Done {
     let id = desk.id(&args.id)?;
-    let mut row = desk.store.get(id)?.ok_or_else(|| usage(format!("there is no letter {id}")))?;
+    let mut row = desk.store.get(id)?.ok_or_else(|| usage(format!("no letter {id}")))?;
     if !row.letter.state.is_mendable() {
-        return Err(usage(format!("letter {id} is {} and is not edited any more", row.letter.state)));
+        return Err(usage(format!("letter {id} is {} and can no longer be edited", row.letter.state)));
     }
     let mut fixer = Fixer { store: &mut desk.store, keys: &desk.keys, dry_run: false };
     fixer.reveal(&mut row)?;
@@ -178,18 +180,18 @@ pub(super) fn edit(args: &Edit, desk: &mut OpenLetterStore) -> Done {
     };
     let trimmed = payload.trim_ascii_end().to_vec();
     if trimmed == row.letter.payload.current() {
-        out::say("nothing was changed");
+        out::say("no changes");
         return Ok(Exit::Done);
     }
     fixer.edit(row, trimmed, desk.now_ms)?;
-    out::say(&format!("letter {id} is validated and can be replayed"));
+    out::say(&format!("letter {id} is valid and can be replayed"));
     Ok(Exit::Done)
 }
 
 /// Lets a person change bytes in their editor.
 fn edit_in_editor(bytes: &[u8]) -> Result<Vec<u8>, super::CommandFailure> {
     if !std::io::stdin().is_terminal() {
-        return Err(usage("there is no terminal for an editor; say --from FILE"));
+        return Err(usage("no terminal for an editor; pass --from FILE"));
     }
     let editor =
         ["VISUAL", "EDITOR"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_else(|| "vi".into());
@@ -207,7 +209,7 @@ fn edit_in_editor(bytes: &[u8]) -> Result<Vec<u8>, super::CommandFailure> {
     let _ = std::fs::remove_file(&path);
     match status {
         Ok(status) if status.success() => Ok(edited?),
-        Ok(status) => Err(usage(format!("{program} ended with {status}; nothing was changed"))),
-        Err(e) => Err(usage(format!("{program}: {e}; set EDITOR"))),
+        Ok(status) => Err(usage(format!("{program} failed ({status}); nothing was changed"))),
+        Err(e) => Err(usage(format!("cannot start the editor {program}: {e}; set EDITOR"))),
     }
 }

@@ -21,27 +21,28 @@ use tidegate_core::letter::LetterId;
 use tidegate_ledger::letter::seal::{Keyring, SecretKey};
 use tidegate_ledger::letter::{LetterStore, LetterStoreLocation, now_ms};
 
+use crate::execute::counted;
 use crate::exit::{CommandFailure, Exit, usage};
 use crate::out;
 
-/// Look at, repair, replay, archive and purge dead letters
+/// Inspect, repair, replay, archive and purge dead letters
 ///
-/// A record that a pipeline gave up is kept with everything that is known about it. STORE is a
-/// SQLite file or postgres://…; coordinates are shown coarsely and payloads not at all unless
-/// --reveal says why, which is entered in the audit.
+/// A dead letter is a record that a pipeline rejected, stored with everything known about it. STORE is
+/// a SQLite file or postgres://…. Coordinates are shown rounded and payloads are hidden unless --reveal
+/// gives a reason, which is recorded in the audit.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  tidegate dlq stats                                   groups of the same story, the commonest first
+  tidegate dlq stats                                   groups of the same failure, most frequent first
   tidegate dlq ls --code TIMEOUT --since 24h --bbox 9,46,17,49
-  tidegate dlq show 5f2c90ab                           any unique end of an id
+  tidegate dlq show 5f2c90ab                           any unique suffix of an id
   tidegate dlq map -o dead.html && tidegate dlq export -o dead.gpkg
   tidegate dlq fix --rule make_valid --dry-run --code INVALID_GEOMETRY
   tidegate dlq replay --code TIMEOUT --rate 5/s --dry-run
   tidegate dlq archive --state resolved --to s3://cold/letters && tidegate dlq purge --archived --all
 
-Exit codes: 0 done; 1 failure; 2 usage, such as an empty filter without --all; 4 a replay ended with
-letters that died again; 75 a service or the sink is not ready, try later.")]
+Exit codes: 0 success; 1 failure; 2 usage error, such as an empty filter without --all; 4 a replay
+finished, but some letters failed again; 75 a service or the sink is not ready, try again later.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Command,
@@ -52,20 +53,20 @@ pub(crate) struct Args {
 /// Where and how.
 #[derive(clap::Args)]
 struct LetterStoreArgs {
-    /// The store: a file, or postgres://user@host/db?schema=NAME
+    /// Dead letter store: a file, or postgres://user@host/db?schema=NAME
     #[arg(long, value_name = "STORE", default_value = ".tidegate/letters.db", global = true)]
     store: String,
-    /// The file with the secret keys of sealed payloads
+    /// File with the secret keys of sealed payloads
     #[arg(long, value_name = "FILE", global = true)]
     key: Option<PathBuf>,
-    /// The form of the output
+    /// Output format
     #[arg(long, value_enum, default_value_t = LetterFormat::Table, global = true)]
     format: LetterFormat,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LetterFormat {
-    /// For people
+    /// Text
     Table,
     /// One JSON document
     Json,
@@ -111,10 +112,7 @@ impl OpenLetterStore {
         if let (LetterStoreLocation::File(path), false) = (&place, make)
             && !path.exists()
         {
-            return Err(usage(format!(
-                "there is no store of dead letters at {}; see --store",
-                path.display()
-            )));
+            return Err(usage(format!("no dead letter store at {}; set it with --store", path.display())));
         }
         let keys = match &how.key {
             None => Keyring::default(),
@@ -129,8 +127,8 @@ impl OpenLetterStore {
         let purged = store.retain(now_ms)?;
         if purged.purged > 0 {
             out::say(&format!(
-                "tidegate dlq: {} letters were kept long enough and are purged",
-                purged.purged
+                "tidegate dlq: purged {} past the retention period",
+                counted(purged.purged, "letter", "letters")
             ));
         }
         Ok(OpenLetterStore { place, store, keys, format: how.format, now_ms })
@@ -143,8 +141,8 @@ impl OpenLetterStore {
         }
         match self.store.ids_ending(text)?.as_slice() {
             [one] => Ok(*one),
-            [] => Err(usage(format!("no letter's id ends in {text:?}"))),
-            _ => Err(usage(format!("several ids end in {text:?}; give more of it"))),
+            [] => Err(usage(format!("no letter id ends in {text:?}"))),
+            _ => Err(usage(format!("several letter ids end in {text:?}; give a longer suffix"))),
         }
     }
 }

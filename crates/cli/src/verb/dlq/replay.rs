@@ -11,18 +11,19 @@ use tidegate_ledger::letter::store::{ReplayPlan, SqlDialect};
 
 use super::filter::FilterArgs;
 use super::{CommandFailure, Done, LetterFormat, OpenLetterStore, rerun, usage};
+use crate::execute::counted;
 use crate::exit::Exit;
 use crate::out;
 use crate::progress::thousands;
 use crate::verb::calls;
 
-/// Run letters again, from the stage that failed
+/// Replay letters, starting at the failed stage
 ///
-/// The members are frozen when the replay is made; its sink must be writable and its pipeline not
-/// suspended before anything is tried. A replayed row overwrites its own row in the sink and
-/// never doubles it. What dies again is a new letter, linked to its parent. Letters whose time has
-/// not come, that are ambiguous or poisonous (unless --class asks for them), or that have died too
-/// often are left out. Ctrl-C stops behind the batch; --resume goes on.
+/// The set of letters is fixed when the replay starts; the sink must be writable and the pipeline not
+/// suspended. A replayed row overwrites its own row in the sink and is never duplicated. A letter that
+/// fails again becomes a new letter, linked to its parent. Letters that are scheduled for later,
+/// ambiguous or poison (unless selected by --class), or that have failed too often are skipped. Ctrl-C
+/// stops after the current batch; use --resume to continue.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,31 +35,31 @@ Examples:
 pub(super) struct Args {
     #[command(flatten)]
     filter: FilterArgs,
-    /// Only say how many of which pipeline
+    /// Only print the number of letters of each pipeline
     #[arg(long)]
     dry_run: bool,
-    /// No more letters, and no more calls to a service, than this, such as 5/s
+    /// Maximum rate of letters and of calls to a service, such as 5/s
     #[arg(long, value_name = "RATE")]
     rate: Option<String>,
-    /// Leave out what has died so often
+    /// Skip letters that have failed this often
     #[arg(long, value_name = "N", default_value_t = 3)]
     max_generation: u32,
-    /// Read the sink back before a letter counts as resolved
+    /// Read the sink back before marking a letter as resolved
     #[arg(long)]
     verify: bool,
-    /// Letters at a time
+    /// Letters per batch
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch: u32,
-    /// Every letter
+    /// Select every letter
     #[arg(long)]
     all: bool,
-    /// Go on with this replay
+    /// Continue this replay
     #[arg(long, value_name = "PLAN", conflicts_with = "dry_run")]
     resume: Option<i64>,
-    /// Give up this replay: what is not done goes back to where it was
+    /// Cancel this replay; its remaining letters return to their previous state
     #[arg(long, value_name = "PLAN", conflicts_with_all = ["resume", "dry_run"])]
     cancel: Option<i64>,
-    /// List replays that are not over
+    /// List unfinished replays
     #[arg(long, conflicts_with_all = ["resume", "cancel", "dry_run"])]
     list: bool,
 }
@@ -71,15 +72,17 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     }
     if let Some(plan) = args.cancel {
         let back = desk.store.plan_cancel(plan, desk.now_ms)?;
-        out::say(&format!("replay {plan} is cancelled; {} letters are where they were", thousands(back)));
+        out::say(&format!("cancelled replay {plan}; {} restored", counted(back, "letter", "letters")));
         return Ok(Exit::Done);
     }
     let plans = match args.resume {
         Some(plan) => {
-            let found =
-                desk.store.plan_get(plan)?.ok_or_else(|| usage(format!("there is no replay {plan}")))?;
+            let found = desk
+                .store
+                .plan_get(plan)?
+                .ok_or_else(|| usage(format!("no replay {plan}; use --list to list replays")))?;
             if found.state != "running" {
-                return Err(usage(format!("replay {plan} is {}", found.state)));
+                return Err(usage(format!("replay {plan} is {}, not running", found.state)));
             }
             vec![found]
         }
@@ -93,9 +96,9 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
                 let told = json!({ "dry_run": true, "replay": pipelines, "left_out": left_out });
                 if desk.format == LetterFormat::Table {
                     by.iter().for_each(|(name, n)| {
-                        out::say(&format!("would replay {} letters of {name}", thousands(*n)));
+                        out::say(&format!("would replay {} of {name}", counted(*n, "letter", "letters")));
                     });
-                    out::say(&format!("{} letters of the filter are left out", thousands(left_out)));
+                    out::say(&format!("would skip {}", counted(left_out, "letter", "letters")));
                 } else {
                     out::data(&format!("{told}\n"))?;
                 }
@@ -128,7 +131,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
         let done = replay::go(&mut desk.store, &letters, &desk.keys, number, runner.as_mut(), pace, |now| {
             if now.left > 0 && desk.format == LetterFormat::Table {
                 out::say(&format!(
-                    "replay {number}: {} of {}, {} died again",
+                    "replay {number}: {} of {} done, {} failed again",
                     thousands(now.members - now.left),
                     thousands(now.members),
                     thousands(now.dead)
@@ -142,7 +145,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
             !stop.load(Ordering::SeqCst)
         });
         let done = done.map_err(|e| {
-            CommandFailure(Exit::TryLater, format!("{e}. `tidegate dlq replay --resume {number}` goes on"))
+            CommandFailure(Exit::TryLater, format!("{e}; to continue: tidegate dlq replay --resume {number}"))
         })?;
         told.push(done);
     }
@@ -175,7 +178,7 @@ fn summary(desk: &OpenLetterStore, plans: &[ReplayPlan]) -> Done {
         }
         for p in plans {
             out::say(&format!(
-                "replay {} of {} is {}: {} resolved, {} died again, {} went back, {} left of {}",
+                "replay {} of {} is {}: {} resolved, {} failed again, {} returned, {} left of {}",
                 p.plan, p.pipeline, p.state, p.resolved, p.dead, p.back, p.left, p.members
             ));
         }
@@ -197,13 +200,16 @@ fn preflight(
     pipeline: &str,
 ) -> Result<Box<dyn replay::Rerun>, CommandFailure> {
     if let Some(open) = desk.store.incidents(Some(pipeline))?.first() {
-        let why = format!("{pipeline} is suspended by incident {}; close it first", open.incident);
+        let why = format!(
+            "{pipeline} is suspended by incident {}; close it first with `tidegate dlq incidents --close`",
+            open.incident
+        );
         return Err(CommandFailure(Exit::TryLater, why));
     }
     let spec = desk
         .store
         .pipeline(pipeline)?
-        .ok_or_else(|| usage(format!("how {pipeline} is run was not kept, so it cannot be replayed here")))?;
+        .ok_or_else(|| usage(format!("cannot replay {pipeline}: the store does not hold its definition")))?;
     let mut runner = rerun::of(&spec, args.rate.as_deref()).map_err(usage)?;
     runner
         .preflight()
@@ -218,7 +224,7 @@ fn listen(stop: Arc<AtomicBool>) -> std::io::Result<()> {
         runtime.block_on(async {
             if tokio::signal::ctrl_c().await.is_ok() {
                 stop.store(true, Ordering::SeqCst);
-                out::say("stopping behind this batch");
+                out::say("stopping after this batch");
             }
         });
     })?;

@@ -11,7 +11,7 @@ pub(super) fn of(spec: &str, rate: Option<&str>) -> Result<Box<dyn Rerun>, Strin
     let spec: Value = serde_json::from_str(spec).map_err(|e| e.to_string())?;
     match spec["kind"].as_str() {
         Some("features") => {
-            let output = spec["output"].as_str().ok_or("its output is not known")?;
+            let output = spec["output"].as_str().ok_or("the output of the pipeline is unknown")?;
             Ok(Box::new(IntoFile { output: output.into() }))
         }
         Some(letters::KIND) => {
@@ -19,7 +19,7 @@ pub(super) fn of(spec: &str, rate: Option<&str>) -> Result<Box<dyn Rerun>, Strin
             Ok(Box::new(ManifestReplay::new(spec, rate_max)?))
         }
         kind => Err(format!(
-            "this Tidegate cannot replay letters of pipelines of kind {kind:?}; run the pipeline again"
+            "this version cannot replay letters of pipelines of kind {kind:?}; run the pipeline again"
         )),
     }
 }

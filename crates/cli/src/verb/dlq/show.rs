@@ -12,23 +12,23 @@ use super::{Done, LetterFormat, OpenLetterStore, usage};
 use crate::exit::Exit;
 use crate::out;
 
-/// Tell the story of a letter
+/// Show all details of a letter
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Its id, or a unique end of it
+    /// Id of the letter, or a unique suffix
     id: String,
-    /// Show exact coordinates and the payload, and say why; it is entered in the audit
+    /// Show exact coordinates and the payload; the reason is recorded in the audit
     #[arg(long, value_name = "WHY")]
     reveal: Option<String>,
 }
 
-/// Show what was done, or verify that the list is whole
+/// Show the audit of the store, or verify it
 #[derive(clap::Args)]
 pub(super) struct LetterAuditArgs {
-    /// Check every entry against the one before
+    /// Verify the hash chain of all entries
     #[arg(long)]
     verify: bool,
-    /// So many at most, the last ones
+    /// Maximum number of entries, the latest
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
     limit: u32,
 }
@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
     let Some(mut row) = desk.store.get(id)? else {
         return Err(usage(match desk.store.tombstone(id)? {
             Some((at, why)) => format!("letter {id} was purged on {}: {why}", rfc3339(at)),
-            None => format!("there is no letter {id}"),
+            None => format!("no letter {id}"),
         }));
     };
     if let Some(why) = &args.reveal {
@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
         };
         say(
             "geometry",
-            format!("{} of {} positions in {}", text("geometry_type"), text("vertices"), text("source_crs")),
+            format!("{} with {} vertices in {}", text("geometry_type"), text("vertices"), text("source_crs")),
         );
         say("box", text("bbox"));
         if let Some(d) = s.get("defect") {
@@ -128,7 +128,7 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
             None => String::new(),
         },
     );
-    children.iter().for_each(|child| say("died again", child.to_string()));
+    children.iter().for_each(|child| say("failed again", child.to_string()));
     say("keys", format!("{} → {}", letter.idempotency_key, letter.effect_key));
     say("group", letter.fingerprint().to_string());
     for r in &letter.remedies {
@@ -147,7 +147,9 @@ pub(super) fn run(args: &Args, desk: &mut OpenLetterStore) -> Done {
             }
         }
         (Some(sealed), false) => say("payload", format!("sealed with key {}", sealed.key_id)),
-        (None, false) => say("payload", format!("{}, shown with --reveal WHY", letter.content_type)),
+        (None, false) => {
+            say("payload", format!("{}, hidden; use --reveal WHY to show it", letter.content_type))
+        }
     }
     let clean: String = o.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
     out::data(&clean)?;

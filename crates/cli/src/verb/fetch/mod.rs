@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use tidegate_client::secret::SecretRef;
+use tidegate_pipeline::error::SetupError;
 use tidegate_pipeline::manifest;
 use tidegate_pipeline::run::RunOptions;
 use tidegate_pipeline::source::CountTolerance;
@@ -21,11 +22,11 @@ use crate::exit::Exit;
 use crate::observe;
 use crate::out::{self, OutputFormat};
 
-/// Fetch a layer of a service, or a file, into a local file
+/// Download a layer of a service, or a remote file, to a local file
 ///
-/// Page by page, each retried and checkpointed; features that come twice are left out, and what
-/// was received is compared with what the service declared. The output appears when it is whole.
-/// A run that was cut off continues with --resume.
+/// Read the layer page by page, with retries and a checkpoint after each page. Duplicate features
+/// are skipped, and the number received is compared with the number that the service declared.
+/// The output file appears when it is complete. Use --resume to continue an interrupted download.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,75 +37,75 @@ Examples:
   tidegate fetch https://data.example/roads.fgb -o roads.gpkg
   tidegate fetch s3://bucket/roads.geojson -o roads.gpkg --endpoint http://127.0.0.1:9000
 
-A filter goes into the URL, in the service's own words: ?cql_filter=…, ?where=…, ?bbox=….
+Put filters into the URL, in the syntax of the service: ?cql_filter=…, ?where=…, ?bbox=….
 
-The options become a manifest, which --print-manifest shows and `tidegate run` takes.
+The options are translated into a manifest: --print-manifest prints it, `tidegate run` runs it.
 
-Exit codes: 0 all features are in the output; 4 some cannot be held by it, the summary says where they
-are; 75 the service is down or asks for time, or the same fetch is under way: run again with --resume;
-2 the options cannot work as given; 1 a page could not be had, or received is not declared.")]
+Exit codes: 0 success, all features are in the output; 1 a page cannot be read, or the number of features
+differs from the declared one; 2 invalid options; 4 some features were rejected, the summary shows where
+they are; 75 the service is down or asked to wait, or the same fetch is active: try again with --resume.")]
 #[command(
-    mut_arg("attempts", |a| a.help("Attempts per page, at most; throttles and outages do not count")),
-    mut_arg("deadline", |a| a.help("Time for one page, from its first attempt").default_value("10m")),
-    mut_arg("allow_private", |a| a.help("Let names, links and redirects lead to private and loopback addresses")),
-    mut_arg("allow_host", |a| a.help("A further host that links and redirects may lead to")),
+    mut_arg("attempts", |a| a.help("Maximum attempts per page; throttled calls and outages do not count")),
+    mut_arg("deadline", |a| a.help("Deadline for one page, from its first attempt").default_value("10m")),
+    mut_arg("allow_private", |a| a.help("Allow host names, links and redirects to resolve to private and loopback addresses")),
+    mut_arg("allow_host", |a| a.help("Additional host that links and redirects may lead to")),
 )]
 pub(crate) struct Args {
-    /// The service's or the file's address
+    /// URL of the service or file
     #[arg(value_name = "URL")]
     url: Url,
 
-    /// How the service speaks: geoserver-wfs, ogcapi, esri, stac, file, or an own profile that
-    /// extends one of these [default: guessed from the URL]
+    /// Protocol of the service: geoserver-wfs, ogcapi, esri, stac, file, or a custom profile that
+    /// extends one of these [default: detected from the URL]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
 
-    /// The layer, collection or collections [default: the only one]
+    /// Layer or collection; several STAC collections separated by commas [default: the only one]
     #[arg(long, value_name = "NAME")]
     layer: Option<String>,
 
-    /// The output; its name tells the format: .gpkg, .geojson, .geojsonl, .fgb, .csv
+    /// Output file; the extension selects the format: .gpkg, .geojson, .geojsonl, .fgb, .csv
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
-    /// The service's key, by reference: env:NAME or file:PATH
+    /// Reference to the API key of the service: env:NAME or file:PATH
     #[arg(long, value_name = "REF")]
     key: Option<SecretRef>,
 
-    /// Features on a page [default: what the service prefers]
+    /// Features per page [default: chosen by the service]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     page_size: Option<u64>,
 
-    /// Pages under way at once, where they can be foreseen [default: the profile's]
+    /// Pages to request in parallel, if their positions are known in advance [default: from the profile]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     at_once: Option<u32>,
 
-    /// The field by which a WFS sorts; it should be unique [default: the key, if one is found]
+    /// Field to sort a WFS by; it should be unique [default: the key, if one is found]
     #[arg(long, value_name = "FIELD")]
     sort_by: Option<String>,
 
-    /// The version of a WFS: 2.0.0 or 1.1.0 [default: what the server prefers]
+    /// WFS version: 2.0.0 or 1.1.0 [default: chosen by the server]
     #[arg(long, value_name = "VERSION", value_parser = ["2.0.0", "1.1.0"])]
     wfs_version: Option<String>,
 
-    /// How the pages of an ArcGIS layer go on
+    /// Paging method of an ArcGIS layer
     #[arg(long, value_enum, default_value_t = PagingArg::Ids)]
     paging: PagingArg,
 
-    /// The language of the pages [default: GeoJSON from a WFS, its own from an ArcGIS server]
+    /// Response format of the pages [default: GeoJSON from a WFS, Esri JSON from an ArcGIS server]
     #[arg(long, value_enum, default_value_t = PageEncodingArg::Auto)]
     body: PageEncodingArg,
 
-    /// The reference system to ask the service for, such as EPSG:25832 [default: its own]
+    /// Coordinate reference system to request, such as EPSG:25832 [default: that of the layer]
     #[arg(long, value_name = "CRS", value_parser = crs)]
     crs: Option<tidegate_geo::Crs>,
 
-    /// Which coordinate comes first in GML: xy is east, yx is north [default: the name of the system
-    /// or the extent of the layer tells]
+    /// Order of the coordinates in GML: xy is east first, yx north first [default: decided by the name
+    /// of the system or the extent of the layer]
     #[arg(long, value_name = "ORDER", value_parser = ["xy", "yx"])]
     axis_order: Option<String>,
 
-    /// How far received may be from declared: a number such as 5, or a share such as 0.1%
+    /// Tolerated difference between received and declared features: a number such as 5, or a percentage such as 0.1%
     #[arg(long, value_name = "N", default_value = "0", value_parser = tolerance)]
     tolerate: String,
 
@@ -115,34 +116,34 @@ pub(crate) struct Args {
     #[arg(long)]
     resume: bool,
 
-    /// Ask for every record, also when a service refuses one after the other and accepts none
+    /// Keep calling a service that rejects every request and has accepted none
     #[arg(long)]
     keep_going: bool,
 
-    /// Only show what would happen, as `tidegate plan` does
+    /// Show what the run would do and exit, as `tidegate plan` does
     #[arg(long)]
     dry_run: bool,
 
-    /// Only print the manifest that these options mean, for `tidegate run`
+    /// Print the manifest for these options and exit; `tidegate run` runs it
     #[arg(long)]
     print_manifest: bool,
 
-    /// Keep features that cannot be written as dead letters: a file, or postgres://…; see `tidegate dlq`
+    /// Store features that cannot be written as dead letters: a file or postgres://…; see `tidegate dlq`
     #[arg(long, value_name = "STORE")]
     dead_letters: Option<String>,
 
-    /// Keep dead letters so many days, 30 to 90
+    /// Days to keep dead letters, 30 to 90
     #[arg(long, value_name = "DAYS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(30..=90))]
     retention: u32,
 
-    /// Where state is kept: lock, result, rejects, pages until the output is whole
+    /// State directory: lock, results, rejected records, pages until the output is complete
     #[arg(long, value_name = "DIR", default_value = ".tidegate")]
     state: PathBuf,
 
     #[command(flatten)]
     reach: Reach,
 
-    /// Address of a service that speaks S3, for s3:// URLs
+    /// URL of an S3-compatible service, for s3:// URLs
     #[arg(long, value_name = "URL")]
     endpoint: Option<Url>,
 
@@ -150,27 +151,27 @@ pub(crate) struct Args {
     #[arg(long)]
     region: Option<String>,
 
-    /// Sign nothing, for public buckets
+    /// Send unsigned requests, for public buckets
     #[arg(long)]
     anonymous: bool,
 
     #[command(flatten)]
     observe: observe::Args,
 
-    /// What goes to standard output: nothing, or the result as JSON
+    /// Output on standard output: none (table) or the result as JSON
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     format: OutputFormat,
 
-    /// No progress and no summary
+    /// Print no progress and no summary
     #[arg(short, long)]
     quiet: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PagingArg {
-    /// By ranges of object ids
+    /// Ranges of object ids
     Ids,
-    /// By resultOffset
+    /// The resultOffset parameter
     Offset,
 }
 
@@ -185,7 +186,7 @@ fn crs(text: &str) -> Result<tidegate_geo::Crs, String> {
     text.parse().map_err(|problem: tidegate_geo::Problem| problem.message)
 }
 
-fn tolerance(text: &str) -> Result<String, String> {
+fn tolerance(text: &str) -> Result<String, SetupError> {
     CountTolerance::parse(text).map(|_| text.trim().to_owned())
 }
 
@@ -203,7 +204,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Err(rejection) => return refused(rejection.render(out::color()).trim_end(), args.format),
     };
     if args.dry_run {
-        return plan::print_plan(&manifest, Path::new("fetch"), args.format, (None, None));
+        return plan::print_plan(&manifest, Path::new("fetch"), args.format, plan::Estimate::default());
     }
     Execution {
         manifest: &manifest,
@@ -213,7 +214,7 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         format: args.format,
         verb: "fetch",
         subject: args.output.display().to_string(),
-        resume: "the same command with --resume goes on".to_owned(),
+        resume: "run the same command with --resume".to_owned(),
     }
     .run()
 }

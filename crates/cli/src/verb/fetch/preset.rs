@@ -30,7 +30,7 @@ pub(super) fn manifest(args: &Args) -> Result<String, String> {
     let From { mut source, service, profile } = match args.url.scheme() {
         "http" | "https" => remote(args)?,
         "s3" => object(args)?,
-        other => return Err(format!("{other}: is neither http(s): nor s3:")),
+        other => return Err(format!("unsupported URL scheme {other}:; expected one of http:, https:, s3:")),
     };
     let calls = &args.calls;
     let id = id(args, &source, service.as_ref())?;
@@ -80,17 +80,17 @@ fn output(path: &Path) -> Result<&str, String> {
     match Format::of_path(path) {
         None => {
             return Err(format!(
-                "{name}: the name tells no format; use .gpkg, .geojson, .geojsonl, .fgb or .csv"
+                "{name}: unknown file extension; expected one of .gpkg, .geojson, .geojsonl, .fgb, .csv"
             ));
         }
-        Some(Format::Shapefile) => return Err("Shapefiles are read, not written; use .gpkg".into()),
+        Some(Format::Shapefile) => return Err("cannot write Shapefiles; use .gpkg".into()),
         Some(_) => {}
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-        return Err(format!("there is no folder {}", folder.display()));
+        return Err(format!("directory {} does not exist", folder.display()));
     }
-    path.to_str().ok_or_else(|| format!("{name}: the name is not UTF-8"))
+    path.to_str().ok_or_else(|| format!("{name}: the file name is not valid UTF-8"))
 }
 
 /// A name of its own for each source and output, still telling: another fetch must not go on with
@@ -116,7 +116,7 @@ fn remote(args: &Args) -> Result<From, String> {
         None => ServiceKind::of_url(&args.url)
             .ok_or_else(|| {
                 format!(
-                    "{} does not show what it is; say it with --profile: {}",
+                    "cannot detect the protocol of {}; pass --profile with one of {}",
                     args.url,
                     ServiceKind::names()
                 )
@@ -143,7 +143,10 @@ fn remote(args: &Args) -> Result<From, String> {
     }
     let profile = args.reach.profile(name)?;
     if ServiceKind::of_profile(&profile).is_none() {
-        return Err(format!("profile {name} has no features to fetch; use one of {}", ServiceKind::names()));
+        return Err(format!(
+            "profile {name} does not serve features; expected one of {}",
+            ServiceKind::names()
+        ));
     }
     service.insert("url".into(), args.url.as_str().into());
     service.insert("profile".into(), name.into());

@@ -14,8 +14,8 @@ use tidegate_pipeline::run::{LastRun, last_runs};
 use tidegate_pipeline::telemetry::Telemetry;
 use tracing::warn;
 
+use crate::execute::counted;
 use crate::out;
-use crate::progress::thousands;
 
 /// An alert that fires now.
 pub(super) struct Firing {
@@ -70,9 +70,9 @@ impl StoreView {
     /// What could not be read, a line each.
     pub(super) fn faults(&self) -> Vec<String> {
         let stores = self.stores.iter().filter_map(|seen| {
-            seen.fault.as_ref().map(|why| format!("the store {} cannot be read: {why}\n", seen.place))
+            seen.fault.as_ref().map(|why| format!("cannot read the store {}: {why}\n", seen.place))
         });
-        let state = self.fault.iter().map(|why| format!("the state cannot be read: {why}\n"));
+        let state = self.fault.iter().map(|why| format!("cannot read the state directory: {why}\n"));
         state.chain(stores).collect()
     }
 }
@@ -222,7 +222,7 @@ impl Watched {
         } else if let Err(why) = self.read(every, &mut seen) {
             let why = secret::mask(&why.to_string()).into_owned();
             if !self.failing {
-                warn!(target: "tidegate::serve", store = seen.place, "the store cannot be read: {why}");
+                warn!(target: "tidegate::serve", store = seen.place, "cannot read the store: {why}");
             }
             seen.fault = Some(why);
         }
@@ -240,8 +240,8 @@ impl Watched {
             self.purged += done.purged;
             if done.purged > 0 {
                 out::say(&format!(
-                    "tidegate serve: {} letters of {} were kept long enough and are purged",
-                    thousands(done.purged),
+                    "tidegate serve: purged {} past the retention period from {}",
+                    counted(done.purged, "letter", "letters"),
                     self.place
                 ));
             }

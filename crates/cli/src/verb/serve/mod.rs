@@ -46,13 +46,13 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Looking may take this share of the time: one in so many.
 const SHARE: u32 = 20;
 
-/// Watch pipelines and dead letters, and serve what is seen
+/// Monitor pipelines and dead letters over HTTP
 ///
-/// Looks at the state directory and at the stores of dead letters and serves an overview at /, a
-/// map of the dead letters at /dead-letters, metrics for Prometheus at /metrics, /healthz and
-/// /readyz. Letters that were kept long enough are purged at the start and every --every, which is
-/// entered in the audit. The alerts about letters are judged all the time. Ends with 0 on Ctrl-C
-/// and SIGTERM. OTEL_* variables count as in a run.
+/// Read the state directory and the dead letter stores, and serve an overview at /, a map of the dead
+/// letters at /dead-letters, Prometheus metrics at /metrics, /healthz and /readyz. Letters past their
+/// retention period are purged at the start and at every --every interval, which is recorded in the
+/// audit. The alerts about letters are evaluated continuously. Exits with 0 on Ctrl-C and SIGTERM.
+/// OTEL_* variables work as in a run.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -62,42 +62,42 @@ Examples:
   tidegate serve --listen 0.0.0.0:9464 --allow-host tidegate.internal
   tidegate serve --check
 
-Exit codes: 0 it was stopped, or with --check it is well; 1 failure; 2 usage, such as an address that is
-taken or nothing to watch.")]
+Exit codes: 0 stopped by a signal, or healthy with --check; 1 failure; 2 usage error, such as an address
+in use or nothing to monitor.")]
 pub(crate) struct Args {
-    /// The state directory: the last run of each pipeline, and letters.db if it is there
+    /// State directory with the last run of each pipeline, and letters.db if it exists
     #[arg(long, value_name = "DIR", default_value = ".tidegate")]
     state: PathBuf,
 
-    /// A store of dead letters: a file, postgres://…, or env:NAME and file:PATH that hold either;
-    /// can be said several times
+    /// Dead letter store: a file, postgres://…, or env:NAME and file:PATH that contain either; can be
+    /// repeated
     #[arg(long, value_name = "PLACE")]
     dead_letters: Vec<String>,
 
-    /// Where to listen; whoever reaches this address can read what is served
+    /// Address to listen on; there is no authentication
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9464")]
     listen: SocketAddr,
 
-    /// A name under which it is asked beside its addresses and localhost, such as that of a proxy;
-    /// can be said several times
+    /// Additional host name to accept besides IP addresses and localhost, such as that of a proxy; can
+    /// be repeated
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
 
-    /// How often letters that were kept long enough are purged
+    /// How often to purge letters past their retention period
     #[arg(long, value_name = "SPAN", default_value = "10m", value_parser = calls::time)]
     every: Duration,
 
-    /// A manifest whose `alerts` say the limits and what is done; without it the usual limits count
-    /// and alerts are only logged
+    /// Manifest whose `alerts` set the thresholds and actions [default: default thresholds, alerts are
+    /// only logged]
     #[arg(long, value_name = "MANIFEST")]
     alerts: Option<PathBuf>,
 
-    /// Show exact coordinates on the map, and say why; each showing is entered in the audit. Only on
-    /// loopback
+    /// Show exact coordinates on the map; the reason is recorded in the audit with each request. Only
+    /// on loopback
     #[arg(long, value_name = "WHY")]
     reveal: Option<String>,
 
-    /// Ask the one that serves at --listen whether it is well, and end
+    /// Check the health of the server at --listen, and exit
     #[arg(long)]
     check: bool,
 }
@@ -131,9 +131,9 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
         Ok(None) => None,
         Ok(Some(config)) => match Pusher::new(config) {
             Ok(push) => Some(Arc::new(push)),
-            Err(why) => return refuse(why),
+            Err(why) => return refuse(why.to_string()),
         },
-        Err(why) => return refuse(why),
+        Err(why) => return refuse(why.to_string()),
     };
     let listener = match TcpListener::bind(args.listen).and_then(|l| l.set_nonblocking(true).map(|()| l)) {
         Ok(listener) => listener,
@@ -150,17 +150,17 @@ pub(crate) fn run(args: &Args) -> io::Result<Exit> {
 /// The stores to watch.
 fn places(args: &Args) -> Result<Vec<LetterStoreLocation>, String> {
     if args.reveal.is_some() && !args.listen.ip().is_loopback() {
-        return Err("--reveal shows exact places; it is for a --listen on loopback only".into());
+        return Err("--reveal shows exact coordinates and requires a loopback address in --listen".into());
     }
     if args.every < Duration::from_secs(1) {
-        return Err("--every is a second at least".into());
+        return Err("--every must be at least 1s".into());
     }
     let mut places = Vec::new();
     if args.state.is_dir() {
         places.push(LetterStoreLocation::File(args.state.join("letters.db")));
     } else if args.dead_letters.is_empty() {
         return Err(format!(
-            "there is nothing to watch: there is no directory {}; see --state and --dead-letters",
+            "nothing to monitor: directory {} does not exist; set --state or --dead-letters",
             args.state.display()
         ));
     }
@@ -212,9 +212,7 @@ async fn serve(
     }
     out::say(&format!("tidegate serve: http://{addr}/"));
     if !addr.ip().is_loopback() {
-        out::say(
-            "tidegate serve: whoever reaches this address can read what is served; there is no password",
-        );
+        out::say("tidegate serve: warning: this address is not loopback and there is no authentication");
     }
     let mut acting = JoinSet::new();
     let ended = loop {
@@ -232,12 +230,12 @@ async fn serve(
             }
         };
         let Ok((kept, (view, changes))) = looked else {
-            out::say("tidegate serve: looking failed on a fault of its own; please report this");
+            out::say("tidegate serve: internal error while reading the stores; please report this bug");
             break Ok(Exit::Failure);
         };
         keeper = kept;
         if desk.seen().is_none() {
-            out::say(&format!("tidegate serve: watching {}", view.told()));
+            out::say(&format!("tidegate serve: monitoring {}", view.told()));
         }
         desk.see(view);
         for change in changes {
@@ -289,11 +287,11 @@ async fn answer(desk: &Arc<ServeState>, path: &str) -> WebResponse {
             let desk = Arc::clone(desk);
             let drawn = tokio::task::spawn_blocking(move || draw(&desk)).await;
             drawn.unwrap_or_else(|_| {
-                WebResponse::text("500 Internal Server Error", "the map cannot be drawn\n")
+                WebResponse::text("500 Internal Server Error", "internal error while drawing the map\n")
             })
         }
         ("/" | "/metrics" | "/readyz", None) => {
-            WebResponse::text(LATER, "the first look is under way; try again\n")
+            WebResponse::text(LATER, "not ready yet; try again in a moment\n")
         }
         ("/", Some(view)) => WebResponse::page(html::policy(), page::page(&view, now_ms())),
         ("/metrics", Some(view)) => WebResponse::metrics(metrics::prometheus(&view, now_ms())),
@@ -309,13 +307,13 @@ async fn answer(desk: &Arc<ServeState>, path: &str) -> WebResponse {
 fn draw(desk: &ServeState) -> WebResponse {
     let mut chance = [0; 16];
     if getrandom::fill(&mut chance).is_err() {
-        return WebResponse::text("500 Internal Server Error", "there is no randomness\n");
+        return WebResponse::text("500 Internal Server Error", "no random numbers available\n");
     }
     let nonce = hex(&chance);
     let mut drawing = Drawing::new(desk.reveal.is_some());
     for place in &desk.places {
         if let Err(why) = draw_store(desk, place, &mut drawing) {
-            let why = secret::mask(&format!("the store {place} cannot be read: {why}\n")).into_owned();
+            let why = secret::mask(&format!("cannot read the store {place}: {why}\n")).into_owned();
             return WebResponse::text("503 Service Unavailable", why);
         }
     }
@@ -357,11 +355,11 @@ fn check(listen: SocketAddr) -> Exit {
     match ask() {
         Ok(text) if text.starts_with("HTTP/1.1 200 ") => Exit::Done,
         Ok(_) => {
-            out::say(&format!("tidegate serve: what answers at {addr} is not well"));
+            out::say(&format!("tidegate serve: the server at {addr} is not healthy"));
             Exit::Failure
         }
         Err(why) => {
-            out::say(&format!("tidegate serve: nobody answers at {addr}: {why}"));
+            out::say(&format!("tidegate serve: cannot reach {addr}: {why}"));
             Exit::Failure
         }
     }

@@ -9,6 +9,7 @@ use tidegate_pipeline::run::{LastRun, RunStatus};
 use tidegate_sim::report::{escape, html};
 
 use super::look::{StoreSummary, StoreView};
+use crate::execute::counted;
 use crate::progress::{span, thousands};
 use crate::report::{capital, percent_text};
 use crate::verb::dlq::list::blur;
@@ -23,7 +24,7 @@ pub(super) fn page(view: &StoreView, now_ms: i64) -> String {
     main.push_str(&letters(view, now_ms));
     main.push_str(LINKS);
     let footer = format!(
-        "Tidegate {}. Seen at {}; load the page again for a newer look.",
+        "Tidegate {}. Updated {}; reload the page to update.",
         env!("CARGO_PKG_VERSION"),
         rfc3339(view.at_ms)
     );
@@ -31,9 +32,9 @@ pub(super) fn page(view: &StoreView, now_ms: i64) -> String {
 }
 
 const LINKS: &str = "<section><h2>More</h2><ul>\
-    <li><a href=\"/dead-letters\">Dead letters on a map</a>, to be grouped and filtered</li>\
-    <li><a href=\"/metrics\">Metrics</a> for Prometheus</li>\
-    <li><a href=\"/readyz\">Whether everything can be read</a></li></ul></section>";
+    <li><a href=\"/dead-letters\">Map of dead letters</a></li>\
+    <li><a href=\"/metrics\">Prometheus metrics</a></li>\
+    <li><a href=\"/readyz\">Readiness</a></li></ul></section>";
 
 fn header(view: &StoreView) -> String {
     let faults = view.faults();
@@ -41,13 +42,13 @@ fn header(view: &StoreView) -> String {
     let suspended: usize = view.stores.iter().map(|seen| seen.incidents.len()).sum();
     let bad_runs = view.runs.iter().filter(|run| outcome(run).0 == "bad").count();
     let (class, said) = match (faults.len(), suspended, bad_runs, firing) {
-        (1.., ..) => ("bad", "✗ something cannot be read".to_owned()),
+        (1.., ..) => ("bad", "✗ read error".to_owned()),
         (0, 1.., ..) => {
             ("bad", format!("✗ {}", many(suspended, "pipeline is", "pipelines are", "suspended")))
         }
         (0, 0, 1.., _) => ("bad", format!("✗ {}", many(bad_runs, "pipeline", "pipelines", "did not finish"))),
-        (0, 0, 0, 1..) => ("fair", format!("! {}", many(firing, "alert", "alerts", "to look at"))),
-        _ => ("good", "✓ nothing to do".to_owned()),
+        (0, 0, 0, 1..) => ("fair", format!("! {}", many(firing, "alert", "alerts", "firing"))),
+        _ => ("good", "✓ all healthy".to_owned()),
     };
     let mut out = format!(
         "<p class=\"kind\">serve · {}</p><h1>Pipelines and dead letters</h1>\
@@ -95,7 +96,7 @@ fn tiles(view: &StoreView, now_ms: i64) -> String {
 fn alerts(view: &StoreView, now_ms: i64) -> String {
     let firing: Vec<_> =
         view.stores.iter().flat_map(|seen| seen.firing.iter().map(move |f| (seen, f))).collect();
-    let mut out = String::from("<section><h2>Alerts now</h2>");
+    let mut out = String::from("<section><h2>Active alerts</h2>");
     if firing.is_empty() {
         out.push_str("<p class=\"good\">✓ None.</p></section>");
         return out;
@@ -122,7 +123,7 @@ fn incidents(view: &StoreView, now_ms: i64) -> String {
         let _ = write!(
             out,
             "<li><b class=\"bad\">✗ {}</b> <span class=\"soft\">for {}</span><br>\
-             {} of {} records failed with {}: {}. Mend the cause, then \
+             {} of {} records failed with {}: {}. Fix the cause, then run \
              <code>tidegate dlq incidents --close {} --store {}</code></li>",
             escape(&incident.pipeline),
             ago(incident.opened_ms, now_ms),
@@ -145,7 +146,7 @@ fn outcome(run: &LastRun) -> (&'static str, String) {
     match run.status {
         RunStatus::Done if run.rejected > 0 => ("fair", "! done, with dead letters".into()),
         RunStatus::Done => ("good", "✓ done".into()),
-        RunStatus::Started | RunStatus::Running => ("soft", "running, or killed".into()),
+        RunStatus::Started | RunStatus::Running => ("soft", "running or killed".into()),
         RunStatus::Halted => {
             let by = run.halt.as_ref().map(|halt| format!(" by {}", halt.gate)).unwrap_or_default();
             ("bad", format!("✗ halted{by}"))
@@ -153,7 +154,7 @@ fn outcome(run: &LastRun) -> (&'static str, String) {
         RunStatus::Failed => ("bad", "✗ failed".into()),
         RunStatus::Suspended => ("bad", "✗ suspended".into()),
         RunStatus::Stopped => ("fair", "! stopped".into()),
-        RunStatus::Waiting => ("fair", "! waiting: a service asks for time".into()),
+        RunStatus::Waiting => ("fair", "! waiting for a service".into()),
     }
 }
 
@@ -163,7 +164,7 @@ fn pipelines(view: &StoreView, now_ms: i64) -> String {
     if view.runs.is_empty() {
         let _ = write!(
             out,
-            "<p class=\"soft\">No run has left a result in {}.</p></section>",
+            "<p class=\"soft\">No runs in {}.</p></section>",
             escape(&state.display().to_string())
         );
         return out;
@@ -171,9 +172,9 @@ fn pipelines(view: &StoreView, now_ms: i64) -> String {
     out.push_str(
         "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Pipelines\"><table><thead><tr>\
          <th scope=\"col\">pipeline</th><th scope=\"col\" class=\"word\">last run</th>\
-         <th scope=\"col\">offered</th><th scope=\"col\">committed</th><th scope=\"col\">no match</th>\
-         <th scope=\"col\">dead</th><th scope=\"col\">set aside</th><th scope=\"col\">took</th>\
-         <th scope=\"col\">when</th></tr></thead><tbody>",
+         <th scope=\"col\">read</th><th scope=\"col\">committed</th><th scope=\"col\">no match</th>\
+         <th scope=\"col\">rejected</th><th scope=\"col\">skipped</th><th scope=\"col\">duration</th>\
+         <th scope=\"col\">ended</th></tr></thead><tbody>",
     );
     for run in &view.runs {
         let (class, said) = outcome(run);
@@ -218,11 +219,11 @@ fn store(seen: &StoreSummary, now_ms: i64) -> String {
     let mut out = format!("<h3>{}</h3>", escape(&seen.place));
     let health = match (&seen.fault, &seen.health) {
         (Some(why), _) => {
-            let _ = write!(out, "<p class=\"bad\">✗ It cannot be read: {}</p>", escape(why));
+            let _ = write!(out, "<p class=\"bad\">✗ Cannot read the store: {}</p>", escape(why));
             return out;
         }
         (None, None) => {
-            out.push_str("<p class=\"soft\">Not there yet; it comes with the first letter.</p>");
+            out.push_str("<p class=\"soft\">Empty: created with the first letter.</p>");
             return out;
         }
         (None, Some(health)) => health,
@@ -231,8 +232,8 @@ fn store(seen: &StoreSummary, now_ms: i64) -> String {
     let replayed = health.resolved + health.died_again;
     let _ = write!(
         out,
-        "<p>{} letters, {} open; {} of {} letters that it may hold; {:.1} MiB.",
-        thousands(health.letters),
+        "<p>{}, {} open; {} of the capacity of {} letters; {:.1} MiB.",
+        counted(health.letters, "letter", "letters"),
         thousands(health.open),
         percent_text(full),
         thousands(health.capacity),
@@ -240,10 +241,10 @@ fn store(seen: &StoreSummary, now_ms: i64) -> String {
     );
     if replayed > 0 {
         let share = health.resolved as f64 / replayed as f64 * 100.0;
-        let _ = write!(out, " {} of {} replays worked.", percent_text(share), thousands(replayed));
+        let _ = write!(out, " {} of {} replayed letters resolved.", percent_text(share), thousands(replayed));
     }
     if seen.purged > 0 {
-        let _ = write!(out, " {} purged since the start.", thousands(seen.purged));
+        let _ = write!(out, " {} purged since the server started.", thousands(seen.purged));
     }
     out.push_str("</p>");
     if !seen.codes.is_empty() {

@@ -5,6 +5,7 @@
 
 use super::Attributes;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use std::fmt;
 use std::time::Duration;
 use tidegate_core::hex::unhex_byte;
 use url::Url;
@@ -35,18 +36,41 @@ pub struct OtlpConfig {
 /// One endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// Its address.
+    /// Its URL.
     pub url: Url,
-    /// What goes along, such as a key.
+    /// The headers of each export, such as a key.
     pub headers: HeaderMap,
 }
+
+/// A variable of the environment that cannot be followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtlpEnvError {
+    /// The name of the variable.
+    pub variable: String,
+    /// What is wrong with its value. A value that may be a key is not quoted.
+    pub reason: String,
+}
+
+impl OtlpEnvError {
+    fn new(variable: &str, reason: impl Into<String>) -> OtlpEnvError {
+        OtlpEnvError { variable: variable.to_owned(), reason: reason.into() }
+    }
+}
+
+impl fmt::Display for OtlpEnvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.variable, self.reason)
+    }
+}
+
+impl std::error::Error for OtlpEnvError {}
 
 impl OtlpConfig {
     /// What the variables say; `None` if nothing is to be pushed.
     ///
     /// # Errors
     /// A variable that cannot be followed, by name.
-    pub fn from_env(get: &dyn Fn(&str) -> Option<String>) -> Result<Option<OtlpConfig>, String> {
+    pub fn from_env(get: &dyn Fn(&str) -> Option<String>) -> Result<Option<OtlpConfig>, OtlpEnvError> {
         // An empty variable counts as not set.
         let get = |name: &str| get(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
         if get("OTEL_SDK_DISABLED").is_some_and(|v| v.eq_ignore_ascii_case("true")) {
@@ -65,9 +89,8 @@ impl OtlpConfig {
             None | Some("none") => false,
             Some("gzip") => true,
             Some(other) => {
-                return Err(format!(
-                    "OTEL_EXPORTER_OTLP_COMPRESSION: {other:?} is not known; say gzip or none"
-                ));
+                let reason = format!("{other:?} is not known; say gzip or none");
+                return Err(OtlpEnvError::new("OTEL_EXPORTER_OTLP_COMPRESSION", reason));
             }
         };
         Ok(Some(OtlpConfig {
@@ -86,21 +109,24 @@ impl OtlpConfig {
 
 type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-fn target(get: Get<'_>, signal: &str, path: &str) -> Result<Option<Target>, String> {
-    match get(&format!("OTEL_{signal}_EXPORTER")).as_deref() {
+fn target(get: Get<'_>, signal: &str, path: &str) -> Result<Option<Target>, OtlpEnvError> {
+    let exporter = format!("OTEL_{signal}_EXPORTER");
+    match get(&exporter).as_deref() {
         None | Some("otlp") => {}
         Some("none") => return Ok(None),
         Some(other) => {
-            return Err(format!("OTEL_{signal}_EXPORTER: {other:?} is not known; say otlp or none"));
+            let reason = format!("{other:?} is not known; say otlp or none");
+            return Err(OtlpEnvError::new(&exporter, reason));
         }
     }
     let own = format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT");
     let shared = "OTEL_EXPORTER_OTLP_ENDPOINT";
     let parse = |name: &str, text: &str| {
-        let url = Url::parse(text).map_err(|e| format!("{name}: {text:?} is no URL: {e}"))?;
+        let url =
+            Url::parse(text).map_err(|e| OtlpEnvError::new(name, format!("{text:?} is not a URL: {e}")))?;
         match url.scheme() {
             "http" | "https" => Ok(url),
-            _ => Err(format!("{name}: {text:?} is neither http nor https")),
+            _ => Err(OtlpEnvError::new(name, format!("{text:?} is neither http nor https"))),
         }
     };
     let url = match (get(&own), get(shared)) {
@@ -118,16 +144,20 @@ fn target(get: Get<'_>, signal: &str, path: &str) -> Result<Option<Target>, Stri
         match get(&name).as_deref() {
             None => continue,
             Some("http/protobuf") => break,
-            Some(other) => return Err(format!("{name}: {other:?} is not spoken here; say http/protobuf")),
+            Some(other) => {
+                let reason = format!("{other:?} is not spoken here; say http/protobuf");
+                return Err(OtlpEnvError::new(&name, reason));
+            }
         }
     }
     let mut headers = HeaderMap::new();
     for name in ["OTEL_EXPORTER_OTLP_HEADERS".to_owned(), format!("OTEL_EXPORTER_OTLP_{signal}_HEADERS")] {
         for (key, value) in pairs(&name, get(&name).as_deref().unwrap_or_default())? {
             // The value is not quoted in a message: it may be a key.
-            let header: HeaderName = key.parse().map_err(|_| format!("{name}: {key:?} is no header"))?;
-            let mut value: HeaderValue =
-                value.parse().map_err(|_| format!("{name}: the value of {key} cannot be sent"))?;
+            let header: HeaderName =
+                key.parse().map_err(|_| OtlpEnvError::new(&name, format!("{key:?} is not a header")))?;
+            let unsendable = |_| OtlpEnvError::new(&name, format!("the value of {key} cannot be sent"));
+            let mut value: HeaderValue = value.parse().map_err(unsendable)?;
             value.set_sensitive(true);
             headers.insert(header, value);
         }
@@ -137,7 +167,7 @@ fn target(get: Get<'_>, signal: &str, path: &str) -> Result<Option<Target>, Stri
 
 /// Whether this trace is one of those that are kept. A process is one trace, so a ratio is asked
 /// for here, once.
-fn sampled(get: Get<'_>) -> Result<bool, String> {
+fn sampled(get: Get<'_>) -> Result<bool, OtlpEnvError> {
     let name = get("OTEL_TRACES_SAMPLER").unwrap_or_else(|| "parentbased_always_on".to_owned());
     let parent = get("TRACEPARENT");
     let parent_says = parent
@@ -154,11 +184,12 @@ fn sampled(get: Get<'_>) -> Result<bool, String> {
         "traceidratio" => {
             let ratio = match get("OTEL_TRACES_SAMPLER_ARG") {
                 None => 1.0,
-                Some(text) => text
-                    .parse::<f64>()
-                    .ok()
-                    .filter(|r| (0.0..=1.0).contains(r))
-                    .ok_or_else(|| format!("OTEL_TRACES_SAMPLER_ARG: {text:?} is no share from 0 to 1"))?,
+                Some(text) => {
+                    text.parse::<f64>().ok().filter(|r| (0.0..=1.0).contains(r)).ok_or_else(|| {
+                        let reason = format!("{text:?} is not a share from 0 to 1");
+                        OtlpEnvError::new("OTEL_TRACES_SAMPLER_ARG", reason)
+                    })?
+                }
             };
             let mut bytes = [0; 8];
             // Without chance every trace is kept.
@@ -167,15 +198,16 @@ fn sampled(get: Get<'_>) -> Result<bool, String> {
                 || (u64::from_le_bytes(bytes) as f64) < ratio * 2f64.powi(64)
         }
         _ => {
-            return Err(format!(
-                "OTEL_TRACES_SAMPLER: {name:?} is not known; say always_on, always_off, traceidratio, or one of these after parentbased_"
-            ));
+            let reason = format!(
+                "{name:?} is not known; say always_on, always_off, traceidratio, or one of these after parentbased_"
+            );
+            return Err(OtlpEnvError::new("OTEL_TRACES_SAMPLER", reason));
         }
     };
     Ok(if based { parent_says.unwrap_or(own) } else { own })
 }
 
-fn attributes(get: Get<'_>) -> Result<Attributes, String> {
+fn attributes(get: Get<'_>) -> Result<Attributes, OtlpEnvError> {
     let name = "OTEL_RESOURCE_ATTRIBUTES";
     let mut all = pairs(name, &get(name).unwrap_or_default())?;
     let mut set = |key: &str, value: &str, over: bool| {
@@ -196,7 +228,7 @@ fn attributes(get: Get<'_>) -> Result<Attributes, String> {
 }
 
 /// `key=value,key=value`, percent-encoded.
-fn pairs(name: &str, text: &str) -> Result<Attributes, String> {
+fn pairs(name: &str, text: &str) -> Result<Attributes, OtlpEnvError> {
     let decode = |part: &str| {
         let mut out = Vec::new();
         let mut bytes = part.trim().as_bytes().iter();
@@ -219,15 +251,17 @@ fn pairs(name: &str, text: &str) -> Result<Attributes, String> {
     for part in text.split(',').filter(|part| !part.trim().is_empty()) {
         let (key, value) = part
             .split_once('=')
-            .ok_or_else(|| format!("{name}: a part is not key=value; separate by commas"))?;
+            .ok_or_else(|| OtlpEnvError::new(name, "a part is not key=value; separate by commas"))?;
         all.push((decode(key), decode(value)));
     }
     Ok(all)
 }
 
-fn number(get: Get<'_>, name: &str, default: u64) -> Result<u64, String> {
+fn number(get: Get<'_>, name: &str, default: u64) -> Result<u64, OtlpEnvError> {
     match get(name) {
         None => Ok(default),
-        Some(text) => text.parse().map_err(|_| format!("{name}: {text:?} is no whole number")),
+        Some(text) => {
+            text.parse().map_err(|_| OtlpEnvError::new(name, format!("{text:?} is not a whole number")))
+        }
     }
 }

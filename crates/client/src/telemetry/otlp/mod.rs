@@ -20,8 +20,8 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
-pub use env::OtlpConfig;
-pub use push::Pusher;
+pub use env::{OtlpConfig, OtlpEnvError};
+pub use push::{PushError, Pusher};
 
 use proto::Proto;
 

@@ -6,7 +6,7 @@
 
 use super::env::{OtlpConfig, Target};
 use super::{Attributes, metrics, spans};
-use crate::http::{Allow, Client, ClientConfig, Exchange, Request, ServiceDialect, Trace};
+use crate::http::{Allow, CertificateError, Client, ClientConfig, Exchange, Request, ServiceDialect, Trace};
 use crate::lane::{Clock, Lanes};
 use crate::secret::Redactor;
 use crate::telemetry::sample::Of;
@@ -14,12 +14,45 @@ use crate::telemetry::trace::{TraceSpan, Tracer, now_nanos};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::{HeaderValue, Method, header};
-use std::io::Write;
+use std::fmt;
+use std::io::{self, Write};
 use std::sync::Arc;
 use tidegate_core::Rng;
 use tidegate_core::call::CallPolicy;
 use tidegate_core::lane::LaneConfig;
 use url::Url;
+
+/// Why the collector did not take what was pushed.
+#[derive(Debug)]
+pub enum PushError {
+    /// The body cannot be compressed.
+    Compress(io::Error),
+    /// The collector cannot be reached, or did not accept the body.
+    Refused {
+        /// The host of the collector.
+        host: String,
+        /// How the call ended.
+        reason: String,
+    },
+}
+
+impl fmt::Display for PushError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PushError::Compress(e) => e.fmt(f),
+            PushError::Refused { host, reason } => write!(f, "{host}: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for PushError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PushError::Compress(e) => Some(e),
+            PushError::Refused { .. } => None,
+        }
+    }
+}
 
 /// Pushes metrics and spans.
 pub struct Pusher {
@@ -34,7 +67,7 @@ impl Pusher {
     ///
     /// # Errors
     /// The system's certificates cannot be used.
-    pub fn new(config: OtlpConfig) -> Result<Pusher, String> {
+    pub fn new(config: OtlpConfig) -> Result<Pusher, CertificateError> {
         Ok(Pusher { exchange: exchange(&config)?, start: now_nanos(), config })
     }
 
@@ -48,7 +81,7 @@ impl Pusher {
     ///
     /// # Errors
     /// Why the collector did not take them.
-    pub async fn readings(&self, all: &[Of<'_>]) -> Result<(), String> {
+    pub async fn readings(&self, all: &[Of<'_>]) -> Result<(), PushError> {
         let Some(target) = &self.config.metrics else { return Ok(()) };
         let body = metrics::encode(self.attributes(), all, self.start, now_nanos());
         self.post(target, body).await
@@ -58,7 +91,7 @@ impl Pusher {
     ///
     /// # Errors
     /// Why the collector did not take them.
-    pub async fn spans(&self, tracer: &Tracer, pipeline: &str, spans: &[TraceSpan]) -> Result<(), String> {
+    pub async fn spans(&self, tracer: &Tracer, pipeline: &str, spans: &[TraceSpan]) -> Result<(), PushError> {
         let Some(target) = &self.config.traces else { return Ok(()) };
         for part in parts(spans, self.config.span_batch) {
             let body = spans::encode(self.attributes(), pipeline, tracer, part);
@@ -71,13 +104,13 @@ impl Pusher {
         &self.config.attributes
     }
 
-    async fn post(&self, target: &Target, body: Vec<u8>) -> Result<(), String> {
+    async fn post(&self, target: &Target, body: Vec<u8>) -> Result<(), PushError> {
         let mut headers = target.headers.clone();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         let body = if self.config.gzip {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-            packed.write_all(&body).and_then(|()| packed.finish()).map_err(|e| e.to_string())?
+            packed.write_all(&body).and_then(|()| packed.finish()).map_err(PushError::Compress)?
         } else {
             body
         };
@@ -86,7 +119,11 @@ impl Pusher {
         // The same readings twice are the same readings.
         request.idempotency_key = Some(request.key_bytes());
         let outcome = self.exchange.call(&request, Rng::new(now_nanos())).await;
-        if outcome.is_accepted() { Ok(()) } else { Err(format!("{}: {}", host(&target.url), outcome.word())) }
+        if outcome.is_accepted() {
+            Ok(())
+        } else {
+            Err(PushError::Refused { host: host(&target.url), reason: outcome.word() })
+        }
     }
 }
 
@@ -99,7 +136,7 @@ fn parts(spans: &[TraceSpan], most: usize) -> impl Iterator<Item = &[TraceSpan]>
     spans.chunks(most.div_ceil(2))
 }
 
-fn exchange(config: &OtlpConfig) -> Result<Exchange, String> {
+fn exchange(config: &OtlpConfig) -> Result<Exchange, CertificateError> {
     // Whoever named a collector meant it, wherever it is; but it may not send us elsewhere.
     let targets = || [&config.metrics, &config.traces].into_iter().flatten();
     let meant = targets().map(|target| Allow::meant(&target.url, true, &[]));

@@ -98,7 +98,7 @@ impl Bands {
                 Some("radian" | "radians") => 1f64.to_degrees(),
                 Some(other) => {
                     return Err(broken(&format!(
-                        "the grid is in {other:?}, which is no unit of an angle here"
+                        "the grid is in {other:?}, which is not a unit of an angle here"
                     )));
                 }
             };
@@ -108,7 +108,7 @@ impl Bands {
             let (scale, offset) = self.scale[way];
             self.scale[way] = number("SCALE", scale)
                 .zip(number("OFFSET", offset))
-                .ok_or_else(|| broken("the scale of the grid is no number"))?;
+                .ok_or_else(|| broken("the scale of the grid is not a number"))?;
         }
         Ok(self)
     }

@@ -80,13 +80,14 @@ impl GeometryColumns {
         }
     }
 
-    /// The system of the coordinates: what a `.prj` file beside the table says, else WGS 84 for longitude
-    /// and latitude. `x` and `y` are those only if the first of them can be.
+    /// The system of the coordinates: what a `.prj` file beside the table says, else the one given, else WGS 84
+    /// for longitude and latitude. `x` and `y` are those only if the first of them can be.
     pub(super) fn crs(
         self,
         path: &Path,
         names: &[String],
         options: &CsvOptions,
+        given: Option<&Crs>,
     ) -> Result<Option<Crs>, Error> {
         if self == GeometryColumns::None {
             return Ok(None);
@@ -98,10 +99,11 @@ impl GeometryColumns {
         if !is(x, "x") && !is(y, "y") {
             // Nobody calls metres longitude.
             let said = said.filter(|crs| crs.entry().is_some_and(|entry| entry.geographic));
+            let said = said.or_else(|| given.cloned());
             return Ok(Some(said.filter(|crs| !crs.is_wgs84()).unwrap_or_else(Crs::wgs84)));
         }
-        if said.is_some() {
-            return Ok(said);
+        if said.is_some() || given.is_some() {
+            return Ok(said.or_else(|| given.cloned()));
         }
         let mut lexer = super::read::open(path, options)?;
         for _ in 0..=LOOK_ROWS {

@@ -72,7 +72,7 @@ impl CsvReader {
         }
         schema.shape = matches!(geometry, GeometryColumns::LonLat(..)).then_some(Shape::Point);
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
-        let crs = geometry.crs(path, &names, &csv)?;
+        let crs = geometry.crs(path, &names, &csv, options.crs.as_ref())?;
         let layer = Layer { name, schema: Arc::new(schema), crs, records: None };
         Ok(CsvReader { lexer, geometry, names, layer, record: 0, options })
     }

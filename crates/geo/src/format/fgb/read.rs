@@ -135,7 +135,7 @@ impl FlatGeobufReader {
     }
 
     fn push(&self, batch: &mut Batch) -> Result<(), Problem> {
-        let feature = FlatTable::root(&self.bytes).ok_or_else(|| bad("the record is no table"))?;
+        let feature = FlatTable::root(&self.bytes).ok_or_else(|| bad("the record is not a table"))?;
         let mut values = vec![Owned::Null; self.types.len()];
         properties(feature.bytes(1).unwrap_or_default(), &self.types, &mut values)?;
         batch.push_with(

@@ -39,8 +39,8 @@ pub(super) struct Features {
     /// Whether foreign members are kept, and those of the record.
     pub(super) keep_foreign: bool,
     foreign: Vec<u8>,
-    /// The `crs` member of a feature or bare geometry.
-    pub(super) crs: Option<(usize, usize)>,
+    /// The `crs` member of a feature.
+    crs: Option<(usize, usize)>,
 }
 
 impl Features {
@@ -78,6 +78,20 @@ impl Features {
         while more {
             let key = scan.key()?;
             scan.peek()?;
+            let again = match raw(scan, key) {
+                b"type" => typed,
+                b"geometry" => has_geometry,
+                b"properties" => has_properties,
+                _ => false,
+            };
+            if again {
+                let name = String::from_utf8_lossy(raw(scan, key)).into_owned();
+                let message = format!("the feature has the member {name:?} twice");
+                self.issues.add_under(Code::SCHEMA_MISMATCH, scan.at, message, &name);
+                scan.skip()?;
+                more = scan.comma_or(b'}')?;
+                continue;
+            }
             match raw(scan, key) {
                 b"type" => match self.type_of(scan)? {
                     Type::Feature => typed = true,
@@ -120,6 +134,16 @@ impl Features {
             }
         }
         Ok(())
+    }
+
+    /// Whether the record has coordinates.
+    pub(super) fn has_place(&self) -> bool {
+        !self.wkb.is_empty()
+    }
+
+    /// The `crs` member of the record, that of its geometry before that of the feature.
+    pub(super) fn own_crs(&self) -> Option<(usize, usize)> {
+        self.geometries.crs.or(self.crs)
     }
 
     /// Keeps a member as it is spelt, unless it could be taken for one of the standard.

@@ -6,8 +6,8 @@ use std::path::Path;
 use tidegate_core::Code;
 
 use super::infer::infer;
+use super::named;
 use super::read::{GeoJsonReader, ReadOptions};
-use super::scan::Scan;
 use crate::batch::Batch;
 use crate::crs::Crs;
 use crate::error::{Error, Problem};
@@ -21,28 +21,10 @@ pub(in crate::format) fn open(path: &Path, options: ReadOptions) -> Result<FileR
         return Err(Problem::new(Code::UNEXPECTED_BODY, "there is no GeoJSON in the file").at(0).into());
     }
     let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("layer").to_owned();
-    let crs = inferred.legacy_crs.as_deref().map_or_else(|| Ok(Crs::wgs84()), legacy_crs)?;
-    let layer =
-        Layer { name, schema: inferred.schema.clone(), crs: Some(crs), records: Some(inferred.records) };
+    let unsaid = || Ok(Some(options.crs.clone().unwrap_or_else(Crs::wgs84)));
+    let crs = inferred.legacy_crs.as_deref().map_or_else(unsaid, named::system)?;
+    let layer = Layer { name, schema: inferred.schema.clone(), crs, records: Some(inferred.records) };
     Ok(FileReader { layer, reader: GeoJsonReader::new(File::open(path)?, inferred.schema, options) })
-}
-
-/// The system that a `crs` member of the standard of 2008 names. `null` there means unknown, which
-/// must not pass for WGS 84.
-fn legacy_crs(text: &str) -> Result<Crs, Problem> {
-    let mut scan = Scan::new(text.as_bytes(), 0);
-    let mut name = None;
-    while let Some(found) = memchr::memmem::find(scan.bytes.get(scan.at..).unwrap_or_default(), b"\"name\"") {
-        scan.at += found + b"\"name\"".len();
-        if let (Ok(true), Ok(value)) = (scan.eat(b':'), scan.text()) {
-            name = text.get(value.start..value.end);
-        }
-    }
-    let Some(name) = name else {
-        let message = format!("the member crs names no system: {text:.80}");
-        return Err(Problem::new(Code::CRS_NOT_FOUND, message).under("$.crs"));
-    };
-    name.parse().map_err(|problem: Problem| problem.under("$.crs"))
 }
 
 /// A GeoJSON file being read.

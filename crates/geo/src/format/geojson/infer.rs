@@ -23,7 +23,7 @@ pub struct Inferred {
     pub records: u64,
     /// Whether there is nothing in it, not even an empty collection.
     pub blank: bool,
-    /// The text of a legacy `crs` member.
+    /// The text of the legacy `crs` members, which agree.
     pub legacy_crs: Option<String>,
 }
 
@@ -31,7 +31,8 @@ pub struct Inferred {
 /// later tells what is wrong.
 ///
 /// # Errors
-/// If reading fails, the text of a collection is not JSON, or a record is too large.
+/// If reading fails, the text of a collection is not JSON or says that it is something else, a record is too large, or
+/// the records are in several systems.
 pub fn infer(input: impl Read, record_len_max: usize) -> Result<Inferred, Error> {
     let mut stream = Stream::new(input, record_len_max);
     let mut fields = Fields::default();
@@ -43,8 +44,10 @@ pub fn infer(input: impl Read, record_len_max: usize) -> Result<Inferred, Error>
         if fields.schema.fields().len() > FIELDS_MAX {
             return Err(too_many_fields().of_record(stream.records()).into());
         }
-        if let Found::End = step? {
-            break;
+        match step? {
+            Found::End => break,
+            Found::Record(span) if fields.placed => stream.saw_crs(fields.crs, span.offset)?,
+            Found::Record(_) | Found::Broken(_) => {}
         }
     }
     let mut schema = Schema::default();
@@ -58,7 +61,7 @@ pub fn infer(input: impl Read, record_len_max: usize) -> Result<Inferred, Error>
         schema: Arc::new(schema),
         records: stream.records(),
         blank: !stream.seen && stream.records() == 0,
-        legacy_crs: stream.crs.take().map(|(text, _)| text),
+        legacy_crs: stream.named.text().map(str::to_owned),
     })
 }
 
@@ -70,10 +73,15 @@ struct Fields {
     shape: Option<Shape>,
     mixed: bool,
     dim: Dim,
+    /// Whether the record seen last has coordinates, and its own `crs` member.
+    placed: bool,
+    crs: Option<(usize, usize)>,
 }
 
 impl Fields {
     fn record(&mut self, scan: &mut Scan<'_>) -> Result<(), Stop> {
+        (self.placed, self.crs) = (false, None);
+        let mut own = None;
         if scan.peek()? != b'{' {
             return scan.skip();
         }
@@ -90,15 +98,19 @@ impl Fields {
                     self.saw_shape(raw(scan, text));
                 }
                 b"coordinates" => self.coordinates(scan)?,
+                b"crs" => own = Some(member(scan)?),
                 _ => scan.skip()?,
             }
             more = scan.comma_or(b'}')?;
         }
+        // That of the geometry is nearer.
+        self.crs = self.crs.or(own);
         Ok(())
     }
 
     fn saw_shape(&mut self, name: &[u8]) {
         if let Some(shape) = Shape::ALL.into_iter().find(|shape| shape.name().as_bytes() == name) {
+            self.placed = true;
             self.mixed |= self.shape.is_some_and(|other| other != shape);
             self.shape = Some(shape);
         }
@@ -116,6 +128,7 @@ impl Fields {
                     self.saw_shape(raw(scan, text));
                 }
                 b"coordinates" => self.coordinates(scan)?,
+                b"crs" => self.crs = Some(member(scan)?),
                 _ => scan.skip()?,
             }
             more = scan.comma_or(b'}')?;
@@ -199,6 +212,13 @@ impl Fields {
         }
         at
     }
+}
+
+/// Where the next value stands, which is skipped.
+fn member(scan: &mut Scan<'_>) -> Result<(usize, usize), Stop> {
+    let start = scan.at;
+    scan.skip()?;
+    Ok((start, scan.at))
 }
 
 /// The kind of the next value, which is skipped; `None` for null.

@@ -5,6 +5,7 @@ mod file;
 mod geometry;
 mod infer;
 mod issues;
+mod named;
 mod read;
 pub(crate) mod scan;
 pub(in crate::format) mod stream;

@@ -7,6 +7,7 @@ use super::feature::Features;
 use super::geometry::Rules;
 use super::stream::{Found, Stream};
 use crate::batch::{Batch, Span};
+use crate::crs::Crs;
 use crate::error::{Error, Problem};
 use crate::format::Rejected;
 use crate::schema::Schema;
@@ -16,6 +17,9 @@ use crate::schema::Schema;
 pub struct ReadOptions {
     /// The layer to read, of a file that has several; the first by default.
     pub layer: Option<String>,
+    /// The system of a source that does not say its own: GeoJSON without a member `crs`, a table without a
+    /// `.prj` file. What such a format means by saying nothing, if this is not given.
+    pub crs: Option<Crs>,
     /// What to do with geometry that RFC 7946 forbids.
     pub rules: Rules,
     /// Drop properties that the schema does not name instead of refusing the record.
@@ -37,6 +41,7 @@ impl Default for ReadOptions {
     fn default() -> ReadOptions {
         ReadOptions {
             layer: None,
+            crs: None,
             rules: Rules::Refuse,
             drop_unknown: false,
             keep_foreign: false,
@@ -65,17 +70,18 @@ impl<R: Read> GeoJsonReader<R> {
         GeoJsonReader { stream: Stream::new(input, options.record_len_max), features, schema, options }
     }
 
-    /// The text of the legacy `crs` member of a collection, if one has been passed.
+    /// The text of the legacy `crs` members passed so far, which agree.
     #[must_use]
     pub fn legacy_crs(&self) -> Option<&str> {
-        self.stream.crs.as_ref().map(|(text, _)| text.as_str())
+        self.stream.named.text()
     }
 
     /// The next batch; `None` after the end. Records that cannot be read are added to `rejected`,
     /// with all their problems.
     ///
     /// # Errors
-    /// If reading fails, the text of a collection is not JSON, or a record is too large.
+    /// If reading fails, the text of a collection is not JSON or says that it is something else, a record is too
+    /// large, or the records are in several systems.
     pub fn next_batch(&mut self, rejected: &mut Vec<Rejected>) -> Result<Option<Batch>, Error> {
         let mut batch = Batch::new(self.schema.clone()).from_record(self.stream.records());
         let mut aside = 0;
@@ -104,6 +110,9 @@ impl<R: Read> GeoJsonReader<R> {
                 }
                 Found::Record(span) => span,
             };
+            if self.features.has_place() {
+                self.stream.saw_crs(self.features.own_crs(), span.offset)?;
+            }
             let raw = self.stream.bytes(span);
             let keep = if self.options.keep_raw { raw } else { &[] };
             if self.features.issues.found.is_empty()

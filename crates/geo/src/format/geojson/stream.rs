@@ -15,6 +15,7 @@ use std::io::Read;
 use tidegate_core::Code;
 
 use super::geometry::raw;
+use super::named::NamedSystem;
 use super::scan::{Scan, Stop};
 use crate::batch::Span;
 use crate::error::{Error, Problem};
@@ -71,10 +72,52 @@ pub(in crate::format) struct Stream<R> {
     record_len_max: usize,
     /// Whether there was anything but space.
     pub(in crate::format) seen: bool,
-    /// The text of a collection's legacy `crs` member, and where it stood.
-    pub(in crate::format) crs: Option<(String, u64)>,
+    /// What the records say of their system.
+    pub(in crate::format) named: NamedSystem,
+    /// What the open collection has said of itself.
+    collection: Collection,
+    /// Whether a collection need not say what it is, as in Esri JSON.
+    pub(in crate::format) untyped: bool,
     /// The other members of a collection, by name, as long as they are small.
     pub(in crate::format) members: Vec<(String, String)>,
+}
+
+/// What a collection must say once, in any order: that it is one, and its features.
+#[derive(Clone, Debug, Default)]
+struct Collection {
+    /// Where it begins.
+    at: u64,
+    typed: bool,
+    has_features: bool,
+}
+
+impl Collection {
+    /// The member `type`, whose text is given.
+    fn name(&mut self, text: &str, at: u64) -> Result<(), Problem> {
+        if text != "\"FeatureCollection\"" {
+            let message =
+                format!("the type of an object with features is \"FeatureCollection\", not {text:.60}");
+            return Err(Problem::new(Code::SCHEMA_MISMATCH, message).at(at).under("$.type"));
+        }
+        if std::mem::replace(&mut self.typed, true) {
+            return Err(twice("type", at));
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> Result<(), Problem> {
+        let missing = match (self.typed, self.has_features) {
+            (true, true) => return Ok(()),
+            (false, _) => "an object with features needs a member \"type\": \"FeatureCollection\"",
+            (true, false) => "a FeatureCollection needs a member \"features\"",
+        };
+        Err(Problem::new(Code::SCHEMA_MISMATCH, missing).at(self.at).under("$"))
+    }
+}
+
+fn twice(name: &str, at: u64) -> Problem {
+    let message = format!("the collection has the member {name:?} twice");
+    Problem::new(Code::SCHEMA_MISMATCH, message).at(at).under(format!("$.{name}"))
 }
 
 /// How large a kept member may be, and how many are kept.
@@ -95,7 +138,9 @@ impl<R: Read> Stream<R> {
             in_collection: 0,
             record_len_max,
             seen: false,
-            crs: None,
+            named: NamedSystem::default(),
+            collection: Collection::default(),
+            untyped: false,
             members: Vec::new(),
         }
     }
@@ -137,17 +182,20 @@ impl<R: Read> Stream<R> {
                     return Ok(Found::Record(Span { offset, len: (end - start) as u64 }));
                 }
                 Ok(Went::To(state)) => {
+                    let at = scan.at;
                     self.seen = true;
-                    if matches!((self.state, state), (State::Top, State::Members { .. })) {
-                        self.in_collection = 0;
-                    }
-                    self.at = scan.at;
+                    self.passes(state, at)?;
+                    self.at = at;
                     self.state = state;
                 }
                 Ok(Went::Member(name, start, end)) => {
                     let text = String::from_utf8_lossy(scan.bytes.get(start..end).unwrap_or_default());
+                    let at = self.base + start as u64;
+                    if name == "type" && !self.untyped {
+                        self.collection.name(&text, at)?;
+                    }
                     if name == "crs" {
-                        self.crs = Some((text.into_owned(), self.base + start as u64));
+                        self.named.collection(text.into_owned(), at)?;
                     } else if text.len() <= MEMBER_LEN_MAX && self.members.len() < MEMBERS_MAX {
                         self.members.push((name, text.into_owned()));
                     }
@@ -170,6 +218,40 @@ impl<R: Read> Stream<R> {
                 Err(Stop::Bad(at, message)) => return self.broken(at, Code::UNEXPECTED_BODY, message),
             }
         }
+    }
+
+    /// What must be so when a collection begins, comes to its features or ends.
+    fn passes(&mut self, to: State, at: usize) -> Result<(), Problem> {
+        match (self.state, to) {
+            (State::Top, State::Members { .. }) => {
+                self.in_collection = 0;
+                // Its brace has been read.
+                self.collection =
+                    Collection { at: self.base + at.saturating_sub(1) as u64, ..Collection::default() };
+            }
+            (State::Members { .. }, State::Features { .. }) => {
+                let again = std::mem::replace(&mut self.collection.has_features, true);
+                if again && !self.untyped {
+                    return Err(twice("features", self.base + at as u64));
+                }
+            }
+            (State::Members { .. }, State::Top) => {
+                if !self.untyped {
+                    self.collection.end()?;
+                }
+                self.named.end_collection()?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A record with coordinates has been read, with this `crs` member of its own.
+    pub(in crate::format) fn saw_crs(&mut self, own: Option<(usize, usize)>, at: u64) -> Result<(), Problem> {
+        let window = self.window.get(..self.filled).unwrap_or_default();
+        let text =
+            own.map(|(start, end)| String::from_utf8_lossy(window.get(start..end).unwrap_or_default()));
+        self.named.record(text.as_deref(), matches!(self.state, State::Features { .. }), at)
     }
 
     /// Text that is not JSON: a broken line is one lost record, a broken collection is the end.

@@ -4,7 +4,7 @@ use super::RepairRule;
 use super::rules::{RuleDecision, say};
 use crate::letter::envelope::{Letter, Remedied};
 use crate::letter::error::{LetterError, Result};
-use crate::letter::feature::FeaturePayload;
+use crate::letter::feature::{FeaturePayload, PayloadError};
 use crate::letter::filter::LetterFilter;
 use crate::letter::seal::Keyring;
 use crate::letter::store::{Amend, LetterPage, LetterStore, StoredLetter};
@@ -16,28 +16,28 @@ use tidegate_core::letter::lineage::{Replayed, replay_key};
 /// The counts of a fix: what it did, or would do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RemedyCounts {
-    /// Letters that the rule was asked about.
+    /// Letters that the rule was applied to.
     pub seen: u64,
-    /// Repaired, through the gates, ready to be replayed.
+    /// Letters repaired and accepted by the gates, ready to be replayed.
     pub validated: u64,
-    /// To be replayed later.
+    /// Letters to be replayed later.
     pub scheduled: u64,
-    /// For a person: the rule was refused, or its result did not pass the gates.
+    /// Letters for a person: the rule was refused, or its result did not pass the gates.
     pub review: u64,
-    /// Nothing can be done.
+    /// Letters that cannot be repaired.
     pub unrecoverable: u64,
-    /// Nothing to do for this rule.
+    /// Letters that the rule leaves as they are.
     pub untouched: u64,
 }
 
 /// Applies rules to letters.
 #[derive(Debug)]
 pub struct Fixer<'a> {
-    /// Where.
+    /// The store of the letters.
     pub store: &'a mut LetterStore,
-    /// For sealed payloads.
+    /// The keys of sealed payloads.
     pub keys: &'a Keyring,
-    /// Only say what would be done.
+    /// Whether nothing is written, only counted.
     pub dry_run: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Fixer<'a> {
 ///
 /// # Errors
 /// Why not.
-pub fn gate(content_type: &str, payload: &[u8], letter: &Letter) -> std::result::Result<(), String> {
+pub fn gate(content_type: &str, payload: &[u8], letter: &Letter) -> std::result::Result<(), PayloadError> {
     if !content_type.contains("json") {
         return Ok(());
     }
@@ -56,14 +56,14 @@ pub fn gate(content_type: &str, payload: &[u8], letter: &Letter) -> std::result:
     }
     let wkb = feature.wkb()?;
     if let Some(flaw) = tidegate_geo::validity::first_flaw(&wkb) {
-        return Err(flaw.to_string());
+        return Err(PayloadError::Invalid(flaw));
     }
     let crs = letter.spatial.as_ref().map(|s| s.source_crs.as_str()).filter(|c| !c.is_empty());
     let Some([w, s, e, n]) = feature.spatial(crs).and_then(|s| s.bbox) else {
-        return Err("its place on the earth cannot be told".into());
+        return Err(PayloadError::Unplaced);
     };
     if w < -180.0 || e > 180.0 || s < -90.0 || n > 90.0 {
-        return Err(format!("it lies outside of the earth: {w} {s} {e} {n}"));
+        return Err(PayloadError::OutOfBounds([w, s, e, n]));
     }
     Ok(())
 }
@@ -176,7 +176,7 @@ impl Fixer<'_> {
             let crs = letter.spatial.as_ref().map(|s| s.source_crs.clone()).filter(|c| !c.is_empty());
             letter.spatial = feature.spatial(crs.as_deref()).or(letter.spatial);
         }
-        gate(&letter.content_type, &payload, &letter).map_err(LetterError::Refused)?;
+        gate(&letter.content_type, &payload, &letter).map_err(|e| LetterError::Refused(e.to_string()))?;
         self.change(row, letter, payload, "edit", "by hand", "edit", now_ms)
     }
 

@@ -12,6 +12,7 @@ mod rules;
 pub use apply::{Fixer, RemedyCounts, gate};
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use tidegate_core::Code;
 
 /// A repair rule with its settings. As YAML or JSON: `{rule: make_valid, tolerance: 0.05}`.
@@ -20,31 +21,31 @@ use tidegate_core::Code;
 pub enum RepairRule {
     /// Find the system by what the record says, else take this one.
     CrsLookup {
-        /// The system of records that say none.
+        /// The coordinate system of records that name none.
         #[serde(default)]
         default: Option<String>,
     },
     /// Make the geometry valid by its linework.
     MakeValid {
-        /// The largest change of area, as a share; 0.05 if not said.
+        /// The largest change of area, as a share (0 to 1); 0.05 by default.
         #[serde(default)]
         tolerance: Option<f64>,
     },
     /// Replay at the time that the server asked for.
     Wait {
-        /// Seconds to wait where it did not say; an hour if not said.
+        /// The wait where the server named none, in seconds; 3600 by default.
         #[serde(default)]
         seconds: Option<u64>,
     },
     /// Keep what lies in this box: west, south, east, north; the whole earth if not said.
     Clip {
-        /// The box.
+        /// The bounding box: west, south, east, north, in the units of the record.
         #[serde(default)]
         bbox: Option<[f64; 4]>,
     },
     /// Swap latitude and longitude if only that is plausible.
     SwapAxes {
-        /// Where records should lie.
+        /// The bounding box in which records should lie: west, south, east, north.
         #[serde(default)]
         area: Option<[f64; 4]>,
     },
@@ -56,7 +57,7 @@ pub enum RepairRule {
     Flag,
     /// Give fields other names.
     Remap {
-        /// From name to name.
+        /// The new name of each field, by its old one.
         fields: std::collections::BTreeMap<String, String>,
     },
     /// A program of your own: the letter as JSON on its standard input, the payload on its output.
@@ -80,24 +81,56 @@ pub const NAMES: [&str; 10] = [
     "command",
 ];
 
+/// Why there is no such repair rule.
+#[derive(Debug)]
+pub enum RuleError {
+    /// A setting is missing, or is not one of this rule.
+    Settings(serde_json::Error),
+    /// The rule of this name has settings that must be given.
+    NeedsSettings(String),
+    /// There is no rule of this name.
+    Unknown(String),
+}
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RuleError::Settings(e) => e.fmt(f),
+            RuleError::NeedsSettings(name) => write!(f, "the rule {name} needs settings; see --help"),
+            RuleError::Unknown(name) => {
+                write!(f, "there is no rule {name:?}; there are {}", NAMES.join(", "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for RuleError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RuleError::Settings(e) => Some(e),
+            RuleError::NeedsSettings(_) | RuleError::Unknown(_) => None,
+        }
+    }
+}
+
 impl RepairRule {
     /// The rule that a manifest names.
     ///
     /// # Errors
     /// When a setting is missing, or is not one of this rule.
-    pub fn of(form: &impl Serialize) -> Result<RepairRule, String> {
-        serde_json::to_value(form).and_then(serde_json::from_value).map_err(|e| e.to_string())
+    pub fn of(form: &impl Serialize) -> Result<RepairRule, RuleError> {
+        serde_json::to_value(form).and_then(serde_json::from_value).map_err(RuleError::Settings)
     }
 
     /// The rule of this name with its usual settings.
     ///
     /// # Errors
     /// When there is none, or it needs settings.
-    pub fn named(name: &str) -> Result<RepairRule, String> {
+    pub fn named(name: &str) -> Result<RepairRule, RuleError> {
         let value = serde_json::json!({ "rule": name });
         serde_json::from_value(value).map_err(|_| match NAMES.contains(&name) {
-            true => format!("the rule {name} needs settings; see --help"),
-            false => format!("there is no rule {name:?}; there are {}", NAMES.join(", ")),
+            true => RuleError::NeedsSettings(name.to_owned()),
+            false => RuleError::Unknown(name.to_owned()),
         })
     }
 

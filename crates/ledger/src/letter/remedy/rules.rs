@@ -3,7 +3,8 @@
 use super::RepairRule;
 use super::geometry::{clip, close_rings, swap_axes, wind};
 use crate::letter::envelope::{Letter, Spatial};
-use crate::letter::feature::{FeaturePayload, from_wkb};
+use crate::letter::feature::{FeaturePayload, PayloadError, from_wkb};
+use std::error::Error;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use tidegate_geo::Crs;
@@ -25,6 +26,9 @@ pub(super) enum RuleDecision {
     /// There is nothing for this rule to do.
     Nothing,
 }
+
+/// The decision, or why the rule may not.
+type RuleResult = Result<RuleDecision, Box<dyn Error>>;
 
 const WORLD: [f64; 4] = [-180.0, -90.0, 180.0, 90.0];
 
@@ -48,10 +52,10 @@ pub(super) fn say(rule: &RepairRule, letter: &Letter, now_ms: i64) -> RuleDecisi
         RepairRule::CloseRings => counted(letter, "rings closed", close_rings),
         RepairRule::Wind => counted(letter, "rings turned", wind),
     };
-    said.unwrap_or_else(RuleDecision::Refused)
+    said.unwrap_or_else(|why| RuleDecision::Refused(why.to_string()))
 }
 
-fn feature(letter: &Letter) -> Result<FeaturePayload, String> {
+fn feature(letter: &Letter) -> Result<FeaturePayload, PayloadError> {
     FeaturePayload::parse(letter.payload.current())
 }
 
@@ -61,7 +65,7 @@ fn changed(feature: &FeaturePayload, letter: &Letter, note: String) -> RuleDecis
     RuleDecision::Changed { payload: feature.to_bytes(), spatial, note }
 }
 
-fn crs(letter: &Letter, default: Option<&str>) -> Result<RuleDecision, String> {
+fn crs(letter: &Letter, default: Option<&str>) -> RuleResult {
     let mut feature = feature(letter)?;
     let told = letter.spatial.as_ref().map(|s| s.source_crs.clone()).filter(|c| !c.is_empty());
     let candidates = [feature.said_crs(), told, default.map(str::to_owned)];
@@ -83,13 +87,13 @@ fn crs(letter: &Letter, default: Option<&str>) -> Result<RuleDecision, String> {
     Err("nothing in the record names a system, and no default was given".into())
 }
 
-fn valid(letter: &Letter, tolerance: f64) -> Result<RuleDecision, String> {
+fn valid(letter: &Letter, tolerance: f64) -> RuleResult {
     let mut feature = feature(letter)?;
     let wkb = feature.wkb()?;
     let mut out = Vec::new();
     match make_valid(&wkb, &mut Checker::default(), &mut out) {
         Outcome::Valid => Ok(RuleDecision::Nothing),
-        Outcome::Hopeless(flaw) => Err(format!("it cannot be made valid: {flaw}")),
+        Outcome::Hopeless(flaw) => Err(format!("it cannot be made valid: {flaw}").into()),
         Outcome::Repaired(repaired) => {
             let (before, after) = (meant(&wkb), repaired.area.1);
             let change = (after - before).abs() / before.max(after).max(f64::MIN_POSITIVE);
@@ -101,7 +105,7 @@ fn valid(letter: &Letter, tolerance: f64) -> Result<RuleDecision, String> {
             let percent = change * 100.0;
             let note = format!("linework: area {before:.6} to {after:.6} ({percent:.2} %), {was} to {is}");
             if change > tolerance {
-                return Err(format!("{note}: more than the tolerance of {} %", tolerance * 100.0));
+                return Err(format!("{note}: more than the tolerance of {} %", tolerance * 100.0).into());
             }
             feature.set_geometry(geometry);
             Ok(changed(&feature, letter, note))
@@ -170,7 +174,7 @@ fn around(ring: &[(f64, f64)]) -> f64 {
     lines.iter_mut().map(width).sum::<f64>() * step
 }
 
-fn clipped(letter: &Letter, bbox: [f64; 4]) -> Result<RuleDecision, String> {
+fn clipped(letter: &Letter, bbox: [f64; 4]) -> RuleResult {
     let mut feature = feature(letter)?;
     let geometry = feature.geometry().ok_or("the payload has no geometry")?;
     let Some(mut cut) = clip(geometry, bbox) else {
@@ -189,7 +193,7 @@ fn clipped(letter: &Letter, bbox: [f64; 4]) -> Result<RuleDecision, String> {
     Ok(changed(&feature, letter, format!("clipped to {bbox:?}")))
 }
 
-fn swapped(letter: &Letter, area: Option<[f64; 4]>) -> Result<RuleDecision, String> {
+fn swapped(letter: &Letter, area: Option<[f64; 4]>) -> RuleResult {
     let mut feature = feature(letter)?;
     let inside = |feature: &FeaturePayload, area: [f64; 4]| {
         let bounds = feature.wkb().ok().and_then(|wkb| tidegate_geo::Bounds::of_wkb(&wkb));
@@ -209,11 +213,7 @@ fn swapped(letter: &Letter, area: Option<[f64; 4]>) -> Result<RuleDecision, Stri
     }
 }
 
-fn counted(
-    letter: &Letter,
-    what: &str,
-    change: impl FnOnce(&mut serde_json::Value) -> u64,
-) -> Result<RuleDecision, String> {
+fn counted(letter: &Letter, what: &str, change: impl FnOnce(&mut serde_json::Value) -> u64) -> RuleResult {
     let mut feature = feature(letter)?;
     let mut geometry = feature.geometry().cloned().ok_or("the payload has no geometry")?;
     let count = change(&mut geometry);
@@ -224,10 +224,7 @@ fn counted(
     Ok(changed(&feature, letter, format!("{count} {what}")))
 }
 
-fn remap(
-    letter: &Letter,
-    fields: &std::collections::BTreeMap<String, String>,
-) -> Result<RuleDecision, String> {
+fn remap(letter: &Letter, fields: &std::collections::BTreeMap<String, String>) -> RuleResult {
     let mut feature = feature(letter)?;
     let is_feature = feature.json.get("type").and_then(|t| t.as_str()) == Some("Feature");
     let object = if is_feature { feature.json.get_mut("properties") } else { Some(&mut feature.json) };
@@ -236,7 +233,7 @@ fn remap(
     for (from, to) in fields {
         if let Some(value) = object.get(from).cloned() {
             if object.contains_key(to) {
-                return Err(format!("the field {to:?} is there already"));
+                return Err(format!("the field {to:?} is there already").into());
             }
             object.remove(from);
             object.insert(to.clone(), value);
@@ -254,7 +251,7 @@ fn remap(
     })
 }
 
-fn run(letter: &Letter, command: &[String]) -> Result<RuleDecision, String> {
+fn run(letter: &Letter, command: &[String]) -> RuleResult {
     let (program, arguments) = command.split_first().ok_or("the command is empty")?;
     let at = |e: std::io::Error| format!("{program}: {e}");
     let payload = String::from_utf8_lossy(letter.payload.current()).into_owned();
@@ -274,7 +271,7 @@ fn run(letter: &Letter, command: &[String]) -> Result<RuleDecision, String> {
     let output = child.wait_with_output().map_err(at)?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{program} ended with {}: {}", output.status, said.trim()));
+        return Err(format!("{program} ended with {}: {}", output.status, said.trim()).into());
     }
     let made: serde_json::Value =
         serde_json::from_slice(&output.stdout).map_err(|e| format!("{program} wrote no JSON: {e}"))?;

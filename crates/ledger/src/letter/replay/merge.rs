@@ -3,6 +3,7 @@
 //! The file is read, rows are replaced or added, and the whole is put in its place at once, so
 //! that a reader sees the old file or the new one, and the same update twice gives the same file.
 
+use super::ReplayError;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,13 +25,13 @@ pub enum RowSelector {
 /// What a row is to hold.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// Selects a row.
+    /// The row to replace or add.
     pub at: RowSelector,
-    /// Its geometry.
+    /// Its geometry, as well-known binary.
     pub wkb: Option<Vec<u8>>,
-    /// In this system, if it is another than the file's.
+    /// The coordinate system of the geometry, if it is not the file's.
     pub crs: Option<String>,
-    /// Its fields; those that the file does not have are left out.
+    /// Its fields by name; those that the file does not have are left out.
     pub values: Vec<(String, Owned)>,
 }
 
@@ -38,15 +39,15 @@ pub struct Update {
 ///
 /// # Errors
 /// Why not.
-pub fn writable(path: &Path) -> Result<(), String> {
+pub fn writable(path: &Path) -> Result<(), ReplayError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let probe = dir.join(format!(".tidegate-preflight-{}", std::process::id()));
-    std::fs::write(&probe, b"").map_err(|e| format!("{} cannot be written: {e}", dir.display()))?;
+    std::fs::write(&probe, b"").map_err(|source| ReplayError::Directory { path: dir.to_owned(), source })?;
     // A probe that stays is only untidy.
     let _ = std::fs::remove_file(&probe);
     match format::Format::of_path(path) {
         Some(_) => Ok(()),
-        None => Err(format!("{}: its name must tell the format", path.display())),
+        None => Err(ReplayError::UnknownFormat(path.to_owned())),
     }
 }
 
@@ -54,12 +55,12 @@ pub fn writable(path: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn holds(path: &Path, rows: &[RowSelector]) -> Result<Vec<bool>, String> {
-    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-    let mut reader = format::open(path, &ReadOptions::default()).map_err(|e| at(&e))?;
+pub fn holds(path: &Path, rows: &[RowSelector]) -> Result<Vec<bool>, ReplayError> {
+    let at = |e: tidegate_geo::Error| ReplayError::output(path, e);
+    let mut reader = format::open(path, &ReadOptions::default()).map_err(at)?;
     let mut missing: std::collections::HashSet<&RowSelector> = rows.iter().collect();
     let mut number = 0;
-    while let Some(batch) = reader.next_batch(&mut Vec::new()).map_err(|e| at(&e))? {
+    while let Some(batch) = reader.next_batch(&mut Vec::new()).map_err(at)? {
         for row in 0..batch.len() {
             number += 1;
             missing.remove(&RowSelector::Row(number));
@@ -77,8 +78,8 @@ pub fn holds(path: &Path, rows: &[RowSelector]) -> Result<Vec<bool>, String> {
 ///
 /// # Errors
 /// When the file cannot be read or written; it is then as it was.
-pub fn merge(path: &Path, updates: &[Update]) -> Result<u64, String> {
-    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+pub fn merge(path: &Path, updates: &[Update]) -> Result<u64, ReplayError> {
+    let at = |e: tidegate_geo::Error| ReplayError::output(path, e);
     if updates.is_empty() {
         return Ok(0);
     }
@@ -88,16 +89,16 @@ pub fn merge(path: &Path, updates: &[Update]) -> Result<u64, String> {
     let mut layer = None;
     let mut batches = Vec::new();
     if path.exists() {
-        let mut reader = format::open(path, &ReadOptions::default()).map_err(|e| at(&e))?;
+        let mut reader = format::open(path, &ReadOptions::default()).map_err(at)?;
         schema = Schema::clone(&reader.layer().schema);
         crs = reader.layer().crs.clone().unwrap_or(crs);
         layer = Some(reader.layer().name.clone());
         let mut rejected = Vec::new();
-        while let Some(batch) = reader.next_batch(&mut rejected).map_err(|e| at(&e))? {
+        while let Some(batch) = reader.next_batch(&mut rejected).map_err(at)? {
             batches.push(batch);
         }
         if let Some(first) = rejected.first() {
-            return Err(at(&format!("record {} cannot be read, so the file is left alone", first.record)));
+            return Err(ReplayError::Record { path: path.to_owned(), record: first.record });
         }
     } else {
         for (name, value) in updates.iter().flat_map(|u| &u.values) {
@@ -110,7 +111,7 @@ pub fn merge(path: &Path, updates: &[Update]) -> Result<u64, String> {
     schema.shape = None;
     let schema = Arc::new(schema);
     let options = Options { layer, ..Options::default() };
-    let mut writer = format::create(path, &schema, &crs, &options).map_err(|e| at(&e))?;
+    let mut writer = format::create(path, &schema, &crs, &options).map_err(at)?;
     let mut number = 0;
     for batch in &batches {
         let mut out = Batch::new(schema.clone());
@@ -126,35 +127,40 @@ pub fn merge(path: &Path, updates: &[Update]) -> Result<u64, String> {
                 Some(update) => push(&mut out, update, &crs, Some((batch, row)))?,
                 None => {
                     let values = (0..schema.fields().len()).map(|i| batch.value(row, i));
-                    out.push(batch.geometry(row), values).map_err(|e| at(&e))?;
+                    out.push(batch.geometry(row), values).map_err(|e| at(e.into()))?;
                 }
             }
             if let Some(id) = batch.id(row) {
                 out.set_id(id);
             }
         }
-        writer.write(&out).map_err(|e| at(&e))?;
+        writer.write(&out).map_err(at)?;
     }
     let mut out = Batch::new(schema.clone());
     for update in updates.iter().filter(|u| by.contains_key(&u.at)) {
         if let RowSelector::Row(n) = update.at {
-            return Err(at(&format!("it has no row {n}; is it the output of that run?")));
+            return Err(ReplayError::NoRow { path: path.to_owned(), row: n });
         }
         push(&mut out, update, &crs, None)?;
         number += 1;
     }
-    writer.write(&out).map_err(|e| at(&e))?;
-    writer.finish().map_err(|e| at(&e))?;
+    writer.write(&out).map_err(at)?;
+    writer.finish().map_err(at)?;
     Ok(number)
 }
 
-fn push(out: &mut Batch, update: &Update, crs: &Crs, was: Option<(&Batch, usize)>) -> Result<(), String> {
+fn push(
+    out: &mut Batch,
+    update: &Update,
+    crs: &Crs,
+    was: Option<(&Batch, usize)>,
+) -> Result<(), ReplayError> {
     let mut wkb = update.wkb.clone();
     if let (Some(wkb), Some(from)) = (&mut wkb, update.crs.as_deref().filter(|c| !c.is_empty())) {
-        let from: Crs = from.parse().map_err(|e: tidegate_geo::Problem| e.to_string())?;
+        let from = from.parse::<Crs>().map_err(ReplayError::geometry)?;
         if from != *crs && !(from.is_wgs84() && crs.is_wgs84()) {
-            let transform = Transform::new(&from, crs).map_err(|e| e.to_string())?;
-            transform.geometry(wkb).map_err(|e| e.to_string())?;
+            let transform = Transform::new(&from, crs).map_err(ReplayError::geometry)?;
+            transform.geometry(wkb).map_err(ReplayError::geometry)?;
         }
     }
     let schema = out.schema().clone();
@@ -165,7 +171,7 @@ fn push(out: &mut Batch, update: &Update, crs: &Crs, was: Option<(&Batch, usize)
             None => was.map_or(Owned::Null, |(batch, row)| batch.value(row, i).into()),
         })
         .collect();
-    out.push(wkb.as_deref(), values.iter().map(Owned::value)).map_err(|e| e.to_string())
+    out.push(wkb.as_deref(), values.iter().map(Owned::value)).map_err(ReplayError::geometry)
 }
 
 /// A value in the kind of its field; what does not fit is no value.
@@ -213,10 +219,10 @@ mod tests {
         for name in ["a.gpkg", "a.geojson", "a.geojsonl", "a.csv", "a.fgb"] {
             let path = dir.path().join(name);
             let key = |k: &str| RowSelector::Key("key".into(), k.into());
-            assert_eq!(merge(&path, &[update(key("k"), 1)]), Ok(1), "{name}");
-            let once = merge(&path, &[update(key("k"), 2)]);
-            assert_eq!((once, merge(&path, &[update(key("k"), 2)])), (Ok(1), Ok(1)), "{name}");
-            assert_eq!(merge(&path, &[update(RowSelector::Row(1), 3)]), Ok(1), "{name}");
+            assert_eq!(merge(&path, &[update(key("k"), 1)]).unwrap(), 1, "{name}");
+            let once = merge(&path, &[update(key("k"), 2)]).unwrap();
+            assert_eq!((once, merge(&path, &[update(key("k"), 2)]).unwrap()), (1, 1), "{name}");
+            assert_eq!(merge(&path, &[update(RowSelector::Row(1), 3)]).unwrap(), 1, "{name}");
             assert!(merge(&path, &[update(RowSelector::Row(2), 3)]).is_err());
             let mut reader = format::open(&path, &ReadOptions::default()).unwrap();
             let batch = reader.next_batch(&mut Vec::new()).unwrap().unwrap();

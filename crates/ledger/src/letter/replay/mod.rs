@@ -6,8 +6,10 @@
 //! still planned, is run again, and overwrites its own row, because the effect key is the same:
 //! twice is once.
 
+mod error;
 mod merge;
 
+pub use error::ReplayError;
 pub use merge::{RowSelector, Update, holds, merge, writable};
 
 use super::envelope::{Letter, Payload};
@@ -15,7 +17,7 @@ use super::error::{LetterError, Result};
 use super::feature::FeaturePayload;
 use super::remedy::gate;
 use super::seal::Keyring;
-use super::store::{Leased, LetterStore, ReplayOutcome, ReplayPlan};
+use super::store::{FinishedReplay, LetterStore, ReplayOutcome, ReplayPlan};
 use super::writer::{Letters, now_ms};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,31 +30,31 @@ pub trait Rerun {
     ///
     /// # Errors
     /// Why not.
-    fn preflight(&mut self) -> std::result::Result<(), String>;
+    fn preflight(&mut self) -> std::result::Result<(), ReplayError>;
 
     /// Runs letters from their failed stage onward, effects included; how each ended, in order.
     ///
     /// # Errors
     /// When none of them could be tried: their replay can be resumed.
-    fn run(&mut self, letters: &[Letter]) -> std::result::Result<Vec<ReplayOutcome>, String>;
+    fn run(&mut self, letters: &[Letter]) -> std::result::Result<Vec<ReplayOutcome>, ReplayError>;
 
     /// Reads the sink back: which of the letters that were resolved are there.
     ///
     /// # Errors
     /// When the sink cannot be read.
-    fn verify(&mut self, letters: &[Letter]) -> std::result::Result<Vec<bool>, String>;
+    fn verify(&mut self, letters: &[Letter]) -> std::result::Result<Vec<bool>, ReplayError>;
 }
 
 /// How to go through a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Letters at a time.
+    /// The number of letters in one lease.
     pub batch: u32,
-    /// How long a lease holds if nothing is heard.
+    /// The duration of a lease.
     pub lease: Duration,
-    /// Take over what somebody else has leased: only when they are known to be dead.
+    /// Whether to take over the leases of others: only when they are known to be dead.
     pub takeover: bool,
-    /// Read the sink back before a letter counts as resolved.
+    /// Whether to read the sink back before a letter counts as resolved.
     pub verify: bool,
 }
 
@@ -75,6 +77,7 @@ pub fn go(
     pace: Pace,
     mut watch: impl FnMut(&ReplayPlan) -> bool,
 ) -> Result<ReplayPlan> {
+    let refused = |e: ReplayError| LetterError::Refused(e.to_string());
     loop {
         let now = store
             .plan_get(plan)?
@@ -95,9 +98,9 @@ pub fn go(
             }
         }
         let work: Vec<Letter> = leased.iter().map(|l| l.row.letter.clone()).collect();
-        let mut ended = rerun.run(&work).map_err(LetterError::Refused)?;
+        let mut ended = rerun.run(&work).map_err(refused)?;
         if pace.verify {
-            let there = rerun.verify(&work).map_err(LetterError::Refused)?;
+            let there = rerun.verify(&work).map_err(refused)?;
             for (how, there) in ended.iter_mut().zip(there) {
                 if matches!(how, ReplayOutcome::Resolved { .. }) && !there {
                     *how =
@@ -105,7 +108,11 @@ pub fn go(
                 }
             }
         }
-        let ended: Vec<(Leased, ReplayOutcome)> = leased.into_iter().zip(ended).collect();
+        let ended: Vec<FinishedReplay> = leased
+            .into_iter()
+            .zip(ended)
+            .map(|(leased, outcome)| FinishedReplay { leased, outcome })
+            .collect();
         store.finish(letters, &ended, now_ms())?;
     }
 }
@@ -139,17 +146,17 @@ pub struct IntoFile {
 pub const KEY_FIELD: &str = "tidegate_key";
 
 impl Rerun for IntoFile {
-    fn preflight(&mut self) -> std::result::Result<(), String> {
+    fn preflight(&mut self) -> std::result::Result<(), ReplayError> {
         writable(&self.output)
     }
 
-    fn run(&mut self, letters: &[Letter]) -> std::result::Result<Vec<ReplayOutcome>, String> {
+    fn run(&mut self, letters: &[Letter]) -> std::result::Result<Vec<ReplayOutcome>, ReplayError> {
         let mut updates = Vec::new();
         let mut ended = Vec::with_capacity(letters.len());
         for letter in letters {
             let payload = letter.payload.current();
             if let Err(why) = gate(&letter.content_type, payload, letter) {
-                let again = replay_failure(letter, letter.failure.code, why, now_ms());
+                let again = replay_failure(letter, letter.failure.code, why.to_string(), now_ms());
                 ended.push(ReplayOutcome::Dead(Box::new(again)));
                 continue;
             }
@@ -162,7 +169,7 @@ impl Rerun for IntoFile {
         Ok(ended)
     }
 
-    fn verify(&mut self, letters: &[Letter]) -> std::result::Result<Vec<bool>, String> {
+    fn verify(&mut self, letters: &[Letter]) -> std::result::Result<Vec<bool>, ReplayError> {
         let rows = letters
             .iter()
             .map(|l| RowSelector::Key(KEY_FIELD.into(), l.effect_key.clone()))
@@ -171,7 +178,7 @@ impl Rerun for IntoFile {
     }
 }
 
-fn update(letter: &Letter) -> std::result::Result<Update, String> {
+fn update(letter: &Letter) -> std::result::Result<Update, ReplayError> {
     let feature = FeaturePayload::parse(letter.payload.current())?;
     let properties = feature.json.get("properties").and_then(|p| p.as_object());
     let mut values: Vec<(String, Owned)> =

@@ -5,7 +5,7 @@ use super::{AuditEvent, Db, LetterPage, LetterStore, Result, StoredLetter, Val, 
 use crate::letter::LetterError;
 use crate::letter::envelope::Letter;
 use crate::letter::filter::LetterFilter;
-use crate::letter::seal::Wrapped;
+use crate::letter::seal::{RewrappedKey, WrappedKey};
 use sha2::{Digest, Sha256};
 use tidegate_core::letter::{LetterId, LetterState};
 
@@ -14,25 +14,22 @@ use tidegate_core::letter::{LetterId, LetterState};
 pub struct Amend {
     /// The letter as it was read: the change is refused if somebody changed it since.
     pub row: StoredLetter,
-    /// Its envelope from now on; state, times and hold too.
+    /// The new envelope, with state, times and hold.
     pub letter: Letter,
-    /// Its payload from now on, sealed if the letter is; `None` leaves it.
+    /// The new payload, sealed if the letter is; `None` leaves it.
     pub payload: Option<Vec<u8>>,
-    /// What is entered in the audit.
+    /// The action of the audit entry.
     pub act: &'static str,
-    /// With which words.
+    /// The detail of the audit entry, as JSON.
     pub detail: serde_json::Value,
 }
-
-/// A letter's row, its id, the id of the key that wraps its own, and the wrapped key.
-pub type Held = (i64, LetterId, String, Vec<u8>);
 
 /// What a purge did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
-    /// Letters gone.
+    /// Letters that were purged.
     pub purged: u64,
-    /// Letters that stay because somebody said so.
+    /// Letters that stay because they are on hold.
     pub held: u64,
 }
 
@@ -262,16 +259,16 @@ impl LetterStore {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub fn rewrap(&mut self, keys: &[(i64, Wrapped)], detail: serde_json::Value, now_ms: i64) -> Result<u64> {
+    pub fn rewrap(&mut self, keys: &[RewrappedKey], detail: serde_json::Value, now_ms: i64) -> Result<u64> {
         self.tx(|db, writer| {
             let mut count = 0;
-            for (seq, key) in keys {
+            for key in keys {
                 count += db.exec(
                     "UPDATE body SET wrap = ?1, key_id = ?2 WHERE seq = ?3 AND wrap = ?4",
                     &[
                         key.wrap.as_slice().into(),
                         key.key_id.as_str().into(),
-                        (*seq).into(),
+                        key.seq.into(),
                         key.before.as_slice().into(),
                     ],
                 )?;
@@ -285,14 +282,19 @@ impl LetterStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn wrapped_to_others(&mut self, key_id: &str, after: i64) -> Result<Vec<Held>> {
+    pub fn wrapped_to_others(&mut self, key_id: &str, after: i64) -> Result<Vec<WrappedKey>> {
         let rows = self.db.query(
             "SELECT b.seq, l.id, b.key_id, b.wrap FROM body b JOIN letter l ON l.seq = b.seq
              WHERE b.key_id IS NOT NULL AND b.key_id <> ?1 AND b.seq > ?2 ORDER BY b.seq LIMIT 1000",
             &[key_id.into(), after.into()],
         )?;
         let row = |row: &super::Vals| {
-            Some((row.int(0), LetterId::from_bytes(&row.blob(1))?, row.text(2), row.blob(3)))
+            Some(WrappedKey {
+                seq: row.int(0),
+                letter: LetterId::from_bytes(&row.blob(1))?,
+                key_id: row.text(2),
+                wrap: row.blob(3),
+            })
         };
         Ok(rows.iter().filter_map(row).collect())
     }

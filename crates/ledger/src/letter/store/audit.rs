@@ -9,8 +9,8 @@ use super::{
     AuditEvent, AuditWriter, Db, LetterStore, LetterStoreLocation, Result, SqlDialect, Val, Vals, broken,
 };
 use crate::audit::{
-    self, AuditEntry, AuditFilter, Copies, PUBLIC_FILE, PublicKey, Signer, TamperFinding, TrustAnchors,
-    VerifiedLog,
+    self, AuditEntry, AuditError, AuditFilter, Copies, PUBLIC_FILE, PublicKey, Signer, TamperFinding,
+    TrustAnchors, VerifiedLog,
 };
 use crate::letter::{LetterError, now_ms};
 use std::path::{Path, PathBuf};
@@ -21,16 +21,16 @@ use tidegate_core::letter::LetterId;
 const LOG: &str = "letters";
 
 impl crate::sql::Sql for dyn Db + '_ {
-    fn exec(&mut self, sql: &str, args: &[Val]) -> std::result::Result<u64, String> {
-        Db::exec(self, sql, args).map_err(|e| e.to_string())
+    fn exec(&mut self, sql: &str, args: &[Val]) -> std::result::Result<u64, AuditError> {
+        Db::exec(self, sql, args).map_err(AuditError::database)
     }
 
-    fn query(&mut self, sql: &str, args: &[Val]) -> std::result::Result<Vec<Vals>, String> {
-        Db::query(self, sql, args).map_err(|e| e.to_string())
+    fn query(&mut self, sql: &str, args: &[Val]) -> std::result::Result<Vec<Vals>, AuditError> {
+        Db::query(self, sql, args).map_err(AuditError::database)
     }
 
-    fn hold(&mut self) -> std::result::Result<(), String> {
-        self.lock_audit().map_err(|e| e.to_string())
+    fn hold(&mut self) -> std::result::Result<(), AuditError> {
+        self.lock_audit().map_err(AuditError::database)
     }
 }
 

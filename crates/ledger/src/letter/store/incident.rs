@@ -8,23 +8,23 @@ use tidegate_core::letter::Fingerprint;
 /// A pipeline that was suspended because a batch failed with one story.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Incident {
-    /// Its number.
+    /// The number of the incident.
     pub incident: i64,
-    /// The pipeline.
+    /// The name of the pipeline.
     pub pipeline: String,
-    /// The story.
+    /// The fingerprint of the failures.
     pub fingerprint: Fingerprint,
-    /// Its code.
+    /// The code of the failures.
     pub code: String,
-    /// An example.
+    /// The message of one of the failures.
     pub message: String,
-    /// So many records failed with it
+    /// The number of records that failed with the fingerprint.
     pub failed: u64,
-    /// of so many.
+    /// The number of records in the batch.
     pub batch: u64,
-    /// When.
+    /// Time of opening, in milliseconds since 1970.
     pub opened_ms: i64,
-    /// When it was closed.
+    /// Time of closing, in milliseconds since 1970.
     pub closed_ms: Option<i64>,
 }
 

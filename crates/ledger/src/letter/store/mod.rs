@@ -31,9 +31,9 @@ mod read;
 mod schema;
 mod sqlite;
 
-pub use act::{Amend, Held, Purged};
+pub use act::{Amend, Purged};
 pub use incident::Incident;
-pub use plan::{Leased, ReplayOutcome, ReplayPlan};
+pub use plan::{FinishedReplay, Leased, ReplayOutcome, ReplayPlan};
 pub(super) use put::Packed;
 pub use put::Put;
 pub use read::{By, Health, LetterGroup, LetterPage, StoredLetter};

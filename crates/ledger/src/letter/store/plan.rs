@@ -22,15 +22,15 @@ pub struct ReplayPlan {
     pub spec: String,
     /// Time of creation, in milliseconds since 1970.
     pub made_ms: i64,
-    /// The number of its letters:
+    /// The number of its letters.
     pub members: u64,
-    /// those in the sink,
+    /// The number of letters whose record is in the sink.
     pub resolved: u64,
-    /// those that died again,
+    /// The number of letters that died again.
     pub dead: u64,
-    /// those that went back,
+    /// The number of letters released to the state that they had before.
     pub back: u64,
-    /// and those that are still to do.
+    /// The number of letters still to be replayed.
     pub left: u64,
 }
 
@@ -39,10 +39,19 @@ pub struct ReplayPlan {
 pub struct Leased {
     /// The letter with its payload.
     pub row: StoredLetter,
-    /// The replay.
+    /// The number of the replay plan.
     pub plan: i64,
-    /// What it takes to finish it.
+    /// The fencing token of the lease: a finish must show it.
     pub token: i64,
+}
+
+/// A leased letter and how its replay ended.
+#[derive(Clone, Debug)]
+pub struct FinishedReplay {
+    /// The leased letter.
+    pub leased: Leased,
+    /// How its replay ended.
+    pub outcome: ReplayOutcome,
 }
 
 /// The outcome of a letter in a replay.
@@ -230,15 +239,10 @@ impl LetterStore {
     ///
     /// # Errors
     /// When the store cannot be written; then nothing has ended.
-    pub fn finish(
-        &mut self,
-        letters: &Letters,
-        ended: &[(Leased, ReplayOutcome)],
-        now_ms: i64,
-    ) -> Result<Vec<bool>> {
+    pub fn finish(&mut self, letters: &Letters, ended: &[FinishedReplay], now_ms: i64) -> Result<Vec<bool>> {
         let packed = ended
             .iter()
-            .map(|(leased, how)| match how {
+            .map(|FinishedReplay { leased, outcome }| match outcome {
                 ReplayOutcome::Dead(child) => letters.pack(&child_of(&leased.row.letter, child)).map(Some),
                 ReplayOutcome::Resolved { .. } | ReplayOutcome::Back { .. } => Ok(None),
             })
@@ -247,13 +251,13 @@ impl LetterStore {
         self.tx(|db, writer| {
             let mut counted = Vec::with_capacity(ended.len());
             let mut entries = Vec::new();
-            for ((leased, how), child) in ended.iter().zip(&packed) {
+            for (FinishedReplay { leased, outcome }, child) in ended.iter().zip(&packed) {
                 let was = db.query(
                     "SELECT was FROM member WHERE plan = ?1 AND seq = ?2",
                     &[leased.plan.into(), leased.row.seq.into()],
                 )?;
                 let was = was.first().map_or(0, |row| row.int(0));
-                let (state, word, not_before, detail) = match how {
+                let (state, word, not_before, detail) = match outcome {
                     ReplayOutcome::Resolved { note } => {
                         (LetterState::Resolved as i64, "resolved", None, serde_json::json!({ "note": note }))
                     }
@@ -300,8 +304,8 @@ impl LetterStore {
                 entries.push(act.code(letter.failure.code.as_str()).to(word));
             }
             audit::append(db, writer, entries)?;
-            if let Some((first, _)) = ended.first() {
-                close(db, writer, first.plan, "done", now_ms)?;
+            if let Some(first) = ended.first() {
+                close(db, writer, first.leased.plan, "done", now_ms)?;
             }
             Ok(counted)
         })

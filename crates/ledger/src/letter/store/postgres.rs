@@ -104,7 +104,7 @@ fn schema_of(url: &str) -> Result<(String, String)> {
     let plain = schema.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !schema.is_empty();
     if !plain {
         return Err(LetterError::Refused(format!(
-            "{schema:?} is no name for a schema: letters, digits and _"
+            "{schema:?} is not a name for a schema: letters, digits and _"
         )));
     }
     Ok((url.to_string(), schema))

@@ -67,9 +67,9 @@ pub struct LetterGroup {
     pub class: String,
     /// The message without what differs, where all of them have one.
     pub message: String,
-    /// The number of letters,
+    /// The number of letters.
     pub count: u64,
-    /// and of these still open.
+    /// The number of open letters.
     pub open: u64,
     /// Time of the first failure, in milliseconds since 1970.
     pub first_ms: i64,
@@ -80,23 +80,23 @@ pub struct LetterGroup {
 /// How the store is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Health {
-    /// Letters in it.
+    /// The number of letters.
     pub letters: u64,
-    /// Letters about which something has to be done.
+    /// The number of open letters.
     pub open: u64,
-    /// The first failure of the oldest open one.
+    /// Time of the first failure of the oldest open letter, in milliseconds since 1970.
     pub oldest_ms: Option<i64>,
-    /// Bytes that it takes.
+    /// The size of the store, in bytes.
     pub bytes: u64,
-    /// Letters that it may hold.
+    /// The most letters that it may hold.
     pub capacity: u64,
-    /// Letters that failed in the last hour.
+    /// The number of letters that failed in the last hour.
     pub arrived_hour: u64,
-    /// Letters that replays ended well in all,
+    /// The number of letters resolved by replays, in all.
     pub resolved: u64,
-    /// and those that died again.
+    /// The number of letters that died again in replays, in all.
     pub died_again: u64,
-    /// Open letters that failed a spatial check.
+    /// The number of open letters that failed a spatial check.
     pub spatial: u64,
 }
 

@@ -48,7 +48,7 @@ impl Sqlite {
             // Nobody has it open. SQLite would make files beside it, unless it need not share it.
             let absolute = std::path::absolute(path).map_err(|e| at(&e))?;
             let mut url =
-                url::Url::from_file_path(absolute).map_err(|()| at(&"this is no path of a file"))?;
+                url::Url::from_file_path(absolute).map_err(|()| at(&"this is not a path of a file"))?;
             url.set_query(Some("immutable=1"));
             Connection::open_with_flags(url.as_str(), flags)
         };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::error::SetupError;
 use crate::secret::SecretRef;
 use crate::store::{ObjectStoreClient, S3Settings, StoreSettings};
 use crate::traffic::Traffic;
@@ -53,11 +54,12 @@ impl Bucket {
         address: &str,
         patience: Duration,
         traffic: &Traffic,
-    ) -> Result<(ObjectStoreClient, String), String> {
-        let rest = address.strip_prefix("s3://").ok_or_else(|| format!("{address} is no s3:// address"))?;
+    ) -> Result<(ObjectStoreClient, String), SetupError> {
+        let rest =
+            address.strip_prefix("s3://").ok_or_else(|| format!("{address} is not an s3:// address"))?;
         let (bucket, key) = rest.split_once('/').filter(|(_, key)| !key.is_empty()).unwrap_or((rest, ""));
         if key.is_empty() {
-            return Err(format!("{address} names no object; write s3://bucket/key"));
+            return Err(format!("{address} names no object; write s3://bucket/key").into());
         }
         let endpoint = self.endpoint.as_deref().map(url::Url::parse).transpose();
         let secret = |name: &Option<String>| name.as_deref().map(str::parse::<SecretRef>).transpose();

@@ -1,0 +1,115 @@
+//! Why the audit cannot be read, written or signed.
+
+use std::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Why the audit cannot be read, written or signed.
+#[derive(Debug)]
+pub enum AuditError {
+    /// The database cannot be read or written.
+    Database(Box<dyn Error + Send + Sync>),
+    /// A file cannot be read or written, or does not hold what it should.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// A line of the copies is no checkpoint.
+    Line {
+        /// The line, from 1.
+        line: usize,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The log cannot be opened or written.
+    Log {
+        /// The file of the log, if it could not be opened.
+        path: Option<PathBuf>,
+        /// Why.
+        source: Box<AuditError>,
+    },
+    /// The tables of the log are of a version that this program does not write.
+    Version {
+        /// The version of the tables.
+        found: i64,
+        /// The version that is written.
+        written: i64,
+    },
+    /// The log is not as it was left: the evidence, and what to do.
+    Changed(String),
+    /// A checkpoint that was copied is no longer in the database.
+    Truncated {
+        /// The number of the checkpoint.
+        checkpoint: i64,
+        /// The number of the last entry that it covers.
+        entry: i64,
+    },
+    /// A text is no signing key. It is not quoted.
+    NotASigningKey,
+    /// A text is no public key.
+    NotAPublicKey,
+    /// The signing key cannot be used.
+    BadKey(ring::error::KeyRejected),
+    /// The operating system gives no random bytes.
+    NoRandomness(getrandom::Error),
+}
+
+impl AuditError {
+    pub(crate) fn database(source: impl Error + Send + Sync + 'static) -> AuditError {
+        AuditError::Database(Box::new(source))
+    }
+
+    pub(super) fn file(path: &Path, source: impl Into<Box<dyn Error + Send + Sync>>) -> AuditError {
+        AuditError::File { path: path.to_owned(), source: source.into() }
+    }
+}
+
+impl fmt::Display for AuditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AuditError::Database(e) => e.fmt(f),
+            AuditError::File { path, source } => write!(f, "{}: {source}", path.display()),
+            AuditError::Line { line, source } => write!(f, "line {line}: {source}"),
+            AuditError::Log { path: Some(path), source } => {
+                write!(f, "the audit {}: {source}", path.display())
+            }
+            AuditError::Log { path: None, source } => write!(f, "the audit: {source}"),
+            AuditError::Version { found, written } => {
+                write!(f, "its tables are of version {found}, this Tidegate writes {written}")
+            }
+            AuditError::Changed(what) => write!(f, "the audit was changed from outside: {what}"),
+            AuditError::Truncated { checkpoint, entry } => write!(
+                f,
+                "the audit was cut or put back: its checkpoint {checkpoint}, up to entry {entry}, is no longer in \
+                 the database; nothing more is entered, look with `tidegate audit verify`"
+            ),
+            AuditError::NotASigningKey => {
+                f.write_str("that is not an audit key: tidegate-audit-key-1 ID HEX")
+            }
+            AuditError::NotAPublicKey => {
+                f.write_str("that is not a public key of an audit: tidegate-audit-public-1 ID HEX")
+            }
+            AuditError::BadKey(e) => write!(f, "the audit key is not a key: {e}"),
+            AuditError::NoRandomness(e) => write!(f, "the system gives no randomness: {e}"),
+        }
+    }
+}
+
+impl Error for AuditError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            AuditError::Database(e) | AuditError::File { source: e, .. } => Some(e.as_ref()),
+            AuditError::Line { source, .. } => Some(source),
+            AuditError::Log { source, .. } => Some(source.as_ref()),
+            AuditError::BadKey(e) => Some(e),
+            AuditError::NoRandomness(e) => Some(e),
+            AuditError::Version { .. }
+            | AuditError::Changed(_)
+            | AuditError::Truncated { .. }
+            | AuditError::NotASigningKey
+            | AuditError::NotAPublicKey => None,
+        }
+    }
+}
