@@ -8,10 +8,16 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: test
-test: fmt lint features docs rules ## everything that must pass: format, lints, docs, all tests, the pages in a browser
+test: fmt lint features docs rules ## everything that must pass: format, lints, docs, all tests, the pages in a browser, two real servers
 	tools/with-postgres $(CARGO) test --workspace --all-targets --locked
 	$(CARGO) test --workspace --doc --locked
 	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/browser/run
+	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/real/run --quick
+
+.PHONY: test-real
+test-real: ## against servers that others wrote, which are installed if missing, cell by cell; add ARGS="--only qgis"
+	$(CARGO) build --locked -p tidegate
+	TIDEGATE=$${CARGO_TARGET_DIR:-target}/debug/tidegate tools/real/run $(ARGS)
 
 .PHONY: rules
 rules: ## the alert rules, checked and tried by promtool (taken out of a Debian package if missing)

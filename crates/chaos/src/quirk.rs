@@ -15,4 +15,22 @@ pub enum Quirk {
     IgnoredStart,
     /// OGC API and STAC: a `limit` above the largest page is refused with 422 (tipg).
     RefusedLimit,
+    /// WFS: GeoJSON is offered as `application/json; subtype=geojson`, and every other name for it is
+    /// refused (MapServer).
+    JsonSubtype,
+    /// WFS: the layer is in EPSG:3857, and GeoJSON is in WGS 84 all the same and does not say so
+    /// (QGIS Server).
+    JsonDegrees,
+    /// WFS: GML names `EPSG:4326` and puts north first, also if it is asked by URN (MapServer and QGIS
+    /// Server do the first).
+    NorthFirst,
+    /// OGC API and STAC: the key is the identifier of a feature and no property (pygeoapi).
+    HiddenKey,
+    /// ArcGIS: the spatial reference of the layer means nothing to anybody; asked for `outSR` the
+    /// server answers in that.
+    UnknownSystem,
+    /// ArcGIS: `outSR` is ignored.
+    IgnoredSystem,
+    /// WFS: no extent of the layer is told.
+    NoExtent,
 }

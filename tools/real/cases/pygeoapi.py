@@ -15,7 +15,7 @@ APT = ("postgresql-15-postgis-3",)
 PIP = ("pygeoapi", "pyproj", "psycopg[binary]", "psycopg2-binary", "sqlalchemy", "geoalchemy2", "gunicorn")
 
 #: PostGIS keeps no zone in `timestamp`; pygeoapi writes times as Python does.
-LENIENT = Leniency(zone=True, digits=13, metres=1.5)
+LENIENT = Leniency(zone=True, digits=13, metres=6)
 OGC = ("--profile", "ogcapi")
 
 

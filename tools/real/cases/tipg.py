@@ -12,7 +12,7 @@ QUICK = False
 POSTGRES = True
 APT = ("postgresql-15-postgis-3",)
 PIP = ("tipg", "uvicorn", "pyproj", "psycopg[binary]")
-LENIENT = Leniency(zone=True, digits=13, metres=1.5)
+LENIENT = Leniency(zone=True, digits=13, metres=6)
 OGC = ("--profile", "ogcapi")
 
 

@@ -8,6 +8,7 @@ use super::ogc;
 use super::{FeatureContext, RefusalReason};
 use crate::config::Config;
 use crate::layer::LayerSnapshot;
+use crate::quirk::Quirk;
 use crate::reply::ResponseDraft;
 use crate::wire::ReceivedRequest;
 use crate::world::{self, Parcel};
@@ -43,7 +44,16 @@ pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) ->
     error(404, "Service not found")
 }
 
+/// A system that no table has, as old layers carry them: feet from nowhere.
+const NOWHERE: &str = "PROJCS[\"Plant_Grid\",GEOGCS[\"GCS_Plant\",DATUM[\"D_Plant\",SPHEROID[\"Plant\",6378000.0,298.0]],\
+    PRIMEM[\"Greenwich\",0.0],UNIT[\"Degree\",0.0174532925199433]],PROJECTION[\"Local\"],UNIT[\"Foot_US\",0.3048006096]]";
+
 fn layer(config: &Config) -> Value {
+    let extent = if config.has(Quirk::UnknownSystem) {
+        json!({"xmin": -5e6, "ymin": 40e6, "xmax": -4e6, "ymax": 50e6, "spatialReference": {"wkt": NOWHERE}})
+    } else {
+        json!({"xmin": -5, "ymin": 40, "xmax": -4, "ymax": 50, "spatialReference": {"wkid": 4326}})
+    };
     json!({
         "id": 0,
         "name": "parcels",
@@ -53,7 +63,7 @@ fn layer(config: &Config) -> Value {
         "maxRecordCount": config.page_max,
         "capabilities": "Query",
         "advancedQueryCapabilities": {"supportsPagination": true, "supportsOrderBy": true},
-        "extent": {"xmin": -5, "ymin": 40, "xmax": -4, "ymax": 50, "spatialReference": {"wkid": 4326}},
+        "extent": extent,
         "fields": fields(),
     })
 }
@@ -123,8 +133,10 @@ fn query(context: &FeatureContext<'_>, request: &ReceivedRequest) -> Option<Resp
         (start..end).filter_map(place).map(|id| world::parcel(config.seed, id)).collect();
     let more = end < total;
     let format = request.field("f").unwrap_or_default();
+    let asked = !config.has(Quirk::IgnoredSystem) && request.field("outSR").is_some_and(|sr| sr == "4326");
+    let nowhere = config.has(Quirk::UnknownSystem) && !asked;
     let parcels = context.sent_parcels(&parcels);
-    let body = if format == "geojson" { geojson(parcels, more) } else { json(parcels, more) };
+    let body = if format == "geojson" { geojson(parcels, more) } else { json(parcels, more, nowhere) };
     context.turn();
     Some(ResponseDraft::new(200, "application/json", body).worked())
 }
@@ -181,10 +193,14 @@ fn wanted(view: &LayerSnapshot, request: &ReceivedRequest) -> Option<Wanted> {
     }
 }
 
-fn json(parcels: &[Parcel], more: bool) -> String {
+fn json(parcels: &[Parcel], more: bool, nowhere: bool) -> String {
+    let (reference, scale) = match nowhere {
+        true => (json!({"wkt": NOWHERE}), 1e6),
+        false => (json!({"wkid": 4326, "latestWkid": 4326}), 1.0),
+    };
     let mut out = format!(
         "{{\"objectIdFieldName\":\"OBJECTID\",\"geometryType\":\"esriGeometryPolygon\",\
-         \"spatialReference\":{{\"wkid\":4326,\"latestWkid\":4326}},\"fields\":{},\"features\":[",
+         \"spatialReference\":{reference},\"fields\":{},\"features\":[",
         fields()
     );
     for (i, parcel) in parcels.iter().enumerate() {
@@ -201,7 +217,7 @@ fn json(parcels: &[Parcel], more: bool) -> String {
         );
         // Esri's outer rings run clockwise.
         for (i, (lon, lat)) in parcel.ring().into_iter().rev().enumerate() {
-            let _ = write!(out, "{}[{lon},{lat}]", if i > 0 { "," } else { "" });
+            let _ = write!(out, "{}[{},{}]", if i > 0 { "," } else { "" }, lon * scale, lat * scale);
         }
         out.push_str("]]}}");
     }
@@ -223,7 +239,7 @@ fn geojson(parcels: &[Parcel], more: bool) -> String {
         if i > 0 {
             out.push(',');
         }
-        ogc::feature(&mut out, parcel);
+        ogc::feature(&mut out, parcel, false);
     }
     out.push_str("]}");
     out

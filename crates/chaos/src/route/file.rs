@@ -17,7 +17,7 @@ pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) ->
     let mut body = String::from("{\"type\":\"FeatureCollection\",\"features\":[");
     for (i, id) in (0..context.view.count()).map_while(|n| context.view.nth(n)).enumerate() {
         let _ = write!(body, "{}", if i > 0 { ",\n" } else { "\n" });
-        ogc::feature(&mut body, &world::parcel(context.config.seed, id));
+        ogc::feature(&mut body, &world::parcel(context.config.seed, id), false);
     }
     body.push_str("\n]}\n");
     let tag = format!("\"{:016x}\"", hash::bytes(8, body.as_bytes()));

@@ -75,7 +75,7 @@ pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) ->
         other => match other.strip_prefix("collections/parcels/items/").map(item_number) {
             Some(Some(id)) if context.view.has(id) => {
                 let mut body = String::new();
-                feature(&mut body, &world::parcel(context.config.seed, id));
+                feature(&mut body, &world::parcel(context.config.seed, id), false);
                 ResponseDraft::new(200, GEOJSON, body).worked()
             }
             _ => refusal(404, RefusalReason::Bad),
@@ -168,7 +168,7 @@ pub(super) fn collection(
         if i > 0 {
             out.push(',');
         }
-        feature(&mut out, parcel);
+        feature(&mut out, parcel, config.has(Quirk::HiddenKey));
     }
     let _ = write!(out, "],\"numberReturned\":{}", parcels.len());
     if !config.unknown_total {
@@ -185,8 +185,8 @@ pub(super) fn collection(
     out
 }
 
-/// One feature as GeoJSON.
-pub(super) fn feature(out: &mut String, parcel: &Parcel) {
+/// One feature as GeoJSON. A hidden key is its identifier and no property.
+pub(super) fn feature(out: &mut String, parcel: &Parcel, hidden_key: bool) {
     let _ = write!(
         out,
         "{{\"type\":\"Feature\",\"id\":\"parcels.{0}\",\"geometry\":{{\"type\":\"Polygon\",\"coordinates\":[[",
@@ -195,10 +195,10 @@ pub(super) fn feature(out: &mut String, parcel: &Parcel) {
     for (i, (lon, lat)) in parcel.ring().into_iter().enumerate() {
         let _ = write!(out, "{}[{lon},{lat}]", if i > 0 { "," } else { "" });
     }
+    let key = if hidden_key { String::new() } else { format!("\"id\":{},", parcel.id) };
     let _ = write!(
         out,
-        "]]}},\"properties\":{{\"id\":{},\"name\":\"{}\",\"zone\":\"{}\",\"area\":{},\"updated\":\"{}\"}}}}",
-        parcel.id,
+        "]]}},\"properties\":{{{key}\"name\":\"{}\",\"zone\":\"{}\",\"area\":{},\"updated\":\"{}\"}}}}",
         parcel.name,
         parcel.zone,
         parcel.area,

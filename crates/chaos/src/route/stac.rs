@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::FeatureContext;
 use super::ogc::{self, PageWindow};
+use crate::quirk::Quirk;
 use crate::reply::ResponseDraft;
 use crate::wire::ReceivedRequest;
 use crate::world::Parcel;
@@ -59,9 +60,10 @@ fn search(context: &FeatureContext<'_>, request: &ReceivedRequest, base: &str) -
     }
     let page = PageWindow::new(context, start, limit);
     let parcels = page.parcels(context, false);
+    let hidden_key = context.config.has(Quirk::HiddenKey);
     let mut out = String::from("{\"type\":\"FeatureCollection\",\"features\":[");
     for (i, parcel) in context.sent_parcels(&parcels).iter().enumerate() {
-        let _ = write!(out, "{}{}", if i > 0 { "," } else { "" }, item(parcel, base));
+        let _ = write!(out, "{}{}", if i > 0 { "," } else { "" }, item(parcel, base, hidden_key));
     }
     let _ = write!(out, "],\"numberReturned\":{}", parcels.len());
     if !context.config.unknown_total {
@@ -85,9 +87,9 @@ fn search(context: &FeatureContext<'_>, request: &ReceivedRequest, base: &str) -
     ResponseDraft::new(200, GEOJSON, out).worked()
 }
 
-fn item(parcel: &Parcel, base: &str) -> String {
+fn item(parcel: &Parcel, base: &str, hidden_key: bool) -> String {
     let mut text = String::new();
-    ogc::feature(&mut text, parcel);
+    ogc::feature(&mut text, parcel, hidden_key);
     // Everything that an item has and a feature has not.
     let more = format!(
         "{{\"stac_version\":\"1.0.0\",\"collection\":\"parcels\",\"links\":[],\

@@ -14,6 +14,8 @@ use crate::reply::ResponseDraft;
 use crate::wire::ReceivedRequest;
 use crate::world::Parcel;
 
+/// What MapServer calls GeoJSON.
+const SUBTYPE: &str = "application/json; subtype=geojson";
 const XML: &str = "text/xml;charset=UTF-8";
 
 pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) -> ResponseDraft {
@@ -56,6 +58,10 @@ fn get_feature(context: &FeatureContext<'_>, request: &ReceivedRequest) -> Respo
         context.turn();
     }
     let format = request.field("outputformat").unwrap_or_default();
+    if config.has(Quirk::JsonSubtype) && format.contains("json") && format != SUBTYPE {
+        let text = format!("'{format}' is not a permitted output format");
+        return exception(400, "InvalidParameterValue", "outputformat", &text);
+    }
     if format.contains("json") {
         let body = ogc::collection(context, &parcels, "", true);
         return ResponseDraft::new(200, "application/json;charset=UTF-8", body).worked();
@@ -88,7 +94,13 @@ fn gml(
     lon_first: bool,
 ) -> String {
     let returned = parcels.len();
-    let srs = if lon_first { "EPSG:4326" } else { "urn:ogc:def:crs:EPSG::4326" };
+    let mercator = context.config.has(Quirk::JsonDegrees);
+    let srs = match (context.config.has(Quirk::NorthFirst), lon_first) {
+        _ if mercator => "urn:ogc:def:crs:EPSG::3857",
+        (true, _) | (false, true) => "EPSG:4326",
+        (false, false) => "urn:ogc:def:crs:EPSG::4326",
+    };
+    let lon_first = lon_first && !context.config.has(Quirk::NorthFirst);
     let (wfs, gml) = if old { ("wfs", "gml") } else { ("wfs/2.0", "gml/3.2") };
     let mut out = String::with_capacity(400 + 900 * parcels.len());
     let _ = write!(
@@ -121,7 +133,11 @@ fn gml(
             parcel.updated()
         );
         for (i, (lon, lat)) in parcel.ring().into_iter().enumerate() {
-            let (a, b) = if lon_first { (lon, lat) } else { (lat, lon) };
+            let (a, b) = match (mercator, lon_first) {
+                (true, _) => to_mercator(lon, lat),
+                (false, true) => (lon, lat),
+                (false, false) => (lat, lon),
+            };
             let _ = write!(out, "{}{a} {b}", if i > 0 { " " } else { "" });
         }
         out.push_str(
@@ -133,10 +149,36 @@ fn gml(
     out
 }
 
+/// Degrees in EPSG:3857.
+fn to_mercator(lon: f64, lat: f64) -> (f64, f64) {
+    const RADIUS: f64 = 6_378_137.0;
+    (lon.to_radians() * RADIUS, (std::f64::consts::FRAC_PI_4 + lat.to_radians() / 2.0).tan().ln() * RADIUS)
+}
+
 fn capabilities(config: &Config, request: &ReceivedRequest) -> String {
     let version = request.field("version").filter(|v| v.starts_with("1.")).map_or("2.0.0", |_| "1.1.0");
     let (wfs, ows) = if version == "2.0.0" { ("wfs/2.0", "ows/1.1") } else { ("wfs", "ows") };
     let url = format!("http://{}/wfs", request.host.replace(['<', '>', '&', '"'], ""));
+    let formats = if config.has(Quirk::JsonSubtype) {
+        format!(
+            "<ows:Parameter name=\"outputFormat\"><ows:Value>text/xml; subtype=gml/3.2.1</ows:Value>\
+             <ows:Value>{SUBTYPE}</ows:Value></ows:Parameter>"
+        )
+    } else {
+        String::new()
+    };
+    let own = match (config.has(Quirk::JsonDegrees), config.has(Quirk::NorthFirst)) {
+        (true, _) => "urn:ogc:def:crs:EPSG::3857",
+        (false, true) => "EPSG:4326",
+        (false, false) => "urn:ogc:def:crs:EPSG::4326",
+    };
+    // A thousand columns from here to the north, whatever the number of rows.
+    let extent = if config.has(Quirk::NoExtent) {
+        ""
+    } else {
+        "<ows:WGS84BoundingBox><ows:LowerCorner>-5 40</ows:LowerCorner><ows:UpperCorner>-3.99 50.01\
+         </ows:UpperCorner></ows:WGS84BoundingBox>"
+    };
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><wfs:WFS_Capabilities version=\"{version}\" \
          xmlns:wfs=\"http://www.opengis.net/{wfs}\" xmlns:ows=\"http://www.opengis.net/{ows}\" \
@@ -144,11 +186,11 @@ fn capabilities(config: &Config, request: &ReceivedRequest) -> String {
          parcels</ows:Title><ows:ServiceType>WFS</ows:ServiceType><ows:ServiceTypeVersion>{version}\
          </ows:ServiceTypeVersion></ows:ServiceIdentification><ows:OperationsMetadata><ows:Operation \
          name=\"GetFeature\"><ows:DCP><ows:HTTP><ows:Get xlink:href=\"{url}\"/></ows:HTTP></ows:DCP>\
-         <ows:Constraint name=\"CountDefault\"><ows:DefaultValue>{}</ows:DefaultValue></ows:Constraint>\
+         {formats}<ows:Constraint name=\"CountDefault\"><ows:DefaultValue>{}</ows:DefaultValue></ows:Constraint>\
          </ows:Operation><ows:Constraint name=\"ImplementsResultPaging\"><ows:DefaultValue>TRUE\
          </ows:DefaultValue></ows:Constraint></ows:OperationsMetadata><wfs:FeatureTypeList>\
          <wfs:FeatureType xmlns:tide=\"urn:tidegate:chaos\"><wfs:Name>tide:parcels</wfs:Name><wfs:Title>\
-         Parcels</wfs:Title><wfs:DefaultCRS>urn:ogc:def:crs:EPSG::4326</wfs:DefaultCRS></wfs:FeatureType>\
+         Parcels</wfs:Title><wfs:DefaultCRS>{own}</wfs:DefaultCRS>{extent}</wfs:FeatureType>\
          </wfs:FeatureTypeList></wfs:WFS_Capabilities>",
         config.page_max
     )

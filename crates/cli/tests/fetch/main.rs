@@ -18,5 +18,6 @@ mod running;
 mod services;
 mod source;
 mod strangers;
+mod systems;
 #[path = "../common/workdir.rs"]
 mod workdir;

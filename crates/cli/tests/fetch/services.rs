@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use tidegate_chaos::{Config, Quirk};
+
 use crate::bench::{Bench, SEED, WAYS, chaos, counted, is_true, layer, number, verdict};
 
 const N: u64 = 1037;
@@ -97,4 +99,17 @@ fn a_layer_that_is_not_there_is_said_before_anything_is_read() {
     }
     let ran = bench.fetch(&format!("{}/ogc", server.url()), &["--profile", "ogcapi", "--layer", "roads"]);
     assert_eq!((ran.code, ran.word("code").as_str()), (1, "NOT_FOUND"), "{}", ran.stdout);
+}
+
+#[test]
+fn an_identifier_that_is_no_property_becomes_a_field() {
+    let server = chaos(Config { quirks: vec![Quirk::HiddenKey], ..layer(230, 50) });
+    for (path, args) in [("/ogc", &["--profile", "ogcapi"][..]), ("/stac", &[])] {
+        let bench = Bench::new();
+        let ran = bench.fetch(&format!("{}{path}", server.url()), args);
+        assert_eq!((ran.code, ran.count("written")), (0, 230), "{path}: {} {}", ran.stdout, ran.stderr);
+        let ids: std::collections::BTreeSet<String> =
+            bench.features().iter().map(|f| f["properties"]["id"].as_str().unwrap().to_owned()).collect();
+        assert!(ids.len() == 230 && ids.contains("parcels.17"), "{path}");
+    }
 }

@@ -8,11 +8,11 @@ use url::Url;
 
 use crate::error::SetupError;
 use crate::http::{Allow, ClientConfig};
-use crate::manifest::{self, Manifest, PageEncoding, PagingBy, Policy, YamlScalar};
+use crate::manifest::{self, AxisOrderSpec, Manifest, PageEncoding, PagingBy, Policy, YamlScalar};
 use crate::profile::{Profile, Profiles};
 use crate::source::{
-    Ask, CountTolerance, EsriOptions, EsriPaging, Job, OgcOptions, PagerConfig, ServiceKind, StacOptions,
-    WfsOptions, WireConfig,
+    Ask, AxisOrder, CountTolerance, EsriOptions, EsriPaging, Job, OgcOptions, PagerConfig, ServiceKind,
+    StacOptions, WfsOptions, WireConfig,
 };
 use crate::traffic::{self, Caller, Traffic};
 
@@ -111,6 +111,11 @@ pub(super) fn job(
             crs,
             page_size,
             gml: paging.body == PageEncoding::Gml,
+            geojson: paging.body == PageEncoding::Geojson,
+            axis_order: paging.axis_order.map(|order| match order {
+                AxisOrderSpec::Xy => AxisOrder::Xy,
+                AxisOrderSpec::Yx => AxisOrder::Yx,
+            }),
         }),
         ServiceKind::Ogc => Ask::Ogc(OgcOptions { layer, crs, page_size }),
         ServiceKind::Esri => Ask::Esri(EsriOptions {

@@ -12,7 +12,7 @@ use tidegate_core::Code;
 use tidegate_geo::format::Layer;
 use tidegate_geo::format::geojson::{GeoJsonReader, ReadOptions, infer};
 use tidegate_geo::wkb::Shape;
-use tidegate_geo::{Batch, Crs};
+use tidegate_geo::{Batch, Bounds, Crs};
 
 /// What helps if a record does not fit the fields that the description and the first page showed.
 const LATE: &str = "; the schema comes from the description and the first page; with `source.spool: true` \
@@ -134,6 +134,10 @@ impl FeatureSource for Batches {
 
     fn agreement(&self) -> Option<Agreement> {
         self.pager.agreement()
+    }
+
+    async fn extent(&self) -> Option<Bounds> {
+        self.pager.extent().await
     }
 
     fn foreseen(&self) -> (Option<u64>, u64) {

@@ -6,18 +6,18 @@
 //! the end the list tells whether any feature that stayed was not received.
 
 use super::error::SourceError;
-use super::esri_json;
 use super::page::{FeaturePage, geojson};
 use super::position::NextPage;
 use super::service::PagedLayer;
 use super::wire::Wire;
+use super::{esri_json, extent};
 use crate::http::{Request, Response};
 use async_trait::async_trait;
 use serde_json::Value;
 use std::collections::HashSet;
 use tidegate_core::Code;
 use tidegate_geo::format::esri::{self, EsriFields};
-use tidegate_geo::{Crs, Schema};
+use tidegate_geo::{Bounds, Crs, Schema};
 use url::Url;
 
 /// How pages go on.
@@ -53,6 +53,9 @@ pub(super) struct Esri {
     key: String,
     paging: EsriPaging,
     crs: Option<Crs>,
+    /// The spatial reference of the layer, if it means no system that is known.
+    unknown: Option<String>,
+    extent: Option<Bounds>,
     size: u64,
     geojson: bool,
     /// Whether the server takes a number of records, and an order. Old ones refuse the question.
@@ -94,7 +97,13 @@ impl Esri {
                 "{layer_url} does not support paging by offset; use --paging ids"
             )));
         }
-        let own = about.pointer("/extent/spatialReference").and_then(|reference| esri::crs(reference).ok());
+        let reference = about.pointer("/extent/spatialReference");
+        let own = reference.and_then(|reference| esri::crs(reference).ok());
+        let extent = extent::of_esri(&about, own.as_ref());
+        // A system that nobody can name is worth nothing in a file: then WGS 84 is asked for.
+        let unknown = (own.is_none() && options.crs.is_none() && !options.geojson)
+            .then(|| reference.map_or("none".into(), |reference| format!("{reference:.80}")));
+        let own = own.or_else(|| unknown.as_ref().map(|_| Crs::epsg(4326)));
         let crs = if options.geojson { Some(Crs::wgs84()) } else { options.crs.or(own) };
         let mut esri = Esri {
             query,
@@ -103,6 +112,8 @@ impl Esri {
             key,
             paging: options.paging,
             crs,
+            unknown,
+            extent,
             size,
             geojson: options.geojson,
             limits,
@@ -131,6 +142,21 @@ impl Esri {
         ids.sort_unstable();
         ids.dedup();
         Ok(ids)
+    }
+
+    /// Why a page cannot be used: WGS 84 was asked for because the layer's own system is not known,
+    /// and the page does not say that it is in it.
+    fn refusal(&self, page: &FeaturePage) -> Option<String> {
+        let reference = self.unknown.as_ref()?;
+        let crs = page.crs.as_deref().and_then(|name| name.parse::<Crs>().ok());
+        let good = page.features.is_empty() || crs.as_ref().is_some_and(Crs::is_wgs84);
+        (!good).then(|| {
+            format!(
+                "the spatial reference of the layer is {reference}, which means no system that is known, and asked \
+                 for outSR=4326 the service answers in {}; name a system with --crs, or use --body geojson",
+                crs.map_or("none that it names".into(), |crs| crs.to_string())
+            )
+        })
     }
 
     fn asking(&self, wire: &Wire, filter: &str, more: &[(&str, &str)]) -> Request {
@@ -242,7 +268,9 @@ impl PagedLayer for Esri {
 
     fn read(&self, response: &Response) -> Result<FeaturePage, String> {
         if !self.geojson {
-            return esri_json::page(&response.body, &self.fields, &self.key);
+            let mut page = esri_json::page(&response.body, &self.fields, &self.key)?;
+            page.refusal = self.refusal(&page);
+            return Ok(page);
         }
         let (mut page, _) = geojson(&response.body)?;
         for at in 0..page.features.len() {
@@ -291,6 +319,10 @@ impl PagedLayer for Esri {
 
     fn described(&self) -> Option<&Schema> {
         Some(&self.schema)
+    }
+
+    async fn extent(&self, _wire: &Wire) -> Option<Bounds> {
+        self.extent
     }
 
     fn crs(&self) -> Option<Crs> {

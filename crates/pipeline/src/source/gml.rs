@@ -1,6 +1,7 @@
 //! A page of GML, 3.1 or 3.2, as GeoJSON text: the simple features profile. What a feature is, the
 //! geo kernel knows; here is what makes a page of them.
 
+use super::axis_order::AxisRule;
 use super::page::{FeaturePage, PageFeature, lasting, whole};
 use bytes::Bytes;
 use serde_json::Value;
@@ -12,16 +13,22 @@ use tidegate_geo::xml::{self, Node};
 ///
 /// # Errors
 /// Why it is none, or that it holds fewer features than it says.
-pub(super) fn page(body: &Bytes, schema: &Schema) -> Result<FeaturePage, String> {
-    let root = xml::parse(body).map_err(|problem| problem.message)?;
+pub(super) fn page(
+    body: &Bytes,
+    schema: &Schema,
+    times: &[String],
+    rule: &AxisRule,
+) -> Result<FeaturePage, String> {
+    let mut root = xml::parse(body).map_err(|problem| problem.message)?;
     if root.name != "FeatureCollection" {
         return Err(format!("the page is a {:?}, not a feature collection", root.name));
     }
-    let holders = root
-        .children
-        .iter()
-        .filter(|c| matches!(c.name.as_str(), "member" | "featureMember" | "featureMembers"));
-    let members: Vec<&Node> = holders.flat_map(|holder| &holder.children).collect();
+    if let Err(why) = rule.settle(&mut root) {
+        return Ok(FeaturePage { refusal: Some(why), ..FeaturePage::default() });
+    }
+    plain_times(&mut root, times);
+    let mut members = Vec::new();
+    collect(&root, &mut members);
     let number = |name| root.attribute(name).and_then(|n| n.parse::<u64>().ok());
     whole(number("numberReturned").or(number("numberOfFeatures")), members.len())?;
     let system = root.child("boundedBy").and_then(gml::system_name);
@@ -45,6 +52,42 @@ pub(super) fn page(body: &Bytes, schema: &Schema) -> Result<FeaturePage, String>
     })
 }
 
+/// The features of a collection, and of collections within it: an answer to several queries has one
+/// for each, as members.
+fn collect<'a>(collection: &'a Node, members: &mut Vec<&'a Node>) {
+    let is_holder = |c: &&Node| matches!(c.name.as_str(), "member" | "featureMember" | "featureMembers");
+    for member in collection.children.iter().filter(is_holder).flat_map(|holder| &holder.children) {
+        if member.name == "FeatureCollection" {
+            collect(member, members);
+        } else {
+            members.push(member);
+        }
+    }
+}
+
+/// Makes text of times that are written as objects, and nothing of those that are empty: that is
+/// how MapServer writes a NULL.
+fn plain_times(node: &mut Node, times: &[String]) {
+    node.children.retain(|child| {
+        let empty = child.children.is_empty() && child.text.trim().is_empty();
+        !(empty && times.contains(&child.name))
+    });
+    for child in &mut node.children {
+        let instant = child.child("TimeInstant").unwrap_or(child);
+        let time = match instant.children.as_slice() {
+            [position] if position.name == "timePosition" => Some(position.text.clone()),
+            _ => None,
+        };
+        match time {
+            Some(time) => {
+                child.children.clear();
+                child.text = time;
+            }
+            None => plain_times(child, times),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,7 +104,7 @@ mod tests {
                  </wfs:member></wfs:FeatureCollection>"
             );
             let schema = Schema::new([("n", Kind::Int), ("s", Kind::Text), ("e", Kind::Real)]);
-            page(&Bytes::from(text), &schema)
+            page(&Bytes::from(text), &schema, &[], &AxisRule::default())
         };
         let page = page_of(1).unwrap();
         let feature: Value = serde_json::from_slice(page.feature(&page.features[0])).unwrap();
@@ -73,5 +116,38 @@ mod tests {
         );
         assert_eq!((page.matched, page.crs.as_deref()), (Some(7), Some("urn:ogc:def:crs:EPSG::4326")));
         assert!(page_of(2).unwrap_err().contains("contains 1"));
+    }
+
+    #[test]
+    fn collections_within_a_collection_are_opened() {
+        let feature = |n: u32| format!("<wfs:member><t:p gml:id='p.{n}'><t:n>{n}</t:n></t:p></wfs:member>");
+        let inner = |a: u32, b: u32| {
+            let features = feature(a) + &feature(b);
+            format!(
+                "<wfs:member><wfs:FeatureCollection numberReturned='2'>{features}</wfs:FeatureCollection></wfs:member>"
+            )
+        };
+        let text = format!(
+            "<wfs:FeatureCollection xmlns:wfs='w' xmlns:gml='g' xmlns:t='t' numberReturned='4'>{}{}</wfs:FeatureCollection>",
+            inner(1, 2),
+            inner(3, 4)
+        );
+        let page = page(&Bytes::from(text), &Schema::default(), &[], &AxisRule::default()).unwrap();
+        let ids: Vec<_> = page.features.iter().filter_map(|f| f.id.as_deref()).collect();
+        assert_eq!(ids, ["\"p.1\"", "\"p.2\"", "\"p.3\"", "\"p.4\""]);
+    }
+
+    #[test]
+    fn a_time_is_text_and_an_empty_one_is_nothing() {
+        let text = "<wfs:FeatureCollection xmlns:wfs='w' xmlns:gml='g' xmlns:t='t'><wfs:member><t:p>\
+             <t:a gml:id='.a'><gml:timePosition>2021-05-30</gml:timePosition></t:a><t:b></t:b>\
+             <t:c><gml:TimeInstant><gml:timePosition>2021-05-30T08:31:09Z</gml:timePosition></gml:TimeInstant></t:c>\
+             <t:d></t:d></t:p></wfs:member></wfs:FeatureCollection>";
+        let times = ["a", "b", "c"].map(str::to_owned);
+        let page =
+            page(&Bytes::from_static(text.as_bytes()), &Schema::default(), &times, &AxisRule::default())
+                .unwrap();
+        let feature: Value = serde_json::from_slice(page.feature(&page.features[0])).unwrap();
+        assert_eq!(feature["properties"], json!({"a": "2021-05-30", "c": "2021-05-30T08:31:09Z", "d": ""}));
     }
 }

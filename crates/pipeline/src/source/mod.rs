@@ -31,18 +31,23 @@
 //! | `wire` | requests through the lane; links judged |
 //! | `page` | a page cut into features |
 //! | `page_size` | how many to ask for |
+//! | `feature_id` | the identifier of a feature as a field |
 //! | `service` | what a paged service has to know |
 //! | `wfs`, `ogcapi`, `esri`, `stac` | the services |
 //! | `gml`, `esri_json` | their own languages |
+//! | `extent`, `axis_order` | where a layer is, and which coordinate comes first |
 //! | `pager` | from page to page, each feature once, none left out |
 //! | `seen`, `position`, `reconcile` | what was received, where we stand, whether it is all |
 //! | `batches` | from pages to batches |
 //! | `file` | whole files, piece by piece |
 
+mod axis_order;
 mod batches;
 mod error;
 mod esri;
 mod esri_json;
+mod extent;
+mod feature_id;
 pub mod file;
 mod gml;
 mod identifiers;
@@ -58,6 +63,7 @@ mod stac;
 mod wfs;
 mod wire;
 
+pub use axis_order::AxisOrder;
 pub use error::{SourceError, Trouble};
 pub use esri::{EsriOptions, EsriPaging};
 pub use identifiers::IdentifierHash;
@@ -78,7 +84,7 @@ use std::sync::Arc;
 use tidegate_core::hex::hex;
 use tidegate_geo::format::{Layer, Rejected};
 use tidegate_geo::wkb::Shape;
-use tidegate_geo::{Batch, Crs, Schema};
+use tidegate_geo::{Batch, Bounds, Crs, Schema};
 
 /// Some features, and where the source stands after them.
 pub struct Chunk {
@@ -119,6 +125,9 @@ pub trait FeatureSource: Send {
 
     /// How declared and received compare; known at the end.
     fn agreement(&self) -> Option<Agreement>;
+
+    /// Where the layer is, in degrees on WGS 84, as the service declares it. It may have to be asked.
+    async fn extent(&self) -> Option<Bounds>;
 
     /// Requests until the end, if that can be foreseen, and features on a page.
     fn foreseen(&self) -> (Option<u64>, u64);

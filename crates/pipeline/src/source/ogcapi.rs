@@ -1,6 +1,7 @@
 //! OGC API Features: pages by the link `next`, which only the server understands.
 
 use super::error::SourceError;
+use super::extent;
 use super::page::{FeaturePage, Link, geojson, matched};
 use super::page_size::PageSize;
 use super::position::NextPage;
@@ -11,7 +12,7 @@ use async_trait::async_trait;
 use http::{HeaderValue, header};
 use serde_json::Value;
 use tidegate_core::Code;
-use tidegate_geo::Crs;
+use tidegate_geo::{Bounds, Crs};
 use url::Url;
 
 /// What to ask of an OGC API.
@@ -30,6 +31,8 @@ pub(super) struct Ogc {
     items: Url,
     layer: String,
     crs: Option<Crs>,
+    /// Where it is, if its description was read on the way.
+    extent: Option<Bounds>,
     size: PageSize,
 }
 
@@ -43,7 +46,7 @@ impl Ogc {
                 format!("{crs} has north-first axis order, which GeoJSON pages do not show; remove --crs");
             return Err(SourceError::setup(message));
         }
-        let (mut items, layer) = place(wire, url, options.layer).await?;
+        let (mut items, layer, extent) = place(wire, url, options.layer).await?;
         let own = items.query_pairs().find(|(n, _)| n == "limit").and_then(|(_, v)| v.parse().ok());
         let size = PageSize::new(options.page_size.or(own), SIZE);
         let kept: Vec<(String, String)> =
@@ -54,7 +57,7 @@ impl Ogc {
             pairs.append_pair("crs", &format!("http://www.opengis.net/def/crs/EPSG/0/{code}"));
         }
         drop(pairs);
-        Ok(Ogc { items, layer, crs: options.crs, size })
+        Ok(Ogc { items, layer, crs: options.crs, extent, size })
     }
 
     fn items(&self, limit: u64) -> Url {
@@ -64,8 +67,12 @@ impl Ogc {
     }
 }
 
-/// The address of the items, and the name of the collection.
-async fn place(wire: &Wire, url: &Url, layer: Option<String>) -> Result<(Url, String), SourceError> {
+/// The address of the items, the name of the collection, and where it is.
+async fn place(
+    wire: &Wire,
+    url: &Url,
+    layer: Option<String>,
+) -> Result<(Url, String, Option<Bounds>), SourceError> {
     let mut base = url.clone();
     let path = base.path().trim_end_matches('/').to_owned();
     let parts: Vec<&str> = path.split('/').collect();
@@ -75,26 +82,29 @@ async fn place(wire: &Wire, url: &Url, layer: Option<String>) -> Result<(Url, St
         if !path.ends_with("/items") {
             base.set_path(&format!("{path}/items"));
         }
-        return Ok((base, layer));
+        return Ok((base, layer, None));
     }
     let root = path.strip_suffix("/collections").unwrap_or(&path).to_owned();
-    let layer = match layer {
-        Some(layer) => layer,
+    let (layer, extent) = match layer {
+        Some(layer) => (layer, None),
         None => {
             base.set_path(&format!("{root}/collections"));
-            only(&collections(wire, &base).await?)?
+            let all = described(wire, &base, "the collections").await?;
+            let all: Vec<&Value> =
+                all.get("collections").and_then(Value::as_array).into_iter().flatten().collect();
+            let named = |c: &&Value| c.get("id").and_then(Value::as_str).map(str::to_owned);
+            let layer = only(&all.iter().filter_map(named).collect::<Vec<_>>())?;
+            (layer, all.first().and_then(|c| extent::of_collection(c)))
         }
     };
     base.set_path(&format!("{root}/collections/{layer}/items"));
-    Ok((base, layer))
+    Ok((base, layer, extent))
 }
 
-async fn collections(wire: &Wire, url: &Url) -> Result<Vec<String>, SourceError> {
-    let response = wire.ask(&accepting(wire.get(url.clone())), "the collections").await?;
-    let value: Value = serde_json::from_slice(&response.body)
-        .map_err(|e| SourceError::broken(Code::UNEXPECTED_BODY, format!("the collections: {e}")))?;
-    let all = value.get("collections").and_then(Value::as_array).into_iter().flatten();
-    Ok(all.filter_map(|c| c.get("id").and_then(Value::as_str)).map(str::to_owned).collect())
+async fn described(wire: &Wire, url: &Url, what: &str) -> Result<Value, SourceError> {
+    let response = wire.ask(&accepting(wire.get(url.clone())), what).await?;
+    serde_json::from_slice(&response.body)
+        .map_err(|e| SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {e}")))
 }
 
 fn only(names: &[String]) -> Result<String, SourceError> {
@@ -156,6 +166,18 @@ impl PagedLayer for Ogc {
         let response = wire.ask(&accepting(wire.get(self.items(1))), &what).await?;
         matched(&response.body)
             .map_err(|why| SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {why}")))
+    }
+
+    async fn extent(&self, wire: &Wire) -> Option<Bounds> {
+        if self.extent.is_some() {
+            return self.extent;
+        }
+        let mut url = self.items.clone();
+        let path = url.path().strip_suffix("/items")?.to_owned();
+        url.set_path(&path);
+        url.set_query(None);
+        // Worth a request, and no failure.
+        extent::of_collection(&described(wire, &url, "the collection").await.ok()?)
     }
 
     fn crs(&self) -> Option<Crs> {

@@ -27,6 +27,8 @@ pub(super) struct FeaturePage {
     pub(super) more: Option<bool>,
     /// The reference system, as the page names it.
     pub(super) crs: Option<String>,
+    /// Why the page cannot be used although it is whole: no other attempt would help.
+    pub(super) refusal: Option<String>,
 }
 
 /// One feature on a page.
@@ -160,6 +162,7 @@ pub(super) fn geojson(body: &Bytes) -> Result<(FeaturePage, Vec<Link>), String> 
         next: None,
         more: read.exceeded.or(nested),
         crs: crs.map(str::to_owned),
+        refusal: None,
     };
     Ok((page, read.links))
 }

@@ -21,6 +21,7 @@
 mod left;
 
 use super::error::{SourceError, Trouble};
+use super::feature_id;
 use super::identifiers::{Added, IdentifierHash, IdentifierSet};
 use super::page::FeaturePage;
 use super::position::{FeatureTally, NextPage, Position, VERSION};
@@ -81,6 +82,8 @@ pub struct Pager {
     last: Option<String>,
     agreement: Option<Agreement>,
     crs: Option<String>,
+    /// The field that gets the identifiers of features; empty if none is needed.
+    id_field: Option<String>,
 }
 
 /// What one page brought.
@@ -146,6 +149,7 @@ impl Pager {
             last: None,
             agreement: None,
             crs: None,
+            id_field: None,
             service,
         };
         match from {
@@ -164,6 +168,7 @@ impl Pager {
                     pager.seen.insert(last);
                 }
                 pager.last = from.last;
+                pager.id_field = from.id_field;
                 // Which features a further pass has met is not known either: it begins anew.
                 if from.tally.passes > 1 && from.next.is_some() {
                     pager.begin_pass();
@@ -211,6 +216,12 @@ impl Pager {
     #[must_use]
     pub fn crs(&self) -> Option<String> {
         self.crs.clone().or_else(|| self.service.crs().map(|crs| crs.to_string()))
+    }
+
+    /// Where the layer is, in degrees on WGS 84, as the service declares it. It may have to be asked;
+    /// a service that does not say it, or fails to, has none.
+    pub async fn extent(&self) -> Option<tidegate_geo::Bounds> {
+        self.service.extent(self.wire()).await
     }
 
     /// The fields, as the service describes them.
@@ -278,6 +289,11 @@ impl Pager {
             let (fresh, marks, new) = self.sift(&page);
             self.next = self.after(&step, &page, new)?;
             self.start_next();
+            self.id_field = self.id_field.take().or_else(|| feature_id::field_of(&page));
+            let page = match self.id_field.as_deref() {
+                None | Some("") => page,
+                Some(field) => feature_id::put(page, field),
+            };
             let position = self.position();
             return Ok(Some(Pulled { page, fresh, marks, position }));
         }
@@ -322,6 +338,7 @@ impl Pager {
             marked: self.seen.has_marks() || before.is_some_and(IdentifierSet::has_marks),
             before: before.map(IdentifierSet::carry),
             last: self.last.clone(),
+            id_field: self.id_field.clone(),
         }
     }
 

@@ -74,6 +74,9 @@ pub struct Position {
     /// The last feature, with which the next page begins.
     #[serde(default)]
     pub(super) last: Option<String>,
+    /// The field that holds the identifiers of features; empty if none is needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) id_field: Option<String>,
 }
 
 /// The form of a position.

@@ -6,7 +6,7 @@ use super::position::NextPage;
 use super::wire::Wire;
 use crate::http::{Request, Response};
 use async_trait::async_trait;
-use tidegate_geo::{Crs, Schema};
+use tidegate_geo::{Bounds, Crs, Schema};
 
 /// A layer of a paged service.
 #[async_trait]
@@ -70,6 +70,12 @@ pub(super) trait PagedLayer: Send + Sync {
 
     /// The fields, as the service describes them.
     fn described(&self) -> Option<&Schema> {
+        None
+    }
+
+    /// Where the layer is, in degrees on WGS 84, as the service declares it. It may have to ask.
+    async fn extent(&self, wire: &Wire) -> Option<Bounds> {
+        let _ = wire;
         None
     }
 

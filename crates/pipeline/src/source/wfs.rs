@@ -3,16 +3,18 @@
 //! Without a sort key a server may give each page in another order, and features are lost that
 //! nobody misses. So a key is looked for in the description of the layer if none is named.
 
+use super::axis_order::{AxisOrder, AxisRule};
 use super::error::SourceError;
-use super::gml;
 use super::page::{FeaturePage, geojson};
 use super::position::NextPage;
 use super::service::PagedLayer;
 use super::wire::Wire;
+use super::{extent, gml};
 use crate::http::{Request, Response};
 use async_trait::async_trait;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_geo::xml::{self, Node};
-use tidegate_geo::{Crs, Kind, Schema};
+use tidegate_geo::{Bounds, Crs, Kind, Schema};
 use url::Url;
 
 /// What to ask of a WFS.
@@ -30,6 +32,10 @@ pub struct WfsOptions {
     pub page_size: Option<u64>,
     /// Ask for GML even if the server has GeoJSON.
     pub gml: bool,
+    /// Ask for GeoJSON even if the server does not offer it, or not in the system that is asked for.
+    pub geojson: bool,
+    /// Which coordinate of GML comes first; found out by default.
+    pub axis_order: Option<AxisOrder>,
 }
 
 /// A layer of a WFS.
@@ -37,15 +43,27 @@ pub(super) struct Wfs {
     url: Url,
     old: bool,
     layer: String,
-    gml: bool,
+    /// What GeoJSON is called there; none asks for GML.
+    json: Option<String>,
     sort: Option<String>,
     crs: Option<Crs>,
+    /// The layer's own system, as the server names it.
+    own: Option<String>,
+    /// The server refused to be asked for that.
+    plain: AtomicBool,
+    rule: AxisRule,
     size: u64,
     schema: Schema,
+    /// Fields that hold a time as an object; whether it is a date or more, their values tell.
+    times: Vec<String>,
 }
 
 /// Features on a page, if nobody says otherwise.
 const SIZE: u64 = 1000;
+/// What GeoJSON is usually called.
+const USUAL: &str = "application/json";
+/// Features of a page whose coordinates are looked at.
+const SAMPLE: usize = 100;
 /// Fields that are usually the key, best first.
 const KEYS: [&str; 9] = ["fid", "ogc_fid", "gid", "objectid", "id", "pk", "uuid", "identifier", "gml_id"];
 /// Parameters that are ours; what else stands in the URL goes along.
@@ -72,8 +90,8 @@ impl Wfs {
         let capabilities = ask(wire, url, "GetCapabilities", &wanted).await?;
         let old = version.or(capabilities.attribute("version")).is_some_and(|v| v.starts_with("1."));
         let layer = choose(&capabilities, options.layer)?;
-        let formats = formats(&capabilities);
-        let json = formats.is_empty() || formats.iter().any(|f| f.contains("json"));
+        let about = about(&capabilities, &layer);
+        let json = json_of(&formats(&capabilities), options.geojson);
         let names = if old { "TYPENAME" } else { "TYPENAMES" };
         let described =
             ask(wire, url, "DescribeFeatureType", &[("VERSION", number(old)), (names, &layer)]).await?;
@@ -92,9 +110,73 @@ impl Wfs {
                 schema.fields().iter().find(|f| f.name.eq_ignore_ascii_case(key)).map(|f| f.name.clone())
             }),
         };
-        let gml = options.gml || !json;
+        // GeoJSON is in WGS 84 with some servers, whatever is asked for; GML is not.
+        let other = options.crs.as_ref().is_some_and(|crs| !crs.is_wgs84());
+        let json = json.filter(|_| !options.gml && (options.geojson || !other));
+        let own = about.and_then(|about| {
+            let named = about.child("DefaultCRS").or_else(|| about.child("DefaultSRS"))?;
+            Some(named.text.trim().to_owned()).filter(|name| name.parse::<Crs>().is_ok())
+        });
+        let rule = AxisRule {
+            said: options.axis_order,
+            extent: about.and_then(extent::of_feature_type),
+            ..AxisRule::default()
+        };
         let size = options.page_size.unwrap_or(SIZE).max(2);
-        Ok(Wfs { url: url.clone(), old, layer, gml, sort, crs: options.crs, size, schema })
+        Ok(Wfs {
+            url: url.clone(),
+            old,
+            layer,
+            json,
+            sort,
+            crs: options.crs,
+            own,
+            plain: AtomicBool::new(false),
+            rule,
+            size,
+            schema,
+            times: times(&described),
+        })
+    }
+
+    /// The system to ask for, in the words of the server. By URN where that is possible: a short name
+    /// leaves open which coordinate comes first.
+    fn srs(&self) -> Option<String> {
+        let urn = |crs: &Crs| crs.epsg_code().map(|code| format!("urn:ogc:def:crs:EPSG::{code}"));
+        if let Some(crs) = &self.crs {
+            return Some(urn(crs).unwrap_or_else(|| crs.to_string()));
+        }
+        if self.json.is_some() || self.plain.load(Ordering::Relaxed) {
+            return None;
+        }
+        let own = self.own.as_ref()?;
+        let crs: Crs = own.parse().ok()?;
+        if own.starts_with("EPSG:") && self.old { urn(&crs) } else { Some(own.clone()) }
+    }
+
+    /// The system of a page of GeoJSON that names none: WGS 84, as the standard has it, or the one
+    /// that was asked for, as some servers have it. The coordinates tell.
+    fn system(&self, page: &FeaturePage) -> Result<Option<String>, String> {
+        let own = || self.own.as_deref().and_then(|own| own.parse::<Crs>().ok());
+        let Some(crs) = self.crs.clone().or_else(own).filter(|crs| !crs.is_wgs84()) else {
+            return Ok(None);
+        };
+        let some = page.features.iter().take(SAMPLE).map(|feature| page.feature(feature));
+        let Some(bounds) = extent::of_features(some) else { return Ok(None) };
+        // Without a declared extent, the globe.
+        let globe = Bounds { min_x: -180.0, min_y: -90.0, max_x: 180.0, max_y: 90.0 };
+        let declared = self.rule.extent.unwrap_or(globe);
+        if extent::fits(&Crs::wgs84(), bounds, declared) {
+            return Ok(Some(Crs::wgs84().to_string()));
+        }
+        if extent::fits(&crs, bounds, declared) {
+            return Ok(Some(crs.to_string()));
+        }
+        Err(format!(
+            "a page of GeoJSON names no system, and its coordinates (such as {} {}) are neither in WGS 84 nor \
+             in {crs} where the layer is declared to be; ask for GML with --body gml",
+            bounds.min_x, bounds.min_y
+        ))
     }
 
     fn get_feature(&self, wire: &Wire, more: &[(&str, &str)]) -> Request {
@@ -125,13 +207,10 @@ impl PagedLayer for Wfs {
         if let Some(sort) = &self.sort {
             all.push(("SORTBY", sort));
         }
-        if !self.gml {
-            all.push(("OUTPUTFORMAT", "application/json"));
+        if let Some(json) = &self.json {
+            all.push(("OUTPUTFORMAT", json));
         }
-        let srs = self.crs.as_ref().map(|crs| match crs.epsg_code() {
-            Some(code) => format!("urn:ogc:def:crs:EPSG::{code}"),
-            None => crs.to_string(),
-        });
+        let srs = self.srs();
         if let Some(srs) = &srs {
             all.push(("SRSNAME", srs));
         }
@@ -141,9 +220,21 @@ impl PagedLayer for Wfs {
     fn read(&self, response: &Response) -> Result<FeaturePage, String> {
         let body = &response.body;
         if body.trim_ascii_start().first() == Some(&b'<') {
-            return gml::page(body, &self.schema);
+            return gml::page(body, &self.schema, &self.times, &self.rule);
         }
-        geojson(body).map(|(page, _)| page)
+        let (mut page, _) = geojson(body)?;
+        if page.crs.is_none() {
+            match self.system(&page) {
+                Ok(crs) => page.crs = crs,
+                Err(why) => page.refusal = Some(why),
+            }
+        }
+        Ok(page)
+    }
+
+    fn relent(&self) -> bool {
+        // Some servers know their own systems by another name only.
+        self.crs.is_none() && self.srs().is_some() && !self.plain.swap(true, Ordering::Relaxed)
     }
 
     fn size(&self) -> u64 {
@@ -165,8 +256,14 @@ impl PagedLayer for Wfs {
         Some(&self.schema).filter(|schema| !schema.fields().is_empty())
     }
 
+    async fn extent(&self, _wire: &Wire) -> Option<Bounds> {
+        self.rule.extent
+    }
+
     fn crs(&self) -> Option<Crs> {
-        self.crs.clone()
+        // Pages of GeoJSON that name no system are in WGS 84, unless their coordinates tell otherwise.
+        let own = || self.own.as_deref().and_then(|own| own.parse().ok());
+        if self.json.is_some() { None } else { self.crs.clone().or_else(own) }
     }
 }
 
@@ -227,14 +324,44 @@ fn choose(capabilities: &Node, wanted: Option<String>) -> Result<String, SourceE
     }
 }
 
-/// The output formats of GetFeature, in lower case; none if the server does not say.
+/// What the server says of a layer.
+fn about<'a>(capabilities: &'a Node, layer: &str) -> Option<&'a Node> {
+    let types = capabilities.all("FeatureType");
+    types.into_iter().find(|t| t.child("Name").is_some_and(|name| name.text.trim() == layer))
+}
+
+/// The output formats of GetFeature; none if the server does not say.
 fn formats(capabilities: &Node) -> Vec<String> {
     let operations = capabilities.all("Operation");
     let get = operations.iter().find(|o| o.attribute("name") == Some("GetFeature"));
     let formats = get.and_then(|o| {
         o.children.iter().find(|p| p.name == "Parameter" && p.attribute("name") == Some("outputFormat"))
     });
-    formats.map(|p| p.all("Value").iter().map(|v| v.text.to_ascii_lowercase()).collect()).unwrap_or_default()
+    formats.map(|p| p.all("Value").iter().map(|v| v.text.trim().to_owned()).collect()).unwrap_or_default()
+}
+
+/// What GeoJSON is called among the formats: the string that the server offers, because others are
+/// refused. A server that offers nothing is asked in the usual way.
+fn json_of(formats: &[String], insist: bool) -> Option<String> {
+    let usual = || USUAL.to_owned();
+    if formats.is_empty() {
+        return Some(usual());
+    }
+    let lower: Vec<String> = formats.iter().map(|f| f.to_ascii_lowercase()).collect();
+    // With padding, or as a script, it is none.
+    let is_json = |f: &str| f.contains("json") && !f.contains("jsonp") && !f.contains("javascript");
+    let by_name = |name: &str| lower.iter().position(|f| f == name);
+    let found = [USUAL, "application/geo+json", "application/vnd.geo+json"].iter().find_map(|n| by_name(n));
+    let found = found.or_else(|| lower.iter().position(|f| is_json(f) && f.contains("geo")));
+    let found = found.or_else(|| lower.iter().position(|f| is_json(f)));
+    found.and_then(|at| formats.get(at)).cloned().or_else(|| insist.then(usual))
+}
+
+/// The fields of a described type that hold a time as an object.
+fn times(described: &Node) -> Vec<String> {
+    let is_time = |e: &&Node| e.attribute("type").is_some_and(|kind| kind.starts_with("gml:Time"));
+    let named = described.all("element").into_iter().filter(is_time);
+    named.filter_map(|e| e.attribute("name").map(str::to_owned)).collect()
 }
 
 /// The fields of a described type, geometry left out.
@@ -259,4 +386,23 @@ fn schema(described: &Node) -> Schema {
         schema.add(name, kind);
     }
     schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn geojson_is_asked_for_by_the_name_that_is_offered() {
+        let of =
+            |offered: &[&str]| json_of(&offered.iter().map(|f| (*f).to_owned()).collect::<Vec<_>>(), false);
+        assert_eq!(of(&[]).as_deref(), Some("application/json"));
+        assert_eq!(of(&["text/xml; subtype=gml/3.1.1"]), None);
+        assert_eq!(of(&["GML2", "text/javascript", "application/json"]).as_deref(), Some("application/json"));
+        let subtype = "application/json; subtype=geojson";
+        assert_eq!(of(&["text/xml", subtype]).as_deref(), Some(subtype));
+        assert_eq!(of(&["GML3", "GEOJSON"]).as_deref(), Some("GEOJSON"));
+        assert_eq!(of(&["GML3", "text/javascript; json"]), None);
+        assert_eq!(json_of(&["GML3".to_owned()], true).as_deref(), Some("application/json"));
+    }
 }

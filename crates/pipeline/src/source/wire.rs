@@ -326,6 +326,9 @@ impl PageReader {
             }
             None => return Err(SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: no page"))),
         };
+        if let Some(why) = page.refusal.take() {
+            return Err(SourceError::broken(Code::CRS_NOT_FOUND, format!("{what}: {why}")));
+        }
         // A link is relative to what gave it.
         if let Some(super::position::NextPage::Link { url, .. }) = &mut page.next {
             *url = self.wire.follow(&answer.response.url, url)?.into();

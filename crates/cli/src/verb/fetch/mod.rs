@@ -100,6 +100,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CRS", value_parser = crs)]
     crs: Option<tidegate_geo::Crs>,
 
+    /// Order of the coordinates in GML: xy is east first, yx north first [default: decided by the name
+    /// of the system or the extent of the layer]
+    #[arg(long, value_name = "ORDER", value_parser = ["xy", "yx"])]
+    axis_order: Option<String>,
+
     /// Tolerated difference between received and declared features: a number such as 5, or a percentage such as 0.1%
     #[arg(long, value_name = "N", default_value = "0", value_parser = tolerance)]
     tolerate: String,

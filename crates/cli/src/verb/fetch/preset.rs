@@ -183,6 +183,7 @@ fn paging(args: &Args) -> Map<String, Value> {
         ("sort_by", args.sort_by.as_deref().map(Value::from)),
         ("version", args.wfs_version.as_deref().map(Value::from)),
         ("crs", args.crs.as_ref().map(|crs| crs.to_string().into())),
+        ("axis_order", args.axis_order.as_deref().map(Value::from)),
     ];
     all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }

@@ -45,7 +45,9 @@ pub use retry_policy::{JitterSetting, OnLongWait, RetryPolicy};
 pub use scalar::YamlScalar;
 pub use service::ServiceSpec;
 pub use sink::{SinkSpec, SinkTable, WriteMode};
-pub use source::{CsvRows, PageEncoding, Paging, PagingBy, SourceSpec, SourceTable, WfsVersion};
+pub use source::{
+    AxisOrderSpec, CsvRows, PageEncoding, Paging, PagingBy, SourceSpec, SourceTable, WfsVersion,
+};
 pub use step::{Arrays, Cast, Coerce, Flatten, Geocode, HttpSpec, LonLat, Lookup, MissingAnswer, StepSpec};
 pub use store::Bucket;
 pub use tolerance::ToleranceSpec;

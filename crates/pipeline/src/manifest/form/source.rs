@@ -165,6 +165,24 @@ pub struct Paging {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub crs: Option<String>,
+
+    /// Which coordinate comes first in the GML of a WFS, for systems that put north first. By default
+    /// the name of the system or the extent of the layer tells.
+    ///
+    /// Touch it when a run asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "AxisOrderSpec")]
+    pub axis_order: Option<AxisOrderSpec>,
+}
+
+/// Which of two coordinates comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AxisOrderSpec {
+    /// East.
+    Xy,
+    /// North.
+    Yx,
 }
 
 /// The paging method of an ArcGIS layer.
