@@ -206,3 +206,31 @@ fn what_gml_and_esri_json_cannot_hold_is_rejected_alone() {
         bench.write("m.yaml", &bench.read("m.yaml"));
     }
 }
+
+#[test]
+fn coordinates_that_cannot_be_in_their_system_are_refused_before_they_are_committed() {
+    let bench = Bench::new();
+    let feet = point(12_745_374.0, 471_932.0, r#"{"id":1}"#);
+    bench.write("in.geojsonl", &feet);
+    bench.manifest("source: { file: in.geojsonl }\nsink: { file: out.gpkg }");
+    let ran = bench.run(&[]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert_eq!(ran.json()["code"], "CRS_MISMATCH");
+    assert!(ran.stderr.contains("12745374"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("source.trust_crs"), "{}", ran.stderr);
+    assert!(!there(&bench.path("out.gpkg")));
+    // Degrees under the label of a projected system.
+    bench.write("in.geojsonl", &point(16.0, 48.0, r#"{"id":1}"#));
+    bench.manifest(
+        "source: { file: in.geojsonl }\nsteps: [{ set_crs: \"EPSG:25832\" }]\nsink: { file: out.gpkg }",
+    );
+    assert_eq!(bench.run(&[]).json()["code"], "CRS_MISMATCH");
+    // The second batch is looked at like the first, and the first stays.
+    let rows: String = (0..10).map(|n| point(16.0, 48.0, &format!(r#"{{"id":{n}}}"#))).collect();
+    bench.write("in.geojsonl", &(rows + &point(1.0e6, 48.0, r#"{"id":10}"#)));
+    bench.manifest("source: { file: in.geojsonl, batch_size: 5 }\nsink: { file: out.gpkg, key: [id] }");
+    assert_eq!(bench.run(&[]).json()["code"], "CRS_MISMATCH");
+    // Whoever knows better says so.
+    bench.manifest("source: { file: in.geojsonl, trust_crs: true }\nsink: { file: trusted.gpkg, key: [id] }");
+    assert_eq!(bench.runs(0)["written"], 11);
+}

@@ -39,6 +39,8 @@ pub struct Plausibility {
     area: Option<Bounds>,
     declared: Option<Bounds>,
     seen: Option<Bounds>,
+    /// What to do if the coordinates are right all the same, for the message.
+    accept: &'static str,
 }
 
 impl Plausibility {
@@ -55,6 +57,7 @@ impl Plausibility {
             crs: crs.clone(),
             declared: None,
             seen: None,
+            accept: "--trust-crs accepts them",
         }
     }
 
@@ -62,6 +65,18 @@ impl Plausibility {
     #[must_use]
     pub fn with_extent(mut self, extent: Bounds, in_wgs84: bool) -> Plausibility {
         self.declared = if in_wgs84 { Some(extent) } else { self.placed(extent) };
+        self
+    }
+
+    /// The same as [`Plausibility::with_extent`], for an extent in WGS 84 that becomes known later.
+    pub fn expect(&mut self, extent: Bounds) {
+        self.declared = Some(extent);
+    }
+
+    /// With other words on how to accept coordinates that seem to be wrong.
+    #[must_use]
+    pub fn accepted_by(mut self, words: &'static str) -> Plausibility {
+        self.accept = words;
         self
     }
 
@@ -165,9 +180,10 @@ impl Plausibility {
 
     fn mismatch(&self, found: Bounds, why: &str) -> Problem {
         let message = format!(
-            "the coordinates cannot be in {}: they lie between {}, {why}; --trust-crs takes them as they are",
+            "the coordinates cannot be in {}: they lie between {}, {why}; {}",
             self.crs,
-            words(found)
+            words(found),
+            self.accept
         );
         Problem::new(Code::CRS_MISMATCH, message)
     }

@@ -14,6 +14,7 @@ use super::csv_rows::RowSource;
 use super::described::{Described, ReplaySource};
 use super::fetched::{DIR, Fetched, Scratch, fetch, is_remote};
 use super::paged::{Make, Paged};
+use super::plausible;
 use super::service;
 use super::source::{FileSource, Source};
 use super::spooled::spool;
@@ -86,8 +87,9 @@ fn open_source(
 ) -> Result<Box<dyn Source>, String> {
     let rows = form.batch_size as usize;
     let tolerance = service::tolerance(form)?;
-    if let Some(Fetched { path, stamp, told, features: Some(features) }) = fetched {
+    if let Some(Fetched { path, stamp, told, features: Some(features), extent }) = fetched {
         let source = FileSource::open(path, None, rows)?.stamped(stamp.clone()).brought(told.clone());
+        let source = source.declared_at(*extent);
         let found = source.layer().records;
         if found != Some(*features) {
             return Err(format!(
@@ -242,6 +244,7 @@ pub(super) fn build_from(
     let RunContext { stop, traffic } = context;
     let services = Services::new(manifest, answers, stop, traffic.clone(), run);
     let mut flow = start(from, source.as_ref())?;
+    let source = plausible::watched(source, pipeline, flow.crs.as_ref())?;
     flow.grids = grids(pipeline, folder)?;
     let first = flow.clone();
     let mut steps: Vec<Named> = Vec::new();

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
+use tidegate_geo::Bounds;
 use url::Url;
 
 use super::build::RunContext;
@@ -39,6 +40,8 @@ pub(super) struct Fetched {
     pub(super) told: Option<Told>,
     /// Records in it, if they were counted when it was made.
     pub(super) features: Option<u64>,
+    /// Where the layer is, in degrees on WGS 84, if its service declared that.
+    pub(super) extent: Option<Bounds>,
 }
 
 /// Takes away what was brought into a state directory for a run that is complete: the next run
@@ -151,7 +154,7 @@ pub(super) fn fetch(
 
 fn done(path: PathBuf, note: &DownloadProgress, told: Told) -> Fetched {
     let stamp = note.at.mark.as_ref().map(|mark| format!("{} bytes, {mark}", note.at.bytes));
-    Fetched { path, stamp, told: Some(told), features: None }
+    Fetched { path, stamp, told: Some(told), features: None, extent: None }
 }
 
 /// The note takes its place after what it tells of is on the disk.

@@ -47,6 +47,7 @@ pub mod letters;
 mod lifecycle;
 mod paged;
 mod plan;
+mod plausible;
 pub mod rejects;
 mod replay;
 mod report;

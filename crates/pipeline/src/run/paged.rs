@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tidegate_geo::Bounds;
 use tidegate_geo::format::Layer;
 use tidegate_geo::wkb::Shape;
 use tokio::runtime::Runtime;
@@ -122,6 +123,11 @@ impl Source for Paged {
 
     fn stamp(&self) -> String {
         self.id.clone()
+    }
+
+    fn extent(&mut self) -> Option<Bounds> {
+        let open = self.open.as_ref()?;
+        self.runtime.block_on(unless(&self.stop, async { Ok(open.extent().await) })).ok().flatten()
     }
 
     fn seek(&mut self, position: &str, marks: Vec<IdentifierHash>) -> Result<(), StepError> {

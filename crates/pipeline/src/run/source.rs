@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
-use tidegate_geo::Batch;
 use tidegate_geo::format::{self, Layer, Reader, Rejected, geojson::ReadOptions};
 use tidegate_geo::wkb::Shape;
+use tidegate_geo::{Batch, Bounds};
 
 use crate::error::SetupError;
 use crate::source::file::FilePosition;
@@ -130,6 +130,11 @@ pub trait Source: Send {
     /// When it cannot go on. The last position stays good.
     fn next(&mut self) -> Result<Option<Page>, StepError>;
 
+    /// Where the layer is, in degrees on WGS 84, as the source declares it.
+    fn extent(&mut self) -> Option<Bounds> {
+        None
+    }
+
     /// What was counted, if the source is a remote one.
     fn told(&self) -> Option<Told> {
         None
@@ -191,6 +196,7 @@ pub struct FileSource {
     stamp: Option<String>,
     layer: Layer,
     told: Option<Told>,
+    extent: Option<Bounds>,
 }
 
 impl FileSource {
@@ -206,6 +212,7 @@ impl FileSource {
             path: path.into(),
             layer: reader.layer().clone(),
             told: None,
+            extent: None,
             reader,
             options,
             from: 0,
@@ -220,6 +227,13 @@ impl FileSource {
     #[must_use]
     pub fn stamped(mut self, stamp: Option<String>) -> FileSource {
         self.stamp = stamp;
+        self
+    }
+
+    /// The same file, of a layer that is declared to be here, in degrees on WGS 84.
+    #[must_use]
+    pub fn declared_at(mut self, extent: Option<Bounds>) -> FileSource {
+        self.extent = extent;
         self
     }
 
@@ -252,6 +266,10 @@ fn open(path: &Path, options: &ReadOptions) -> Result<Box<dyn Reader>, String> {
 impl Source for FileSource {
     fn layer(&self) -> &Layer {
         &self.layer
+    }
+
+    fn extent(&mut self) -> Option<Bounds> {
+        self.extent
     }
 
     fn told(&self) -> Option<Told> {

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Code;
+use tidegate_geo::Bounds;
 
 use super::build::RunContext;
 use super::crash;
@@ -48,6 +49,7 @@ pub(super) fn spool(
             let from = spool.note.position.clone();
             let mut pager = job.pager(Clock::system(), from.clone()).await?;
             told.layer = pager.name().to_owned();
+            spool.note.extent = pager.extent().await.map(|b| [b.min_x, b.min_y, b.max_x, b.max_y]);
             told.resumed = pager.tally().received;
             let ended = pages(&mut pager, &mut spool, from, |pager| {
                 told.tally(pager.tally(), pager.agreement());
@@ -64,6 +66,7 @@ pub(super) fn spool(
         stamp: Some(format!("spool {}", spool.note.id)),
         told: Some(told),
         features: Some(spool.note.features),
+        extent: spool.note.extent.map(|[min_x, min_y, max_x, max_y]| Bounds { min_x, min_y, max_x, max_y }),
     })
 }
 
@@ -116,6 +119,9 @@ struct SpoolContents {
     features: u64,
     /// Where the service stands.
     position: Option<Position>,
+    /// Where the layer is, in degrees on WGS 84, as the service declares it.
+    #[serde(default)]
+    extent: Option<[f64; 4]>,
     /// What was counted, once all pages are there.
     whole: Option<Told>,
 }

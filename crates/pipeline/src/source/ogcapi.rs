@@ -168,16 +168,8 @@ impl PagedLayer for Ogc {
             .map_err(|why| SourceError::broken(Code::UNEXPECTED_BODY, format!("{what}: {why}")))
     }
 
-    async fn extent(&self, wire: &Wire) -> Option<Bounds> {
-        if self.extent.is_some() {
-            return self.extent;
-        }
-        let mut url = self.items.clone();
-        let path = url.path().strip_suffix("/items")?.to_owned();
-        url.set_path(&path);
-        url.set_query(None);
-        // Worth a request, and no failure.
-        extent::of_collection(&described(wire, &url, "the collection").await.ok()?)
+    async fn extent(&self, _wire: &Wire) -> Option<Bounds> {
+        self.extent
     }
 
     fn crs(&self) -> Option<Crs> {

@@ -105,6 +105,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ORDER", value_parser = ["xy", "yx"])]
     axis_order: Option<String>,
 
+    /// Accept coordinates that cannot be in the coordinate reference system that the service declares
+    #[arg(long)]
+    trust_crs: bool,
+
     /// Tolerated difference between received and declared features: a number such as 5, or a percentage such as 0.1%
     #[arg(long, value_name = "N", default_value = "0", value_parser = tolerance)]
     tolerate: String,

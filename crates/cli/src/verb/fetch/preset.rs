@@ -39,6 +39,9 @@ pub(super) fn manifest(args: &Args) -> Result<String, String> {
         let number = args.tolerate.parse::<u32>().map(Value::from);
         source.insert("tolerate".into(), number.unwrap_or_else(|_| args.tolerate.clone().into()));
     }
+    if args.trust_crs {
+        source.insert("trust_crs".into(), true.into());
+    }
     let mut sections = vec![("id", json!(id)), ("source", Value::Object(source))];
     if let Some(service) = service {
         sections.push(("services", json!({ SERVICE: service })));

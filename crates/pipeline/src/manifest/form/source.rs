@@ -49,6 +49,13 @@ pub struct SourceSpec {
     #[schemars(with = "String", length(min = 1, max = 200))]
     pub crs: Option<String>,
 
+    /// Whether coordinates are accepted that cannot be in the declared coordinate reference system.
+    /// Without it the run fails with `CRS_MISMATCH` before it commits them.
+    ///
+    /// Touch it when a run fails with `CRS_MISMATCH` and the coordinates are right.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trust_crs: bool,
+
     /// How the pages of a service are requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Paging")]
