@@ -115,7 +115,7 @@ mod tests {
             json!({"type": "Feature", "id": "p.1", "geometry": geometry, "properties": properties})
         );
         assert_eq!((page.matched, page.crs.as_deref()), (Some(7), Some("urn:ogc:def:crs:EPSG::4326")));
-        assert!(page_of(2).unwrap_err().contains("holds 1"));
+        assert!(page_of(2).unwrap_err().contains("contains 1"));
     }
 
     #[test]
