@@ -188,7 +188,8 @@ def same(kind, want, have, lenient):
         if kind == "real":
             return abs(float(have) - want) <= abs(want) * 10.0**-lenient.digits
         if kind == "bool":
-            return have in (want, int(want)) or str(have).lower() == str(want).lower()
+            spelled = str(want).lower(), str(int(want)) if lenient.loose else ""
+            return have in (want, int(want)) or str(have).lower() in spelled
         if kind == "date":
             return str(have) == want or (lenient.midnight and str(have) == f"{want}T00:00:00Z")
         if kind in ("local", "stamp"):

@@ -7,7 +7,7 @@ must be refused.
 import data
 from check import fetch, refused
 from compare import Leniency
-from servers.mapserver import Mapserver, from_postgis
+from servers.mapserver import DEGREES, Mapserver, from_postgis
 
 QUICK = False
 POSTGRES = True
@@ -20,10 +20,13 @@ WFS = ("--profile", "geoserver-wfs")
 
 class Suite:
     def __init__(self, world):
-        self.server = Mapserver(world.path("mapserver_postgis", ""), from_postgis(world.database))
+        source = from_postgis(world.database)
+        self.server = Mapserver(world.path("mapserver_postgis", "wfs", ""), source)
+        self.api = Mapserver(world.path("mapserver_postgis", "api", ""), source, projection=DEGREES)
 
     def stop(self):
         self.server.stop()
+        self.api.stop()
 
 
 def gml(layer, *more):
@@ -35,5 +38,5 @@ CASES = {
     "wfs1.points_4326": gml("points_4326", "--wfs-version", "1.1.0"),
     "wfs2.small_pages": gml("points_2154", "--page-size", "700"),
     "ogcapi.loop": lambda s, w, n: refused(
-        w, n, "points_2154", s.server.ogc, ("--profile", "ogcapi"), "PAGE_LOOP"),
+        w, n, "points_2154", s.api.ogc, ("--profile", "ogcapi"), "PAGE_LOOP"),
 }

@@ -31,12 +31,14 @@ LAYER = """
   END
 """
 
+# A projection of the map is the default of every layer for WFS; OGC API Features serves nothing
+# without one.
 MAP = """
 MAP
   NAME "real"
   SIZE 100 100
   EXTENT -180 -90 180 90
-  PROJECTION "init=epsg:4326" END
+  {projection}
   WEB
     METADATA
       "ows_title" "real"
@@ -72,10 +74,14 @@ def from_postgis(database):
     )
 
 
+#: The projection of a map.
+DEGREES = 'PROJECTION "init=epsg:4326" END'
+
+
 class Mapserver:
     """`geojson` offers GeoJSON beside GML; `maxfeatures` caps an answer."""
 
-    def __init__(self, directory, data, geojson=False, maxfeatures=None):
+    def __init__(self, directory, data, geojson=False, maxfeatures=None, projection=""):
         os.makedirs(directory, exist_ok=True)
         self.map = os.path.join(directory, "real.map")
         binary = shutil.which("mapserv") or "/usr/lib/cgi-bin/mapserv"
@@ -97,7 +103,7 @@ class Mapserver:
         )
         metadata = f'"wfs_maxfeatures" "{maxfeatures}"' if maxfeatures else ""
         with open(self.map, "w", encoding="utf-8") as file:
-            file.write(MAP.format(url=self.gateway.url, map=self.map, layers=layers, metadata=metadata))
+            file.write(MAP.format(url=self.gateway.url, map=self.map, layers=layers, metadata=metadata, projection=projection))
         self.wfs = f"{self.gateway.url}/wfs"
         self.ogc = f"{self.gateway.url}/real/ogcapi"
 

@@ -1,4 +1,5 @@
-//! A web server with a file: the whole layer as one GeoJSON collection, in ranges if asked for.
+//! A web server with a file: the whole layer as one GeoJSON collection, in ranges if asked for. It has
+//! a name without an extension, too.
 
 use std::fmt::Write;
 
@@ -11,7 +12,7 @@ use crate::world;
 
 pub(super) fn answer(context: &FeatureContext<'_>, request: &ReceivedRequest) -> ResponseDraft {
     let name = request.path().trim_start_matches("/file/");
-    if !matches!(name, "parcels.geojson" | "whole/parcels.geojson") {
+    if !matches!(name, "parcels.geojson" | "whole/parcels.geojson" | "parcels") {
         return ResponseDraft::new(404, "text/plain", "no such file\n");
     }
     let mut body = String::from("{\"type\":\"FeatureCollection\",\"features\":[");

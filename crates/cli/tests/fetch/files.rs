@@ -21,7 +21,7 @@ fn a_file_in_pieces_or_whole_is_the_same_file() {
     let bench = Bench::new();
     let ran = bench.fetch(&format!("{}/file/none.geojson", server.url()), &[]);
     assert_eq!((ran.code, ran.word("code").as_str()), (1, "NOT_FOUND"), "{}", ran.stdout);
-    let ran = bench.fetch(&format!("{}/file/parcels", server.url()), &["--profile", "file"]);
+    let ran = bench.fetch(&format!("{}/file/parcels.xyz", server.url()), &["--profile", "file"]);
     assert_eq!(ran.code, 2, "{}", ran.stdout);
     assert!(ran.word("error").contains("no supported file extension"), "{}", ran.stdout);
 }
@@ -61,4 +61,13 @@ fn a_file_that_changes_between_two_pieces_is_begun_anew() {
     let count = server.layer()["count"].as_u64().unwrap();
     assert_eq!(count, N - 1);
     assert_eq!((ran.count("written"), bench.parcels().len() as u64), (count, count));
+}
+
+#[test]
+fn a_name_without_an_extension_is_read_as_the_server_calls_it() {
+    let server = chaos(layer(200, 100));
+    let bench = Bench::new();
+    let ran = bench.fetch(&format!("{}/file/parcels", server.url()), &["--profile", "file"]);
+    assert_eq!((ran.code, ran.count("written")), (0, 200), "{} {}", ran.stdout, ran.stderr);
+    assert_eq!(bench.files(), ["out.geojsonl"]);
 }

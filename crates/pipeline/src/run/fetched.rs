@@ -102,7 +102,14 @@ pub(super) fn fetch(
         .unwrap_or(DownloadProgress { address: address.to_owned(), at: FilePosition::default() });
     let bare = address.split(['?', '#']).next().unwrap_or_default();
     let name = bare.rsplit('/').next().unwrap_or_default();
-    let path = dir.join(file::local_name(name, address).map_err(|e| e.message)?);
+    // A name without an extension says nothing of the format; then the server does.
+    let untyped = !address.starts_with("s3://") && file::is_untyped(name);
+    let local = match (untyped, note.at.done) {
+        (false, _) => file::local_name(name, address),
+        (true, true) => file::typed_name(note.at.content_type.as_deref(), address),
+        (true, false) => Ok("file.part".into()),
+    };
+    let mut path = dir.join(local.map_err(|e| e.message)?);
     let mut told = Told { layer: name.to_owned(), ..Told::default() };
     told.bytes(&note.at);
     if note.at.done && path.exists() {
@@ -149,6 +156,12 @@ pub(super) fn fetch(
         Ok(())
     };
     runtime.block_on(unless(stop, pieces))?;
+    if untyped {
+        let typed = file::typed_name(note.at.content_type.as_deref(), address).map_err(|e| e.message)?;
+        let typed = dir.join(typed);
+        fs::rename(&path, &typed).map_err(disk)?;
+        path = typed;
+    }
     Ok(done(path, &note, told))
 }
 

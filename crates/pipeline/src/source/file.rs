@@ -34,6 +34,9 @@ pub struct FilePosition {
     pub mark: Option<String>,
     /// Whether all is there.
     pub done: bool,
+    /// What the server calls its format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
 }
 
 /// How a web server that only serves files speaks.
@@ -82,10 +85,11 @@ pub async fn piece(
         let mark =
             text(header::ETAG).filter(|tag| !tag.starts_with("W/")).or_else(|| text(header::LAST_MODIFIED));
         let mark = mark.map(str::to_owned);
+        let content_type = text(header::CONTENT_TYPE).map(str::to_owned);
         if response.status.as_u16() != 206 {
             let bytes = response.body.len() as u64;
             write(path, 0, &response.body).map_err(|e| disk(path, &e))?;
-            return Ok(FilePosition { bytes, total: Some(bytes), mark, done: true });
+            return Ok(FilePosition { bytes, total: Some(bytes), mark, done: true, content_type });
         }
         let Some((start, total)) = text(header::CONTENT_RANGE).and_then(content_range) else {
             return Err(SourceError::broken(
@@ -103,7 +107,7 @@ pub async fn piece(
         if !done && response.body.is_empty() {
             return Err(SourceError::broken(Code::TRUNCATED_BODY, format!("{what}: empty partial response")));
         }
-        return Ok(FilePosition { bytes, total, mark, done });
+        return Ok(FilePosition { bytes, total, mark, done, content_type });
     }
     Err(SourceError::broken(
         Code::CONFLICT,
@@ -144,7 +148,13 @@ pub async fn object(
         told(bytes, total);
     }
     file.sync_all().map_err(|e| disk(path, &e))?;
-    Ok(FilePosition { bytes, total: Some(total), mark: object.meta.etag.clone(), done: true })
+    Ok(FilePosition {
+        bytes,
+        total: Some(total),
+        mark: object.meta.etag.clone(),
+        done: true,
+        content_type: None,
+    })
 }
 
 /// The last part of a URL's path.
@@ -171,6 +181,38 @@ pub fn local_name(name: &str, address: &str) -> Result<String, SourceError> {
              .csv, .parquet, .gml); if it is a service, set its profile"
         ))),
     }
+}
+
+/// Whether a name has no extension, so that only the server can tell the format.
+#[must_use]
+pub fn is_untyped(name: &str) -> bool {
+    Path::new(name).extension().is_none()
+}
+
+/// A local name for a file whose own name does not tell the format: what the server calls it does.
+///
+/// # Errors
+/// When that does not tell it either; `address` stands for it in the message.
+pub fn typed_name(content_type: Option<&str>, address: &str) -> Result<String, SourceError> {
+    let whole = content_type.unwrap_or_default().to_ascii_lowercase();
+    let extension = match whole.split(';').next().unwrap_or_default().trim() {
+        "application/geo+json" | "application/vnd.geo+json" | "application/json" => "geojson",
+        "application/geo+json-seq" | "application/x-ndjson" | "application/ndjson" => "geojsonl",
+        "application/geopackage+sqlite3" | "application/x-sqlite3" | "application/vnd.sqlite3" => "gpkg",
+        "application/flatgeobuf" | "application/vnd.flatgeobuf" => "fgb",
+        "application/vnd.apache.parquet" | "application/x-parquet" => "parquet",
+        "application/gml+xml" => "gml",
+        "text/csv" => "csv",
+        _ => {
+            let named =
+                content_type.map_or("no Content-Type".into(), |kind| format!("Content-Type {kind:?}"));
+            return Err(SourceError::setup(format!(
+                "{address}: neither the name nor the response ({named}) identifies the format; download the \
+                 file and name it with its extension (.gpkg, .geojson, .geojsonl, .fgb, .csv, .parquet, .gml)"
+            )));
+        }
+    };
+    Ok(format!("file.{extension}"))
 }
 
 fn insert(headers: &mut http::HeaderMap, name: header::HeaderName, value: &str) -> Result<(), SourceError> {

@@ -147,6 +147,7 @@ mod tests {
             declared: Some(declared),
             latest: Some(latest),
             in_pass,
+            received: in_pass,
             moved,
             passes,
             ..FeatureTally::default()

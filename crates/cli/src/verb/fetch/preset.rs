@@ -137,7 +137,10 @@ fn remote(args: &Args) -> Result<From, String> {
     if name == ServiceKind::File.name() {
         let profile = file::profile().map_err(|e| e.message)?;
         let mut source = Map::from_iter([("file".to_owned(), args.url.as_str().into())]);
-        file::local_name(&file::file_name(&args.url), args.url.as_str()).map_err(|e| e.message)?;
+        let file_name = file::file_name(&args.url);
+        if !file::is_untyped(&file_name) {
+            file::local_name(&file_name, args.url.as_str()).map_err(|e| e.message)?;
+        }
         if !service.is_empty() {
             source.insert("service".into(), SERVICE.into());
         }
