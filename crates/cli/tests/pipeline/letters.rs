@@ -227,7 +227,7 @@ fn a_replay_waits_for_the_run_and_refuses_what_is_written_whole() {
     let replayed = dlq(&bench, &["replay", "--all"]);
     assert_eq!(replayed.code, 75, "{}", replayed.stderr);
     assert!(
-        replayed.stderr.contains("without a key a replayed record does not find its row"),
+        replayed.stderr.contains("without a key the row of a replayed record cannot be found"),
         "{}",
         replayed.stderr
     );

@@ -251,7 +251,7 @@ fn the_plan_adds_pages_and_questions_of_one_service() {
     let result = bench.runs(0);
     assert_eq!(plan["calls"], result["calls"]);
     let table = bench.tidegate(&["plan", "m.yaml"]).stdout;
-    assert!(table.contains("far and near") && table.contains("10 records a page"), "{table}");
+    assert!(table.contains("far and near") && table.contains("10 records per page"), "{table}");
 }
 
 #[test]

@@ -71,14 +71,14 @@ fn what_is_wrong_with_a_condition_is_told_with_its_place() {
     let batch = batch();
     for (text, at, word) in [
         ("popp > 1", 0, "\"popp\""),
-        ("pop > ", 6, "ends"),
+        ("pop > ", 6, "unexpected end"),
         ("pop > 1 1", 8, "'1'"),
         ("(pop > 1", 8, ")"),
         ("name = 'x", 7, "quote"),
         ("pop ! 1", 4, "'!'"),
         ("$area > 1", 0, "$area"),
-        ("name LIKE 5", 10, "text"),
-        ("", 0, "ends"),
+        ("name LIKE 5", 10, "must be a string"),
+        ("", 0, "unexpected end"),
     ] {
         let problem = Filter::new(text, batch.schema()).unwrap_err();
         assert_eq!(problem.offset, Some(at), "{text}: {problem}");
