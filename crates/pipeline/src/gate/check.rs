@@ -295,7 +295,7 @@ mod tests {
             ("POLYGON ((0 0, 4 4, 4 0, 0 0))", Some("clockwise")),
             ("POLYGON ((0 0, 9 0, 9 9, 0 0), (5 2, 6 2, 6 3, 5 2))", Some("counterclockwise")),
             ("POINT (181 0)", Some("outside the range")),
-            ("POINT M (1 2 3)", Some("measure")),
+            ("POINT M (1 2 3)", Some("M value")),
             ("POLYGON ((0 0, 4 0, 4 4))", Some("fewer than four")),
             ("POINT EMPTY", None),
         ] {
