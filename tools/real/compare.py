@@ -20,7 +20,7 @@ class Leniency:
     """What an answer of this server does not carry.
 
     `blank`: NULL and the empty text look the same. `zone`: all times are written with a zone.
-    `places`: so many decimals of a coordinate are left. `metres`: the server moves between
+    `places`: so many decimals of a coordinate are left; `up`: they are always rounded up. `metres`: the server moves between
     systems with another operation than PROJ's best. `skip`: fields that it does not send at all.
     `null_geometry`: features without geometry are not served. `loose`: numbers may come as text.
     `digits`: so many digits of a number are left. `midnight`: a date comes as a time.
@@ -28,10 +28,11 @@ class Leniency:
     """
 
     def __init__(self, blank=False, zone=False, places=None, metres=0.0, skip=(), null_geometry=True, digits=14,
-                 loose=False, midnight=False, text=None):
+                 loose=False, midnight=False, text=None, up=False):
         self.blank = blank
         self.zone = zone
         self.places = places
+        self.up = up
         self.metres = metres
         self.skip = skip
         self.null_geometry = null_geometry
@@ -261,9 +262,12 @@ def short(geometry):
 def limit(srs, epsg, lenient):
     """The tolerance in units of the output: what rounding and the server's operation leave."""
     degrees = srs == 4326
-    rounding = 0.6 * 10.0**-lenient.places if lenient.places is not None else 0.0
+    share = 1.0 if lenient.up else 0.6
+    rounding = share * 10.0**-lenient.places if lenient.places is not None else 0.0
     # 1e-9 degrees and 1e-4 m are far below what any of the coordinates means.
     floor = 1e-9 if degrees else 1e-6
     if srs != epsg:
         floor = 1e-8 if degrees else 1e-3
-    return floor + rounding + lenient.metres / (111_000 if degrees else 1)
+    # Of our systems only 31468 is on another datum; for it operations differ by metres.
+    metres = lenient.metres if srs != epsg and 31468 in (srs, epsg) else 0.0
+    return floor + rounding + metres / (60_000 if degrees else 1)

@@ -8,7 +8,7 @@ What MapServer does, and a client has to live with (8.0, recorded from the answe
   if the layer is asked for by URN.
 - GeoJSON is offered as `application/json; subtype=geojson`; `application/json` is refused
   (400, InvalidParameterValue). It has no `crs` and no `id`, and is in the layer's own system.
-- OGC API Features: numbers are numbers, NULL is the empty text beside them, `true` is `"1"`.
+- OGC API Features: coordinates are rounded up at the sixth decimal, numbers are numbers, NULL is the empty text beside them, `true` is `"1"`.
 """
 
 import data
@@ -64,8 +64,7 @@ def twice(layer):
 
 
 def api(s, w, n):
-    # Numbers are numbers, and NULL is the empty text beside them.
-    lenient = Leniency(blank=True, zone=True, places=6, null_geometry=False, digits=13, metres=1.5, loose=True)
+    lenient = Leniency(blank=True, zone=True, places=6, null_geometry=False, digits=13, loose=True, up=True)
     return fetch(w, n, "points_3035", s.api.ogc, ("--profile", "ogcapi"), lenient, epsg=4326)
 
 

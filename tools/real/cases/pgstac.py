@@ -33,6 +33,13 @@ def item(feature):
 class Suite:
     def __init__(self, world):
         self.database = Database("stac")
+        try:
+            self.start(world)
+        except Exception:
+            self.database.stop()
+            raise
+
+    def start(self, world):
         folder = world.path("pgstac", "")
         self.features = [f for f in world.layers["points_4326"] if f.geometry][:COUNT]
         parts = self.database.parts
