@@ -95,7 +95,8 @@ impl ObjectStoreClient {
     pub fn open_for(address: &str, _: &StoreSettings, _: Caller) -> Result<ObjectStoreClient, SetupError> {
         Err(format!(
             "{address}: this build does not support object stores; build with the feature `object-store`"
-        ))
+        )
+        .into())
     }
 
     /// Its lanes.

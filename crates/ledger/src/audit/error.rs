@@ -103,9 +103,10 @@ impl Error for AuditError {
             AuditError::Database(e) | AuditError::File { source: e, .. } => Some(e.as_ref()),
             AuditError::Line { source, .. } => Some(source),
             AuditError::Log { source, .. } => Some(source.as_ref()),
-            AuditError::BadKey(e) => Some(e),
             AuditError::NoRandomness(e) => Some(e),
-            AuditError::Version { .. }
+            // The reason is in the message: its type is an error only with a feature of its crate.
+            AuditError::BadKey(_)
+            | AuditError::Version { .. }
             | AuditError::Changed(_)
             | AuditError::Truncated { .. }
             | AuditError::NotASigningKey
