@@ -9,10 +9,10 @@
 //!   what a pipeline reads.
 //!
 //! ```no_run
-//! # use tidegate_pipeline::source::{Job, Known, Source};
+//! # use tidegate_pipeline::source::{FeatureSource, Job, LayerBefore};
 //! # async fn run(job: Job) -> Result<(), Box<dyn std::error::Error>> {
 //! let clock = tidegate_client::lane::Clock::system();
-//! let mut source = job.source(clock, None, Known::default()).await?;
+//! let mut source = job.source(clock, None, LayerBefore::default()).await?;
 //! while let Some(chunk) = source.next().await? {
 //!     // Commit the batch, `chunk.marks` and `chunk.position.to_json()` in one transaction.
 //!     println!("{} features of {}", chunk.batch.len(), source.layer().name);
@@ -27,7 +27,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `which` | the kinds of services, and how a URL or a profile tells one |
+//! | `service_kind` | the kinds of services, and how a URL or a profile tells one |
 //! | `wire` | requests through the lane; links judged |
 //! | `page` | a page cut into features |
 //! | `page_size` | how many to ask for |
