@@ -20,7 +20,7 @@
 //! | `spooled` | pages of services that are kept before they are read |
 //! | `described` | what a source said of itself when the run began |
 //! | [`rejects`], [`letters`] | where rejected records go: a file, or the store of dead letters |
-//! | `again`, `in_place` | dead letters back into the sink, or into the row that they have there |
+//! | `replay`, `in_place` | dead letters back into the sink, or into the row that they have there |
 //! | `lifecycle` | the states of a run, one type each; its id, durable before the first I/O |
 //! | `state`, `last` | lock and files; the results as others read them |
 //! | `begin` | continue the unfinished run, or start a new one |

@@ -37,7 +37,7 @@
 //! | `gml`, `esri_json` | their own languages |
 //! | `extent`, `axis_order` | where a layer is, and which coordinate comes first |
 //! | `pager` | from page to page, each feature once, none left out |
-//! | `seen`, `position`, `reconcile` | what was received, where we stand, whether it is all |
+//! | `identifiers`, `position`, `reconcile` | what was received, where we stand, whether it is all |
 //! | `batches` | from pages to batches |
 //! | `file` | whole files, piece by piece |
 
