@@ -233,8 +233,8 @@ fn a_replay_waits_for_the_run_and_refuses_what_is_written_whole() {
     );
     assert!(replayed.stderr.contains("mode: replace, key: [id]"), "{}", replayed.stderr);
     for (sink, says) in [
-        ("out.gml, mode: replace, key: [id]", "does not give back all that was written"),
-        ("out.esrijson, mode: replace, key: [id]", "let the pipeline write a .gpkg"),
+        ("out.gml, mode: replace, key: [id]", "cannot be read back without loss"),
+        ("out.esrijson, mode: replace, key: [id]", "write to a .gpkg file"),
     ] {
         bench.manifest(&format!("{DEAD}{STEPS}\nsink: {{ file: {sink} }}"));
         bench.runs(4);
