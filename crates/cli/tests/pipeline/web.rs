@@ -68,7 +68,6 @@ fn what_cannot_be_fetched_or_added_to_is_said() {
             "source: { file: \"http://127.0.0.1:1/a.shp\" }\nsink: { file: a.gpkg }",
             "a Shapefile consists of several files",
         ),
-        ("source: { file: \"http://127.0.0.1:1/a\" }\nsink: { file: a.gpkg }", "no supported file extension"),
         (
             "services: { w: { url: \"http://127.0.0.2:1/\" } }\nsource: { file: \"http://127.0.0.1:1/a.csv\", service: w }\nsink: { file: a.gpkg }",
             "is not on the host of",
